@@ -24,18 +24,18 @@ from printing import Script  # beside this file, which is run as a script
 from proxy.config.model import Config
 from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.policy.autonomy_rules import Autonomy
+from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.heuristics import HEURISTICS
-from proxy.core.policy.scoring import COMBINERS, judged
-from proxy.core.policy.signals import Reading, read, signals
+from proxy.core.policy.scoring import COMBINERS, judge
+from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
-from proxy.exchange.thread.activation import Actor
-from proxy.exchange.thread.placement import Standing
-from proxy.management.views.lookup import newest_story
-from proxy.replay.player import Heard
+from proxy.exchange.rounds import ClientRequest
+from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.placement import Placement
+from proxy.management.views.lookup import newest_path_state
+from proxy.replay.player import CapturedReply
 from proxy.replay.recording import Recording
-from proxy.replay.services import PATH, TENANT, wired
+from proxy.replay.services import PATH, TENANT, build_replay
 
 LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
 STEPS = (1, 40, 70, 80)
@@ -62,21 +62,23 @@ class Scored:
 class Looking:
     """A note that says nothing: it keeps what the heuristics give at each request of an awake thread."""
 
-    actor: Actor
-    rules: Autonomy
+    actor: ContextPolicy
+    rules: AutonomyRules
     points: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in HEURISTICS})
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
-    readings: dict[tuple[str, str, str], Reading] = field(default_factory=dict)
+    readings: dict[tuple[str, str, str], FrameActivity] = field(default_factory=dict)
 
-    def __call__(self, standing: Standing) -> Standing:
-        at = (standing.conversation, standing.thread, standing.story.tree.current.owner)
-        reading = self.readings[at] = read(standing.story, self.actor.watch.names, self.readings.get(at))
-        window = self.actor.window(standing.request.model, standing.conversation).known
-        seen = signals(reading, standing.story.tree.current, window)
+    def __call__(self, standing: Placement) -> Placement:
+        at = (standing.conversation, standing.thread, standing.path_state.tree.active_frame.owner)
+        reading = self.readings[at] = read_activity(
+            standing.path_state, self.actor.inference_rules.tool_roles, self.readings.get(at)
+        )
+        window = self.actor.window_of(standing.request.model, standing.conversation).is_binding
+        seen = signals_of(reading, standing.path_state.tree.active_frame, window)
         for kind in (PUSH, POP):
             for combine in COMBINERS:
-                verdict = judged(kind, seen, replace(self.rules, combine=combine))
-                self.reached[combine, kind] += verdict.reached
+                verdict = judge(kind, seen, replace(self.rules, combine=combine))
+                self.reached[combine, kind] += verdict.is_reached
             for name, score in verdict.scores.items():
                 self.points[name].append(score.points)
         return standing
@@ -86,8 +88,8 @@ async def scored(recording: Recording, config: Config) -> Scored:
     """Play a recording to its end, twice."""
     looking, ledgers = await _played(recording, config)
     _, by_itself = await _played(recording, config.model_copy(update={"autonomy": "auto"}))
-    advices = [newest_story(ledger).tree.advice for ledger in ledgers]
-    tallies = [newest_story(ledger).tree.advice.tally for ledger in by_itself]
+    advices = [newest_path_state(ledger).tree.suggestion_state for ledger in ledgers]
+    tallies = [newest_path_state(ledger).tree.suggestion_state.counts for ledger in by_itself]
     return Scored(
         recording.name,
         len(recording.steps),
@@ -100,17 +102,17 @@ async def scored(recording: Recording, config: Config) -> Scored:
 
 
 async def _played(recording: Recording, config: Config) -> tuple[Looking, list[Ledger]]:
-    behind = wired(config)
-    reception = behind.parts.reception
-    looking = Looking(reception.actor, config.autonomy_rules)
+    behind = build_replay(config)
+    reception = behind.services.resolver
+    looking = Looking(reception.policy, config.autonomy_rules)
     parts = dataclasses.replace(
-        behind.parts, reception=dataclasses.replace(reception, notes=(*reception.notes, looking))
+        behind.services, resolver=dataclasses.replace(reception, notes=(*reception.notes, looking))
     )
     for number, step in enumerate(recording.steps, 1):
-        behind.clock.to(step.at_ms)
+        behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = Incoming(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.serve(parts, incoming, Heard())
+        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(parts, incoming, CapturedReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     loaded = [await behind.store.load(TENANT, one.id) for one in known]
     return looking, [ledger for ledger in loaded if ledger is not None]

@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from printing import Script  # beside this file, which is run as a script
 
 from proxy.config.model import Config
-from proxy.core.frames.events import Looped, read_event
-from proxy.core.frames.path_state import Placed
+from proxy.core.frames.events import LoopDetected, decode_event
+from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Loop
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers import Names, observe
-from proxy.core.observers.files import How
+from proxy.core.observers import ToolRoles, observe
+from proxy.core.observers.files import FileAction
 from proxy.core.observers.step import steps_of
-from proxy.core.policy.loop_detection import KINDS
+from proxy.core.policy.loop_detection import LOOP_KINDS
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
-from proxy.management.views.lookup import newest_story
-from proxy.replay.player import Heard
+from proxy.exchange.rounds import ClientRequest
+from proxy.management.views.lookup import newest_path_state
+from proxy.replay.player import CapturedReply
 from proxy.replay.recording import Recording
-from proxy.replay.services import PATH, TENANT, wired
+from proxy.replay.services import PATH, TENANT, build_replay
 
 EVERYTHING = {"wake_at_tokens": "0"}
 
@@ -52,19 +52,19 @@ class Watched:
 
 async def watched(recording: Recording, config: Config) -> Watched:
     """Play a recording to its end."""
-    behind = wired(config)
+    behind = build_replay(config)
     for number, step in enumerate(recording.steps, 1):
-        behind.clock.to(step.at_ms)
+        behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = Incoming(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.serve(behind.parts, incoming, Heard())
+        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(behind.services, incoming, CapturedReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     ledgers = [ledger for one in known if (ledger := await behind.store.load(TENANT, one.id)) is not None]
     loops = tuple(loop for ledger in ledgers for loop in loops_of(ledger))
     calls, checks = 0, list[str]()
     for ledger in ledgers:
-        placed = newest_story(ledger).placed
-        calls += sum(len(step.done) for step in steps_of(placed))
+        placed = newest_path_state(ledger).entries
+        calls += sum(len(step.executions) for step in steps_of(placed))
         checks += cycles_in(placed, config.observed_tools)
     in_cycle = tuple(loop for loop in loops if any(check in shown for check in checks for shown in loop.shown))
     return Watched(recording.name, len(recording.steps), calls, len(checks), loops, in_cycle)
@@ -74,18 +74,18 @@ def loops_of(ledger: Ledger) -> Iterator[Loop]:
     """The loops that were warned of, on whatever path."""
     for events in ledger.events.values():
         for event in events:
-            read = read_event(event)
-            if isinstance(read, Looped):
+            read = decode_event(event)
+            if isinstance(read, LoopDetected):
                 yield read.loop
 
 
-def cycles_in(placed: Iterable[Placed], names: Names) -> Iterator[str]:
+def cycles_in(placed: Iterable[PathEntry], names: ToolRoles) -> Iterator[str]:
     """The check of each ordinary cycle: a test, linter, build or type check that was run before, run again after a file
     had changed."""
     ran: dict[str, bool] = {}
     for step in steps_of(placed):
         seen = observe(step, names)
-        if any(file.how is not How.READ for file in seen.files):
+        if any(file.action is not FileAction.READ for file in seen.files):
             ran = dict.fromkeys(ran, True)
         for check in (one.command for one in seen.commands if one.kind):
             if ran.get(check):
@@ -95,8 +95,8 @@ def cycles_in(placed: Iterable[Placed], names: Names) -> Iterator[str]:
 
 def table(done: Sequence[Watched]) -> Iterator[str]:
     """One line for each recording with a loop, and one for all."""
-    yield "| recording | requests | calls | cycles of change and check | " + " | ".join(KINDS) + " |"
-    yield "|---|---:|---:|---:|" + "---:|" * len(KINDS)
+    yield "| recording | requests | calls | cycles of change and check | " + " | ".join(LOOP_KINDS) + " |"
+    yield "|---|---:|---:|---:|" + "---:|" * len(LOOP_KINDS)
     for one in sorted((each for each in done if each.loops), key=lambda each: each.name):
         yield _row(one.name, [one])
     yield _row(f"all {len(done)}", done)
@@ -105,7 +105,7 @@ def table(done: Sequence[Watched]) -> Iterator[str]:
 
 
 def _row(name: str, done: Sequence[Watched]) -> str:
-    kinds = [sum(loop.kind == kind for one in done for loop in one.loops) for kind in KINDS]
+    kinds = [sum(loop.kind == kind for one in done for loop in one.loops) for kind in LOOP_KINDS]
     figures = [sum(one.requests for one in done), sum(one.calls for one in done), sum(one.cycles for one in done)]
     return f"| {name} | " + " | ".join(f"{figure:,}" for figure in (*figures, *kinds)) + " |"
 

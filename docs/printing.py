@@ -26,8 +26,8 @@ from typing import Any, Generic, TypeVar
 from proxy.config.model import Config
 from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import ProxyError
-from proxy.replay.files import files_in
-from proxy.replay.formats import recordings_in
+from proxy.replay.files import recording_files_in
+from proxy.replay.formats import read_recordings
 from proxy.replay.recording import Recording
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Script(Generic[T]):
         """The exit code."""
         asked = self._parser().parse_args(arguments)
         config = load_config({**self.settings, **parse_assignments(asked.set)})
-        files = files_in(asked.files)
+        files = recording_files_in(asked.files)
         one = partial(of_file, self.play, config=config, model=asked.model)
         with ProcessPoolExecutor(max(1, asked.jobs), get_context("spawn")) as pool:
             results = list(pool.map(one, files))
@@ -88,7 +88,7 @@ def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[
     """All recordings of a file, or what is wrong with it. `model` instead of the recorded one, unless it is empty."""
     logging.getLogger("proxy").setLevel(logging.CRITICAL)
     try:
-        return [asyncio.run(play(one, config)) for one in recordings_in(file, model=model, dialect="chat")]
+        return [asyncio.run(play(one, config)) for one in read_recordings(file, model=model, dialect="chat")]
     except ProxyError as error:
         return str(error)
 

@@ -29,24 +29,24 @@ from typing import Any
 
 import msgspec
 
-from proxy.accounting import Receipt, Row, total
+from proxy.accounting import Receipt, ReceiptTotals, sum_receipts
 from proxy.config.model import Config
 from proxy.core.compaction.facts import facts_of
-from proxy.core.compaction.trace import read_trace
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.tree import FINAL
+from proxy.core.compaction.trace import parse_traces
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.tree import FINAL_STATUSES
 from proxy.core.ledger.messages import Message, Request
-from proxy.core.observers import Done, Names, observe
 from proxy.core.observers import Step as Observed
+from proxy.core.observers import ToolExecution, ToolRoles, observe
 from proxy.core.observers.keywords import names_in_text
-from proxy.dialects import OPENAI_CHAT, Known
+from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
-from proxy.replay.loss import Reader
-from proxy.replay.player import Heard
-from proxy.replay.recording import Recording, Step
-from proxy.replay.services import PATH, TENANT, Backstage, wired
+from proxy.exchange.rounds import ClientRequest
+from proxy.replay.loss import NameReader
+from proxy.replay.player import CapturedReply
+from proxy.replay.recording import RecordedStep, Recording
+from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 
 ASKED = 30
 """Facts of one recording, and decisions, that are asked for with recall: a sample that is the same every time."""
@@ -77,7 +77,7 @@ class Probed:
     """What came of one recording. `rewritten` counts the requests in which something of the client's was missing."""
 
     name: str
-    row: Row
+    row: ReceiptTotals
     requests: int = 0
     rewritten: int = 0
     shares: dict[str, Share] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Truth:
     """What the messages of a client say so far: files changed, its plan (item to status), commands that failed
     when they ran last, the newest last, and the check (test, linter, build, types) that ran last, if it failed."""
 
-    names: Names
+    names: ToolRoles
     files: set[str] = field(default_factory=set)
     plan: dict[str, str] = field(default_factory=dict)
     failing: dict[str, None] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Truth:
             self._calls.update((call.id, call) for call in message.calls)
             call = self._calls.pop(message.answers, None) if message.answers else None
             if call is not None:
-                self._done(Done(call, message.text))
+                self._done(ToolExecution(call, message.text))
         self._read = len(messages)
 
     @property
@@ -151,17 +151,17 @@ class Truth:
         working = [item for item in self.open if self.plan[item] == "in_progress"]
         return (working or self.open)[:1]
 
-    def _done(self, done: Done) -> None:
+    def _done(self, done: ToolExecution) -> None:
         arguments = decoded(done.call.arguments)
         if not _REFUSED.match(done.result[:400]):
             self.files |= set(_changed(done.call.name, arguments))
             self._planned(arguments, done.result)
         for ran in observe(Observed("", (done,)), self.names).commands:
             self.failing.pop(ran.command, None)
-            if ran.state == "failed":
+            if ran.outcome == "failed":
                 self.failing[ran.command] = None
-            if ran.kind and ran.state != "unknown":
-                self.check = ran.command if ran.state == "failed" else ""
+            if ran.kind and ran.outcome != "unknown":
+                self.check = ran.command if ran.outcome == "failed" else ""
 
     def _planned(self, arguments: Any, result: str) -> None:
         if not isinstance(arguments, dict):
@@ -249,19 +249,19 @@ class Fact:
 
 class _Probe:
     def __init__(self, recording: Recording, config: Config) -> None:
-        self.result = Probed(recording.name, total(()))
-        self._behind: Backstage = wired(config)
-        self._known, self._reader, self._sight = Known(), Reader(), Sight()
+        self.result = Probed(recording.name, sum_receipts(()))
+        self._behind: ReplayServices = build_replay(config)
+        self._known, self._reader, self._sight = ParseCache(), NameReader(), Sight()
         self._truth = Truth(config.observed_tools)
-        self._last: tuple[Step, Request, Request, str] | None = None
+        self._last: tuple[RecordedStep, Request, Request, str] | None = None
         self._ids = 0
 
-    async def request(self, step: Step) -> None:
+    async def request(self, step: RecordedStep) -> None:
         """One request of the client, and whether it can be gone on with."""
         conversation = await self._serve(step)
         if not self._behind.provider.received:
             return
-        client, sent = OPENAI_CHAT.read(step.body, self._known), self._behind.provider.received[-1]
+        client, sent = OPENAI_CHAT.parse_request(step.body, self._known), self._behind.provider.received[-1]
         self._last = step, client, sent, conversation
         self._truth.follow(client.messages)
         self.result.requests += 1
@@ -269,14 +269,14 @@ class _Probe:
             self.result.rewritten += 1
             self._continuation(self._sight.of(sent.messages))
 
-    async def _serve(self, step: Step) -> str:
+    async def _serve(self, step: RecordedStep) -> str:
         """The product answers; told is the conversation it took the request for."""
-        behind, heard = self._behind, Heard()
+        behind, heard = self._behind, CapturedReply()
         self._ids += 1
-        behind.clock.to(step.at_ms)
+        behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = Incoming(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.serve(behind.parts, incoming, heard)
+        incoming = ClientRequest(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(behind.services, incoming, heard)
         return heard.header(b"x-stack-conversation")
 
     def _continuation(self, seen: str) -> None:
@@ -291,7 +291,7 @@ class _Probe:
     async def end(self) -> None:
         """What is asked of the conversation as it stands behind its last request."""
         records = await self._behind.store.requests(TENANT, limit=self._ids)
-        self.result.row = total(msgspec.json.decode(record.receipt, type=Receipt) for record in records)
+        self.result.row = sum_receipts(msgspec.json.decode(record.receipt, type=Receipt) for record in records)
         if self._last is None:
             return
         _, client, sent, conversation = self._last
@@ -307,11 +307,11 @@ class _Probe:
 
     async def _artifacts(self, conversation: str) -> None:
         """S2-17: files that frames hold which left the line, and those seen in what stands on it."""
-        shelved = await self._behind.parts.shelf.get(TENANT, conversation)
+        shelved = await self._behind.services.conversation_cache.get(TENANT, conversation)
         tip = shelved.ledger.newest_tip() if shelved else None
         if shelved is None or tip is None:
             return
-        listed = _listed(shelved.story(tip.id), self._truth.names)
+        listed = _listed(shelved.path_state(tip.id), self._truth.names)
         for path in sorted(listed):
             self.result.share("files precise").note(path, hit=path in self._truth.files)
         for path in sorted(self._truth.files):
@@ -320,7 +320,7 @@ class _Probe:
     async def _facts(self, client: Request, gone: Sequence[Message], seen: str) -> None:
         """S2-16: every name of what left is looked for; a sample of those out of sight is asked for, by the name, and
         by what stood around it."""
-        fixed, facts = self._reader.fixed(client), _facts_in(gone)
+        fixed, facts = self._reader.fixed_names(client), _facts_in(gone)
         away = []
         for name in sorted(facts.keys() - fixed):
             self.result.share("facts in sight").note(name, hit=name in seen)
@@ -374,12 +374,12 @@ def _gone(client: Request, sent: Request) -> list[Message]:
     return [m for m in client.messages if m.identity not in standing]
 
 
-def _listed(story: Story, names: Names) -> set[str]:
+def _listed(story: PathState, names: ToolRoles) -> set[str]:
     """The files that the product lists as changed, also where they were taken away again: those that ended frames hold,
     those that traces tell, and those seen in what stands on the line."""
-    ended = (path for f in story.tree.frames.values() if f.status in FINAL for path in f.artifacts)
-    told = (path for trim in story.tree.trims for path in read_trace(trim.trace).facts.changed)
-    seen = facts_of(on_line(story), names).changed
+    ended = (path for f in story.tree.frames.values() if f.status in FINAL_STATUSES for path in f.artifacts)
+    told = (path for trim in story.tree.removals for path in parse_traces(trim.trace).facts.changed)
+    seen = facts_of(context_entries(story), names).changed
     return {_MARK.sub("", path) for path in (*ended, *told, *seen)}
 
 

@@ -22,11 +22,11 @@ It stands alone: nothing of the proxy is imported here but the tree of errors.
 
 from llm_test_provider.answer import (
     EVERY_BYTE,
-    Answer,
-    Call,
     Cut,
     Ending,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
+    ScriptedCall,
     Usage,
     answers,
     call,
@@ -51,17 +51,17 @@ from llm_test_provider.answer import (
 )
 from llm_test_provider.model import Model
 from llm_test_provider.provider import ScriptedProvider
-from llm_test_provider.script import Received, When, contains
+from llm_test_provider.script import ReceivedRequest, When, contains
 
 __all__ = [
     "EVERY_BYTE",
-    "Answer",
-    "Call",
     "Cut",
     "Ending",
+    "FixedReply",
     "Model",
-    "Received",
-    "Reply",
+    "ReceivedRequest",
+    "ScriptedAnswer",
+    "ScriptedCall",
     "ScriptedProvider",
     "Usage",
     "When",

@@ -32,7 +32,7 @@ EVENT_STREAM_TYPE = ("content-type", "text/event-stream; charset=utf-8")
 
 # ------------------------------------------------------------------------------------------------------------- values
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """One tool call. A string as `arguments` is sent as it stands, so a model that writes broken JSON can be played.
 
     An empty `id` is numbered by the provider. `signature` travels as `extra_content.google.thought_signature`.
@@ -110,7 +110,7 @@ class ApiError:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class FixedReply:
     """A fixed HTTP reply that stands in for a model's answer."""
 
     status: int
@@ -121,7 +121,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class TooLong:
+class LengthRefusal:
     """A refusal for length in the words of whichever API is asked. Counts are tokens."""
 
     used: int
@@ -129,12 +129,12 @@ class TooLong:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """One answer of the scripted model and how it travels."""
 
     text: str = ""
     reasoning: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     finish: str | None = None
     """`None` says `tool_calls` where there are calls, else `stop`."""
     usage: Usage | None = None
@@ -148,7 +148,7 @@ class Answer:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further members of the answer's object; in streams of the messages API they come with its end."""
 
-    instead: Reply | TooLong | bytes | None = None
+    instead: FixedReply | LengthRefusal | bytes | None = None
     """A fixed reply; as bytes, what to write on the socket in place of any HTTP."""
     error: ErrorEvent | None = None
     ending: Ending | None = None
@@ -175,139 +175,145 @@ class Answer:
     trailers: Headers = ()
     """Headers behind a chunked body."""
 
-    def but(self, **changes: Any) -> Answer:
+    def but(self, **changes: Any) -> ScriptedAnswer:
         """The same answer with some fields changed."""
         return replace(self, **changes)
 
 
 # ------------------------------------------------------------------------------------------------------- plain answers
-def says(text: str, **options: Any) -> Answer:
-    return Answer(text=text, **options)
+def says(text: str, **options: Any) -> ScriptedAnswer:
+    return ScriptedAnswer(text=text, **options)
 
 
-def call(name: str, /, **arguments: Any) -> Call:
-    return Call(name, arguments)
+def call(name: str, /, **arguments: Any) -> ScriptedCall:
+    return ScriptedCall(name, arguments)
 
 
-def calls(name: str, /, **arguments: Any) -> Answer:
+def calls(name: str, /, **arguments: Any) -> ScriptedAnswer:
     """An answer that is one tool call."""
-    return Answer(calls=(call(name, **arguments),))
+    return ScriptedAnswer(calls=(call(name, **arguments),))
 
 
-def answers(text: str = "", calls: Sequence[Call] = (), reasoning: str = "", **options: Any) -> Answer:
-    return Answer(text=text, calls=tuple(calls), reasoning=reasoning, **options)
+def answers(text: str = "", calls: Sequence[ScriptedCall] = (), reasoning: str = "", **options: Any) -> ScriptedAnswer:
+    return ScriptedAnswer(text=text, calls=tuple(calls), reasoning=reasoning, **options)
 
 
 # -------------------------------------------------------------------------------------------------------------- faults
 def status(
     code: int, *, headers: Mapping[str, str] | None = None, body: JsonObject | str | bytes | None = None
-) -> Answer:
+) -> ScriptedAnswer:
     """An error reply. `body` as text or bytes is sent as it stands; left out, it is the API's own error object."""
     if body is not None:
-        return Answer(instead=Reply(code, _encoded(body), _with_type(headers)))
+        return ScriptedAnswer(instead=FixedReply(code, _encoded(body), _with_type(headers)))
     error = ApiError(f"Scripted status {code}.", "scripted_error", str(code))
-    return Answer(instead=error_reply(code, error, _with_type(headers)))
+    return ScriptedAnswer(instead=error_reply(code, error, _with_type(headers)))
 
 
-def cut(answer: Answer, *, after_bytes: int | None = None, after_events: int | None = None) -> Answer:
+def cut(answer: ScriptedAnswer, *, after_bytes: int | None = None, after_events: int | None = None) -> ScriptedAnswer:
     """The connection ends (FIN) in mid-answer."""
     return answer.but(ending=Ending("close", after_bytes, after_events))
 
 
-def truncated(answer: Answer, *, after_bytes: int | None = None, after_events: int | None = None) -> Answer:
+def truncated(
+    answer: ScriptedAnswer, *, after_bytes: int | None = None, after_events: int | None = None
+) -> ScriptedAnswer:
     """The connection ends inside a chunk whose announced length was greater."""
     return answer.but(ending=Ending("truncate", after_bytes, after_events))
 
 
-def reset(answer: Answer, *, after_bytes: int | None = None, after_events: int | None = None) -> Answer:
+def reset(answer: ScriptedAnswer, *, after_bytes: int | None = None, after_events: int | None = None) -> ScriptedAnswer:
     """The connection is reset (RST) in mid-answer."""
     return answer.but(ending=Ending("reset", after_bytes, after_events))
 
 
-def half_close(answer: Answer, *, after_bytes: int | None = None, after_events: int | None = None) -> Answer:
+def half_close(
+    answer: ScriptedAnswer, *, after_bytes: int | None = None, after_events: int | None = None
+) -> ScriptedAnswer:
     """The provider stops sending but keeps the socket open."""
     return answer.but(ending=Ending("half_close", after_bytes, after_events))
 
 
 def stall(
-    answer: Answer,
+    answer: ScriptedAnswer,
     seconds: float = float("inf"),
     *,
     after_bytes: int | None = None,
     after_events: int | None = None,
-) -> Answer:
+) -> ScriptedAnswer:
     """Silence in mid-answer for `seconds`; for silence before the first byte use `delay_s`."""
     return answer.but(ending=Ending("stall", after_bytes, after_events, seconds))
 
 
 def error_chunk(
-    answer: Answer, message: str = "Provider returned error", *, code: int | str = 502, after_events: int = 0
-) -> Answer:
+    answer: ScriptedAnswer, message: str = "Provider returned error", *, code: int | str = 502, after_events: int = 0
+) -> ScriptedAnswer:
     """A stream that turns into an error event. For its odder shapes set `Answer.error` yourself."""
     error = {"message": message, "type": "server_error", "code": code}
     return answer.but(error=ErrorEvent(error, after_events))
 
 
-def overflow(wording: int | str | None = None, *, used: int = 210_000, window: int = 200_000) -> Answer:
+def overflow(wording: int | str | None = None, *, used: int = 210_000, window: int = 200_000) -> ScriptedAnswer:
     """A refusal for length: in the words of the API that is asked, or in those of a provider, by its name or number in
     `wordings.OVERFLOWS`. Counts are tokens."""
     if wording is None:
-        return Answer(instead=TooLong(used, window))
+        return ScriptedAnswer(instead=LengthRefusal(used, window))
     return refused(overflow_wording(wording), used=used, window=window)
 
 
-def throttled(wording: int | str = 0) -> Answer:
+def throttled(wording: int | str = 0) -> ScriptedAnswer:
     """A refusal for haste that speaks of tokens and so looks like an overflow."""
     return refused(throttle_wording(wording))
 
 
-def refused(wording: Wording, *, used: int = 0, window: int = 0) -> Answer:
+def refused(wording: Wording, *, used: int = 0, window: int = 0) -> ScriptedAnswer:
     """A provider's refusal, in its words."""
-    return Answer(instead=refusal(wording, used, window))
+    return ScriptedAnswer(instead=refusal(wording, used, window))
 
 
-def refusal(wording: Wording, used: int, window: int) -> Reply:
+def refusal(wording: Wording, used: int, window: int) -> FixedReply:
     """The reply with these words. What has OpenAI's shape is put into that of the API that is asked."""
     error = ApiError(wording.text(used, window), wording.kind, wording.code) if wording.shape == "openai" else None
-    return Reply(wording.status, wording.body(used, window), error=error)
+    return FixedReply(wording.status, wording.body(used, window), error=error)
 
 
-def only_done() -> Answer:
+def only_done() -> ScriptedAnswer:
     """A stream with nothing in it but its terminator: how some servers answer a prompt that is too long."""
-    return Answer(instead=Reply(200, b"data: [DONE]\n\n", (EVENT_STREAM_TYPE,)))
+    return ScriptedAnswer(instead=FixedReply(200, b"data: [DONE]\n\n", (EVENT_STREAM_TYPE,)))
 
 
-def json_error(message: str = "internal error", code: int | str = 500) -> Answer:
+def json_error(message: str = "internal error", code: int | str = 500) -> ScriptedAnswer:
     """Status 200 with an error as its JSON body."""
-    return Answer(instead=error_reply(200, ApiError(message, "server_error", code)))
+    return ScriptedAnswer(instead=error_reply(200, ApiError(message, "server_error", code)))
 
 
-def html(page: str = "<html><body><h1>502 Bad Gateway</h1></body></html>", code: int = 200) -> Answer:
-    return Answer(instead=Reply(code, page.encode(), (("content-type", "text/html"),)))
+def html(page: str = "<html><body><h1>502 Bad Gateway</h1></body></html>", code: int = 200) -> ScriptedAnswer:
+    return ScriptedAnswer(instead=FixedReply(code, page.encode(), (("content-type", "text/html"),)))
 
 
-def empty(code: int = 200) -> Answer:
-    return Answer(instead=Reply(code, b""))
+def empty(code: int = 200) -> ScriptedAnswer:
+    return ScriptedAnswer(instead=FixedReply(code, b""))
 
 
-def wrong_type(answer: Answer, content_type: str = "text/plain") -> Answer:
+def wrong_type(answer: ScriptedAnswer, content_type: str = "text/plain") -> ScriptedAnswer:
     """The right body under another content type."""
     return answer.but(headers=(*answer.headers, ("content-type", content_type)))
 
 
-def gzip_bomb(size: int = 64 * 1024 * 1024) -> Answer:
+def gzip_bomb(size: int = 64 * 1024 * 1024) -> ScriptedAnswer:
     """A small gzip body of `size` bytes of zeros once decoded, about 1000 : 1."""
-    return Answer(instead=Reply(200, gzip.compress(bytes(size)), (JSON_TYPE, ("content-encoding", "gzip"))))
+    return ScriptedAnswer(
+        instead=FixedReply(200, gzip.compress(bytes(size)), (JSON_TYPE, ("content-encoding", "gzip")))
+    )
 
 
-def raw(data: bytes) -> Answer:
+def raw(data: bytes) -> ScriptedAnswer:
     """Exactly these bytes on the socket, then FIN."""
-    return Answer(instead=data)
+    return ScriptedAnswer(instead=data)
 
 
-def error_reply(status_code: int, error: ApiError, headers: Headers = (JSON_TYPE,)) -> Reply:
+def error_reply(status_code: int, error: ApiError, headers: Headers = (JSON_TYPE,)) -> FixedReply:
     """The reply that tells an error, in OpenAI's shape until it is known which API was asked."""
-    return Reply(status_code, error_body(error.message, error.kind, error.code, error.param), headers, error)
+    return FixedReply(status_code, error_body(error.message, error.kind, error.code, error.param), headers, error)
 
 
 def error_body(message: str, kind: str, code: int | str | None, param: str | None = None) -> bytes:
@@ -327,7 +333,7 @@ def _with_type(headers: Mapping[str, str] | None) -> Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AnswerFacts:
     """Everything an answer needs to know beside its own words."""
 
     number: int

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from llm_test_provider.provider import ScriptedProvider
 from llm_test_provider.scenario import load
-from llm_test_provider.script import Received
+from llm_test_provider.script import ReceivedRequest
 
 DEFAULT_PORT = 8901
 
@@ -46,7 +46,7 @@ async def serve(scenario_path: Path, host: str, port: int, say: Callable[[str], 
         await asyncio.get_running_loop().create_future()
 
 
-def line_of(received: Received) -> str:
+def line_of(received: ReceivedRequest) -> str:
     """One request in one line: number, what was asked, what it cost, what became of it."""
     words = [f"{received.number:>4}", received.method, received.path, str(received.status or "raw")]
     if received.chat and isinstance(received.body, dict):

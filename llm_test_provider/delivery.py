@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from llm_test_provider.answer import Answer, Cut, Ending, Framing, Headers
+from llm_test_provider.answer import Cut, Ending, Framing, Headers, ScriptedAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class Delivery:
         return sum(map(len, self.pieces)) + sum(map(len, self.rest))
 
 
-def deliver(answer: Answer, status: int, headers: Headers, events: Sequence[bytes], *, streamed: bool) -> Delivery:
+def deliver(
+    answer: ScriptedAnswer, status: int, headers: Headers, events: Sequence[bytes], *, streamed: bool
+) -> Delivery:
     """Plan the response with this body. A fixed or unstreamed body is one event."""
     coded = list(events)
     for coding in answer.encoding:

@@ -13,37 +13,37 @@ from dataclasses import dataclass, replace
 from llm_test_provider.answer import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
-    Answer,
+    AnswerFacts,
     ApiError,
-    Call,
-    Facts,
+    FixedReply,
     JsonObject,
-    Reply,
-    TooLong,
+    LengthRefusal,
+    ScriptedAnswer,
+    ScriptedCall,
     Usage,
     error_reply,
     refusal,
 )
 from llm_test_provider.apis import responses as responses_wire
 from llm_test_provider.apis.json import encoded
-from llm_test_provider.apis.responses_store import Kept
+from llm_test_provider.apis.responses_store import ResponseStore
 from llm_test_provider.apis.wires import MESSAGES, WIRES, Wire, check_messages
 from llm_test_provider.delivery import Delivery, deliver
 from llm_test_provider.error_texts import overflow_wording
-from llm_test_provider.prompt_cache import CACHE_RULES, CacheUse, Part, PrefixCache
+from llm_test_provider.prompt_cache import CACHE_RULES, PromptPart, SimulatedCache, SimulatedCacheUse
 from llm_test_provider.reasoning_binding import (
     REQUIRED_FIELDS,
-    Bound,
+    BoundRequest,
     Field,
-    Item,
     Mode,
-    Required,
+    ReasoningItem,
+    RequiredReasoning,
     examine,
-    own,
     seal,
-    verdict,
+    verdict_on,
+    without_foreign_items,
 )
-from llm_test_provider.script import Received, Script
+from llm_test_provider.script import ReceivedRequest, Script
 from llm_test_provider.templates import TemplateError, fill
 from llm_test_provider.tokens import Counter, completion_tokens
 
@@ -77,14 +77,14 @@ SECRET = b"scripted provider"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedRequest:
     """A request that is in order, and what was found out about it on the way."""
 
-    received: Received
+    received: ReceivedRequest
     wire: Wire
     traits: Model
-    parts: Sequence[Part]
-    bound: Bound
+    parts: Sequence[PromptPart]
+    bound: BoundRequest
     last: str
     """The token of the newest reasoning item that holds."""
     transformations: tuple[Mapping[str, str], ...]
@@ -106,9 +106,9 @@ class ScriptedModel:
         self.script = script
         self.models = {model.name: model for model in models} or {DEFAULT_MODEL.name: DEFAULT_MODEL}
         self._count, self._clock, self._now = count, clock, now
-        self._caches: dict[tuple[str, str], PrefixCache] = {}
-        self._required = Required()
-        self._kept = Kept()
+        self._caches: dict[tuple[str, str], SimulatedCache] = {}
+        self._required = RequiredReasoning()
+        self._kept = ResponseStore()
         self._answers = 0
         self._calls = 0
 
@@ -116,28 +116,28 @@ class ScriptedModel:
         """A model by name; one that is not listed behaves like the first."""
         return self.models.get(name) or next(iter(self.models.values()))
 
-    def respond(self, received: Received) -> Delivery | bytes:
+    def respond(self, received: ReceivedRequest) -> Delivery | bytes:
         """What to write for this request for an answer; bytes are written in place of any HTTP."""
         wire = WIRES[received.dialect or "chat"]
         try:
             asked = self._asked(received, wire)
         except RecursionError:
             asked = error_reply(400, ApiError("The request is nested too deeply."))
-        return fixed(asked, wire=wire) if isinstance(asked, Reply) else self._scripted(asked)
+        return fixed(asked, wire=wire) if isinstance(asked, FixedReply) else self._scripted(asked)
 
-    def count(self, received: Received) -> Delivery:
+    def count(self, received: ReceivedRequest) -> Delivery:
         """What the messages API says to a request that only asks for its tokens."""
         refused = check_messages(received, counted=True)
         if refused:
             return fixed(error_reply(400, refused), wire=MESSAGES)
         tokens = sum(part.tokens for part in MESSAGES.parts(received, self._count))
-        return fixed(Reply(200, encoded({"input_tokens": tokens})))
+        return fixed(FixedReply(200, encoded({"input_tokens": tokens})))
 
-    def stored(self, received: Received) -> Reply | None:
+    def stored(self, received: ReceivedRequest) -> FixedReply | None:
         """What a path below `/responses/` gives; `None` where this is none."""
         return self._kept.answer(received.method, received.path, received.query)
 
-    def _asked(self, received: Received, wire: Wire) -> Asked | Reply:
+    def _asked(self, received: ReceivedRequest, wire: Wire) -> CheckedRequest | FixedReply:
         """The request, taken apart, or why it is refused."""
         unknown = self._kept.resolve(received) if received.dialect == "responses" else None
         refused = wire.check(received)
@@ -149,37 +149,37 @@ class ScriptedModel:
         parts = wire.parts(received, self._count)
         used = sum(part.tokens for part in parts)
         if traits.window is not None and used > traits.window:
-            return _too_long(TooLong(used, traits.window), traits.refusal or wire.too_long)
+            return _too_long(LengthRefusal(used, traits.window), traits.refusal or wire.too_long)
         bound = wire.bound(received)
-        found = examine(SECRET, own(bound) if traits.binding == "none" else bound, wire.known_as)
-        judged = verdict(found, wire.mode(received, traits.binding), wire.words)
+        found = examine(SECRET, without_foreign_items(bound) if traits.binding == "none" else bound, wire.known_as)
+        judged = verdict_on(found, wire.mode(received, traits.binding), wire.words)
         missing = judged.refusal or self._missing(received, traits)
         if missing:
             return error_reply(400, ApiError(missing, code="invalid_request_error"))
-        return Asked(received, wire, traits, parts, bound, found.last, judged.input_transformations)
+        return CheckedRequest(received, wire, traits, parts, bound, found.last, judged.input_transformations)
 
-    def _missing(self, received: Received, traits: Model) -> str | None:
+    def _missing(self, received: ReceivedRequest, traits: Model) -> str | None:
         """Why reasoning that must be there is not."""
         if received.dialect == "responses":
             return self._kept.misplaced(received.items or ())
         return self._required.refuse(received.messages, traits.required) if received.dialect == "chat" else None
 
-    def _scripted(self, asked: Asked) -> Delivery | bytes:
+    def _scripted(self, asked: CheckedRequest) -> Delivery | bytes:
         """What the script says to a request that is in order."""
         answer = self._taken(asked.received)
-        if isinstance(answer, Reply):
+        if isinstance(answer, FixedReply):
             return fixed(answer, wire=asked.wire)
         match answer.instead:
             case None:
                 return self._completed(answer, asked)
             case bytes():
                 return answer.instead
-            case TooLong():
+            case LengthRefusal():
                 return fixed(_too_long(answer.instead, asked.wire.too_long), answer, wire=asked.wire)
-            case Reply():
+            case FixedReply():
                 return fixed(answer.instead, answer, wire=asked.wire)
 
-    def _taken(self, received: Received) -> Answer | Reply:
+    def _taken(self, received: ReceivedRequest) -> ScriptedAnswer | FixedReply:
         """The next answer of the script, its templates filled, or what is wrong with the script."""
         try:
             scripted = self.script.take(received)
@@ -192,7 +192,7 @@ class ScriptedModel:
         words = f"script exhausted: nothing is left for {received.dialect} request {received.chat}"
         return _script_error(words, "script_exhausted")
 
-    def _completed(self, answer: Answer, asked: Asked) -> Delivery:
+    def _completed(self, answer: ScriptedAnswer, asked: CheckedRequest) -> Delivery:
         received, traits, wire = asked.received, asked.traits, asked.wire
         self._answers += 1
         answer = self._with_required(self._numbered(answer, wire.call_id), traits)
@@ -212,8 +212,8 @@ class ScriptedModel:
             body |= {"status": "queued", "output": [], "usage": None}
         return deliver(answer, 200, (JSON_TYPE, *headers), [encoded(body)], streamed=False)
 
-    def _facts(self, answer: Answer, asked: Asked, usage: Usage) -> Facts:
-        return Facts(
+    def _facts(self, answer: ScriptedAnswer, asked: CheckedRequest, usage: Usage) -> AnswerFacts:
+        return AnswerFacts(
             number=self._answers,
             model=str(asked.received.body.get("model")),
             created=int(self._now()),
@@ -224,29 +224,29 @@ class ScriptedModel:
             transformations=asked.transformations,
         )
 
-    def _usage(self, answer: Answer, use: CacheUse) -> Usage:
+    def _usage(self, answer: ScriptedAnswer, use: SimulatedCacheUse) -> Usage:
         completion, reasoning = completion_tokens(answer, self._count)
         prompt = use.cached + use.written + use.uncached
         return Usage(prompt, completion, use.cached, use.written, reasoning, use.written_long)
 
-    def _cache_of(self, asked: Asked) -> PrefixCache:
+    def _cache_of(self, asked: CheckedRequest) -> SimulatedCache:
         """The cache of the request's model and account."""
         received = asked.received
         account = received.header("authorization") or received.header("x-api-key") or ""
         key = (str(received.body.get("model")), account)
         if key not in self._caches:
-            self._caches[key] = PrefixCache(CACHE_RULES[asked.traits.cache or asked.wire.cache], self._clock)
+            self._caches[key] = SimulatedCache(CACHE_RULES[asked.traits.cache or asked.wire.cache], self._clock)
         return self._caches[key]
 
-    def _numbered(self, answer: Answer, prefix: str) -> Answer:
+    def _numbered(self, answer: ScriptedAnswer, prefix: str) -> ScriptedAnswer:
         """Every call with an id."""
         return answer.but(calls=tuple(self._with_id(call, prefix) for call in answer.calls))
 
-    def _with_id(self, call: Call, prefix: str) -> Call:
+    def _with_id(self, call: ScriptedCall, prefix: str) -> ScriptedCall:
         self._calls += 1
         return call if call.id else replace(call, id=f"{prefix}{self._calls:08d}")
 
-    def _with_required(self, answer: Answer, traits: Model) -> Answer:
+    def _with_required(self, answer: ScriptedAnswer, traits: Model) -> ScriptedAnswer:
         if not answer.calls:
             return answer
         if "reasoning_content" in traits.required and not answer.reasoning:
@@ -257,28 +257,28 @@ class ScriptedModel:
         return answer
 
 
-def fixed(reply: Reply, answer: Answer | None = None, *, wire: Wire | None = None) -> Delivery:
+def fixed(reply: FixedReply, answer: ScriptedAnswer | None = None, *, wire: Wire | None = None) -> Delivery:
     """The delivery of a fixed reply, cut and broken as `answer` says, its error in the shape of the dialect."""
     body = wire.error_body(reply) if wire and reply.error else reply.body
-    return deliver(answer or Answer(), reply.status, reply.headers, [body], streamed=False)
+    return deliver(answer or ScriptedAnswer(), reply.status, reply.headers, [body], streamed=False)
 
 
-def _too_long(refused: TooLong, name: str) -> Reply:
+def _too_long(refused: LengthRefusal, name: str) -> FixedReply:
     """The refusal in the words of this name, whoever is asked."""
     return refusal(overflow_wording(name), refused.used, refused.window)
 
 
-def _resolved(received: Received) -> JsonObject:
+def _resolved(received: ReceivedRequest) -> JsonObject:
     """The body, with the whole input where it only referred to some of it."""
     body: JsonObject = received.body
     return body if received.items is None else body | {"input": received.items}
 
 
-def _script_error(words: str, code: str) -> Reply:
+def _script_error(words: str, code: str) -> FixedReply:
     return error_reply(500, ApiError(words, "script_error", code))
 
 
-def _sealed(answer: Answer, asked: Asked) -> Item:
+def _sealed(answer: ScriptedAnswer, asked: CheckedRequest) -> ReasoningItem:
     """The reasoning of an answer, tied to the request and to what is said with it."""
     content = asked.wire.readable(asked.received, answer)
     return seal(SECRET, content, asked.bound, asked.last, asked.wire.together(answer))

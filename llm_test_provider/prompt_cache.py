@@ -64,7 +64,7 @@ CACHE_RULES: dict[str, CacheRule] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """A piece of a request: its canonical bytes, its tokens, and whether a breakpoint stands behind it."""
 
     content: bytes
@@ -75,7 +75,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheUse:
+class SimulatedCacheUse:
     """Input tokens of one request by what they cost. The first three add up to the whole prompt."""
 
     cached: int
@@ -85,7 +85,7 @@ class CacheUse:
     """The part of `written` that was stored for longer than the rule's lifetime."""
 
 
-class PrefixCache:
+class SimulatedCache:
     """One vendor's cache for one account and model."""
 
     def __init__(self, rule: CacheRule, clock: Callable[[], float]) -> None:
@@ -94,7 +94,7 @@ class PrefixCache:
         self._last_use: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
         """When a prefix was last used, and how long it lives from then."""
 
-    def use(self, parts: Sequence[Part]) -> CacheUse:
+    def use(self, parts: Sequence[PromptPart]) -> SimulatedCacheUse:
         """Account for one request and remember its prefixes."""
         digests, lengths = _prefixes(parts)
         total = lengths[-1] if lengths else 0
@@ -104,9 +104,9 @@ class PrefixCache:
         end, long_end = self._remember(parts, digests, lengths, now)
         # Tokens that are stored at no extra price are just input: only a dearer write is told apart.
         written, written_long = (max(at - cached, 0) if self.rule.write != 1 else 0 for at in (end, long_end))
-        return CacheUse(cached, written, total - cached - written, written_long)
+        return SimulatedCacheUse(cached, written, total - cached - written, written_long)
 
-    def _longest_known(self, parts: Sequence[Part], digests: Sequence[bytes], now: float) -> int | None:
+    def _longest_known(self, parts: Sequence[PromptPart], digests: Sequence[bytes], now: float) -> int | None:
         for index in reversed(range(len(digests))):
             if self._alive(digests[index], now) and self._in_reach(parts, index):
                 return index
@@ -116,11 +116,11 @@ class PrefixCache:
         last, lifetime = self._last_use.get(digest, (-math.inf, 0.0))
         return now - last <= lifetime
 
-    def _in_reach(self, parts: Sequence[Part], index: int) -> bool:
+    def _in_reach(self, parts: Sequence[PromptPart], index: int) -> bool:
         return not self.rule.marked or any(part.breakpoint for part in parts[index : index + self.rule.look_back])
 
     def _remember(
-        self, parts: Sequence[Part], digests: Sequence[bytes], lengths: Sequence[int], now: float
+        self, parts: Sequence[PromptPart], digests: Sequence[bytes], lengths: Sequence[int], now: float
     ) -> tuple[int, int]:
         """Store what this request leaves in the cache; returns the tokens of the longest prefix stored, and of the
         longest that is to live longer than the rule says."""
@@ -145,7 +145,7 @@ class PrefixCache:
         return whole if whole >= self.rule.minimum else 0
 
 
-def _prefixes(parts: Sequence[Part]) -> tuple[list[bytes], list[int]]:
+def _prefixes(parts: Sequence[PromptPart]) -> tuple[list[bytes], list[int]]:
     """For each part: the digest and the tokens of everything up to and including it."""
     digests, lengths = [], []
     running, tokens = hashlib.sha256(), 0

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from llm_test_provider.answer import Reply, error_body
+from llm_test_provider.answer import FixedReply, error_body
 from llm_test_provider.apis import dialect_of
 from llm_test_provider.apis.json import encoded
 from llm_test_provider.delivery import Delivery
 from llm_test_provider.model import Model, ScriptedModel, fixed
-from llm_test_provider.script import Condition, Received, Script, Scripted, contains
-from llm_test_provider.server import Request, Server, parsed
+from llm_test_provider.script import Condition, ReceivedRequest, Script, Scripted, contains
+from llm_test_provider.server import HttpRequest, Server, parsed
 from llm_test_provider.tokens import Counter, default_counter
 
 PATIENCE_S = 5.0
@@ -48,20 +48,20 @@ class ScriptedProvider:
         count: Counter | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
-        on_finish: Callable[[Received], None] | None = None,
+        on_finish: Callable[[ReceivedRequest], None] | None = None,
         remember: bool = True,
     ) -> None:
         self.script = script or Script()
         self.script.will(answers)
         self.host, self.port = host, port
-        self.received: list[Received] = []
+        self.received: list[ReceivedRequest] = []
         self.open_connections = 0
         self._arrivals = self._chats = 0
         self._remember = remember
         self._model = ScriptedModel(self.script, models, count=count or default_counter(), clock=clock, now=now)
         self._clock = clock
         self._on_finish = on_finish
-        self._replies: dict[str, Reply] = {}
+        self._replies: dict[str, FixedReply] = {}
         self._changed = threading.Condition()
         self._server = Server(self)
         self._thread: threading.Thread | None = None
@@ -77,7 +77,7 @@ class ScriptedProvider:
         """Answers for the requests that meet a condition, or whose body holds a marker. They go before the queue."""
         self.script.when(contains(condition) if isinstance(condition, str) else condition, answers, loop=loop)
 
-    def reply(self, path: str, reply: Reply) -> None:
+    def reply(self, path: str, reply: FixedReply) -> None:
         """A fixed reply for a path, such as `/v1/embeddings`, that would have none or another one."""
         self._replies[path] = reply
 
@@ -92,16 +92,16 @@ class ScriptedProvider:
         return f"http://{self.host}:{self.port}"
 
     @property
-    def asked(self) -> list[Received]:
+    def asked(self) -> list[ReceivedRequest]:
         """The requests for an answer among those received, in whichever dialect."""
         return [received for received in self.received if received.chat]
 
     @property
-    def disconnects(self) -> list[Received]:
+    def disconnects(self) -> list[ReceivedRequest]:
         """Requests whose peer left before the answer was complete, oldest request first."""
         return [received for received in self.received if received.left_at is not None]
 
-    def wait_for(self, requests: int, timeout: float = PATIENCE_S) -> list[Received]:
+    def wait_for(self, requests: int, timeout: float = PATIENCE_S) -> list[ReceivedRequest]:
         """The requests received so far, once there are so many. Raises TimeoutError; `timeout` is in seconds."""
         self.wait_until(lambda: len(self.received) >= requests, timeout)
         return self.received
@@ -113,12 +113,12 @@ class ScriptedProvider:
                 raise TimeoutError(f"still waiting after {timeout} s with {len(self.received)} requests received")
 
     # --------------------------------------------------------------------------------------------- what the server asks
-    def receive(self, request: Request) -> Received:
+    def receive(self, request: HttpRequest) -> ReceivedRequest:
         with self._changed:
             dialect = dialect_of(request.path) if request.method == "POST" else None
             self._arrivals += 1
             self._chats += dialect is not None
-            received = Received(
+            received = ReceivedRequest(
                 number=self._arrivals,
                 method=request.method,
                 path=request.path,
@@ -136,7 +136,7 @@ class ScriptedProvider:
             self._changed.notify_all()
         return received
 
-    def respond(self, received: Received) -> Delivery | bytes:
+    def respond(self, received: ReceivedRequest) -> Delivery | bytes:
         if received.path in self._replies:
             return fixed(self._replies[received.path])
         if received.dialect:
@@ -149,14 +149,14 @@ class ScriptedProvider:
             return fixed(stored)
         if received.method in ("GET", "HEAD") and path.endswith("/models"):
             listed = [_model_object(name) for name in self._model.models]
-            return fixed(Reply(200, encoded({"object": "list", "data": listed})))
+            return fixed(FixedReply(200, encoded({"object": "list", "data": listed})))
         name = path.rpartition("/models/")[2]
         if received.method == "GET" and name in self._model.models:
-            return fixed(Reply(200, encoded(_model_object(name))))
+            return fixed(FixedReply(200, encoded(_model_object(name))))
         words = f"Unknown request URL: {received.method} {received.path}."
-        return fixed(Reply(404, error_body(words, "invalid_request_error", "unknown_url")))
+        return fixed(FixedReply(404, error_body(words, "invalid_request_error", "unknown_url")))
 
-    def finish(self, received: Received, *, left: bool) -> None:
+    def finish(self, received: ReceivedRequest, *, left: bool) -> None:
         with self._changed:
             if left:
                 received.left_at = self._clock()

@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from llm_test_provider.answer import Answer, JsonObject
+from llm_test_provider.answer import JsonObject, ScriptedAnswer
 from llm_test_provider.apis.json import mapping, mappings
 
 Kind = Literal["prefix", "gap", "tampered", "orphan"]
 Mode = Literal["error", "drop", "none"]
 """What a model does about reasoning that no longer fits: refuse, leave it out and say so, or take no notice."""
-HARD: frozenset[Kind] = frozenset({"tampered", "orphan"})
-OURS = "c2NyaXB0ZWQ6"
+ALWAYS_REFUSED: frozenset[Kind] = frozenset({"tampered", "orphan"})
+TOKEN_PREFIX = "c2NyaXB0ZWQ6"  # noqa: S105  the beginning of a token, no secret
 """How every token begins. It is base64 too, so that a token looks like any other."""
 STAND_IN = "skip_thought_signature_validator"
 """What Gemini accepts as the signature of a call it did not make."""
@@ -38,7 +38,7 @@ STAND_IN = "skip_thought_signature_validator"
 
 # ---------------------------------------------------------------------------------------------------------------- bound
 @dataclass(frozen=True, slots=True)
-class Item:
+class ReasoningItem:
     """One reasoning item as it stands in a request: readable content and opaque token. `path` names its place."""
 
     content: str
@@ -47,15 +47,15 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundRequest:
     """A request as binding sees it: head, then visible parts (bytes, less cache markers) and items, in order."""
 
     head: bytes
-    parts: tuple[bytes | Item, ...] = ()
+    parts: tuple[bytes | ReasoningItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class BindingFault:
     kind: Kind
     path: str
     why: str
@@ -65,8 +65,8 @@ class Fault:
 class Examination:
     """What was found. `last` is the token of the last item that holds, which the next one is sealed behind."""
 
-    faults: tuple[Fault, ...] = ()
-    held: tuple[Item, ...] = ()
+    faults: tuple[BindingFault, ...] = ()
+    held: tuple[ReasoningItem, ...] = ()
     last: str = ""
 
 
@@ -78,21 +78,23 @@ class Verdict:
     input_transformations: tuple[Mapping[str, str], ...] = ()
 
 
-def seal(secret: bytes, content: str, before: Bound, predecessor: str = "", together: bytes = b"") -> Item:
+def seal(
+    secret: bytes, content: str, before: BoundRequest, predecessor: str = "", together: bytes = b""
+) -> ReasoningItem:
     """The item a model makes behind `before`. `predecessor` is a token, `together` the part made right after it."""
     bound_to = {
         "prefix": _prefix(before.head, [part for part in before.parts if isinstance(part, bytes)]),
         "behind": _digest(predecessor.encode()) if predecessor else "",
         "with": _digest(together) if together else "",
     }
-    return Item(content, _token(secret, content, bound_to))
+    return ReasoningItem(content, _token(secret, content, bound_to))
 
 
-def examine(secret: bytes, request: Bound, known_as: Callable[[bytes], bytes] = bytes) -> Examination:
+def examine(secret: bytes, request: BoundRequest, known_as: Callable[[bytes], bytes] = bytes) -> Examination:
     """Hold every item of `request` against what stands around it now, oldest first. `known_as` tells what a part is
     known by to the item that was made with it, where that is not all of its bytes."""
-    faults: list[Fault] = []
-    held: list[Item] = []
+    faults: list[BindingFault] = []
+    held: list[ReasoningItem] = []
     seen: list[bytes] = []
     first = True
     for position, part in enumerate(request.parts):
@@ -110,9 +112,11 @@ def examine(secret: bytes, request: Bound, known_as: Callable[[bytes], bytes] = 
     return Examination(tuple(faults), tuple(held), held[-1].token if held else "")
 
 
-def own(request: Bound) -> Bound:
+def without_foreign_items(request: BoundRequest) -> BoundRequest:
     """The request less the items that another provider made: a model that binds nothing passes over them."""
-    return replace(request, parts=tuple(p for p in request.parts if isinstance(p, bytes) or p.token.startswith(OURS)))
+    return replace(
+        request, parts=tuple(p for p in request.parts if isinstance(p, bytes) or p.token.startswith(TOKEN_PREFIX))
+    )
 
 
 WORDS: Mapping[Kind, str] = {
@@ -124,10 +128,10 @@ WORDS: Mapping[Kind, str] = {
 """How the messages API refuses each kind, which has no orphans."""
 
 
-def verdict(found: Examination, mode: Mode, words: Mapping[Kind, str] = WORDS) -> Verdict:
+def verdict_on(found: Examination, mode: Mode, words: Mapping[Kind, str] = WORDS) -> Verdict:
     """`error` refuses at the first fault; `drop` leaves the items out and says so; `none` lets them pass. Hard faults
     are refused in any mode."""
-    refused = next((fault for fault in found.faults if mode == "error" or fault.kind in HARD), None)
+    refused = next((fault for fault in found.faults if mode == "error" or fault.kind in ALWAYS_REFUSED), None)
     if refused is not None:
         return Verdict(words[refused.kind].format(path=refused.path, why=refused.why))
     if mode == "none":
@@ -140,30 +144,34 @@ def verdict(found: Examination, mode: Mode, words: Mapping[Kind, str] = WORDS) -
     )
 
 
-def _fault(secret: bytes, item: Item, prefix: str, predecessor: str | None, visible: bytes) -> Fault | None:
+def _fault(
+    secret: bytes, item: ReasoningItem, prefix: str, predecessor: str | None, visible: bytes
+) -> BindingFault | None:
     """`predecessor` is `None` for the first item of a request: leaving out from the start is allowed. `visible` is what
     follows."""
     bound_to = _opened(secret, item)
     if bound_to is None:
-        return Fault("tampered", item.path, "token or content are not what was sent")
+        return BindingFault("tampered", item.path, "token or content are not what was sent")
     if bound_to["with"] and bound_to["with"] != _digest(visible):
-        return Fault("orphan", item.path, "what was made with it does not follow")
+        return BindingFault("orphan", item.path, "what was made with it does not follow")
     if bound_to["prefix"] != prefix:
-        return Fault("prefix", item.path, "something before it changed")
+        return BindingFault("prefix", item.path, "something before it changed")
     if predecessor is not None and bound_to["behind"] != (_digest(predecessor.encode()) if predecessor else ""):
-        return Fault("gap", item.path, "it was produced behind another item")
+        return BindingFault("gap", item.path, "it was produced behind another item")
     return None
 
 
 def _token(secret: bytes, content: str, bound_to: Mapping[str, str]) -> str:
     readable = json.dumps(bound_to, sort_keys=True).encode()
     mark = hmac.new(secret, readable + b"\0" + content.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
-    return OURS + base64.b64encode(mark + readable).decode()
+    return TOKEN_PREFIX + base64.b64encode(mark + readable).decode()
 
 
-def _opened(secret: bytes, item: Item) -> dict[str, str] | None:
+def _opened(secret: bytes, item: ReasoningItem) -> dict[str, str] | None:
     try:
-        bound_to: dict[str, str] = json.loads(base64.b64decode(item.token.removeprefix(OURS), validate=True)[32:])
+        bound_to: dict[str, str] = json.loads(
+            base64.b64decode(item.token.removeprefix(TOKEN_PREFIX), validate=True)[32:]
+        )
     except ValueError:
         return None
     genuine = hmac.compare_digest(_token(secret, item.content, bound_to), item.token)
@@ -191,13 +199,13 @@ REFUSALS: Mapping[Field, str] = {
 }
 
 
-class Required:
+class RequiredReasoning:
     """What must come back with the calls this provider made. Calls it never made are not checked."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[Field, str], set[str]] = defaultdict(set)
 
-    def give(self, answer: Answer, fields: Sequence[Field]) -> None:
+    def give(self, answer: ScriptedAnswer, fields: Sequence[Field]) -> None:
         """Remember what an answer with numbered calls carries. Ids may repeat; any value given for one is accepted."""
         if not answer.calls:
             return

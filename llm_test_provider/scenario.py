@@ -20,15 +20,15 @@ from pydantic_core import ErrorDetails
 from llm_test_provider.answer import (
     EVERY_BYTE,
     WHOLE_EVENTS,
-    Answer,
-    Call,
     Cut,
     Ending,
     ErrorEvent,
+    FixedReply,
     Framing,
     How,
-    Reply,
-    TooLong,
+    LengthRefusal,
+    ScriptedAnswer,
+    ScriptedCall,
     Usage,
     overflow,
     status,
@@ -91,8 +91,8 @@ class _Call(_Strict):
     id: str = ""
     signature: str = ""
 
-    def value(self) -> Call:
-        return Call(self.name, self.arguments, self.id, self.signature)
+    def value(self) -> ScriptedCall:
+        return ScriptedCall(self.name, self.arguments, self.id, self.signature)
 
 
 class _Usage(_Strict):
@@ -179,9 +179,9 @@ class _Answer(_Strict):
             raise ValueError("body needs a status")
         return self
 
-    def value(self) -> Answer:
+    def value(self) -> ScriptedAnswer:
         cut = {"events": WHOLE_EVENTS, "every_byte": EVERY_BYTE}
-        return Answer(
+        return ScriptedAnswer(
             text=self.text,
             reasoning=self.reasoning,
             calls=tuple(call.value() for call in ((self.call,) if self.call else ()) + self.calls),
@@ -196,7 +196,7 @@ class _Answer(_Strict):
             **self.model_dump(include=_CARRIED_OVER),
         )
 
-    def _stand_in(self) -> Reply | TooLong | bytes | None:
+    def _stand_in(self) -> FixedReply | LengthRefusal | bytes | None:
         if self.status is not None:
             return status(self.status, body=self.body).instead
         if self.overflow is not None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from llm_test_provider.answer import Answer, Call, Headers, JsonObject, Usage
+from llm_test_provider.answer import Headers, JsonObject, ScriptedAnswer, ScriptedCall, Usage
 from llm_test_provider.apis import Dialect
 from llm_test_provider.apis import messages_request as messages_view
 from llm_test_provider.apis import responses_request as responses_view
@@ -25,7 +25,7 @@ from llm_test_provider.templates import last_text, text_of
 
 
 @dataclass(eq=False, slots=True)
-class Received:
+class ReceivedRequest:
     """One request, and what became of it."""
 
     number: int
@@ -76,11 +76,11 @@ class Received:
         return "\n\n".join(text_of(message.get("content")) for message in leading)
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ScriptedCall]:
         """All calls of the conversation, oldest first, their arguments as text."""
         made = [call for message in self.messages for call in mappings(message.get("tool_calls"))]
         functions = [(call, mapping(call.get("function"))) for call in made]
-        return [Call(str(f.get("name")), str(f.get("arguments")), str(call.get("id"))) for call, f in functions]
+        return [ScriptedCall(str(f.get("name")), str(f.get("arguments")), str(call.get("id"))) for call, f in functions]
 
     @property
     def results(self) -> list[tuple[str, str]]:
@@ -103,8 +103,8 @@ class Received:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
-Condition = Callable[[Received], bool]
-Scripted = Answer | Callable[[Received], Answer]
+Condition = Callable[[ReceivedRequest], bool]
+Scripted = ScriptedAnswer | Callable[[ReceivedRequest], ScriptedAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class When:
     request: int | None = None
     """It is the n-th request for an answer, from 1."""
 
-    def __call__(self, received: Received) -> bool:
+    def __call__(self, received: ReceivedRequest) -> bool:
         checks = (
             self.user is None or _in(self.user, last_text(received.messages, "user")),
             self.tool_result is None or _in(self.tool_result, _ending_result(received.messages)),
@@ -168,7 +168,7 @@ class Rule:
         return self.answers[self.taken - 1]
 
 
-def _always(_: Received) -> bool:
+def _always(_: ReceivedRequest) -> bool:
     return True
 
 
@@ -190,7 +190,7 @@ class Script:
         with self._lock:
             self.rules.append(Rule(condition, list(answers), loop))
 
-    def take(self, received: Received) -> Answer | None:
+    def take(self, received: ReceivedRequest) -> ScriptedAnswer | None:
         """The answer for this request, taken off the script; `None` where nothing is left for it."""
         with self._lock:
             taken = next(

@@ -27,21 +27,21 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from llm_test_provider.answer import Headers, Reply, error_body
+from llm_test_provider.answer import FixedReply, Headers, error_body
 from llm_test_provider.delivery import Delivery
 from llm_test_provider.model import fixed
-from llm_test_provider.script import Received
+from llm_test_provider.script import ReceivedRequest
 
 HEAD_LIMIT = 1024 * 1024
 BODY_LIMIT = 256 * 1024 * 1024
 
 
-class BadRequestBytes(Exception):
+class MalformedRequest(Exception):
     """What arrived is not a request this provider reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request as it arrived. Header names as sent, in order; `path` is decoded, `target` is not."""
 
     method: str
@@ -85,16 +85,16 @@ class WatchedReader(asyncio.StreamReader):
         self.ended.set()
 
 
-async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
+async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
     """The next request, or `None` where the peer closed between two. Raises BadRequestBytes, ConnectionError."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if error.partial:
-            raise BadRequestBytes("the connection ended inside a request head") from error
+            raise MalformedRequest("the connection ended inside a request head") from error
         return None
     except asyncio.LimitOverrunError as error:
-        raise BadRequestBytes("the request head is too long") from error
+        raise MalformedRequest("the request head is too long") from error
     request = _parsed_head(head)
     if request.header("expect").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -102,16 +102,16 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     try:
         return await _with_body(request, reader)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
-        raise BadRequestBytes("the request body is broken") from error
+        raise MalformedRequest("the request body is broken") from error
 
 
-def _parsed_head(head: bytes) -> Request:
+def _parsed_head(head: bytes) -> HttpRequest:
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     try:
         method, target, version = first.split(" ")
     except ValueError as error:
-        raise BadRequestBytes(f"not a request line: {first[:80]!r}") from error
-    return Request(method, target, version, tuple(_header(line) for line in lines))
+        raise MalformedRequest(f"not a request line: {first[:80]!r}") from error
+    return HttpRequest(method, target, version, tuple(_header(line) for line in lines))
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -119,15 +119,15 @@ def _header(line: str) -> tuple[str, str]:
     return name, value.strip()
 
 
-async def _with_body(request: Request, reader: asyncio.StreamReader) -> Request:
+async def _with_body(request: HttpRequest, reader: asyncio.StreamReader) -> HttpRequest:
     parts = (request.method, request.target, request.version, request.headers)
     if "chunked" in request.header("transfer-encoding").lower():
         body, trailers = await _read_chunked(reader)
-        return Request(*parts, body, trailers)
+        return HttpRequest(*parts, body, trailers)
     length = int(request.header("content-length") or 0)
     if not 0 <= length <= BODY_LIMIT:
-        raise BadRequestBytes("the request body is too long")
-    return Request(*parts, await reader.readexactly(length))
+        raise MalformedRequest("the request body is too long")
+    return HttpRequest(*parts, await reader.readexactly(length))
 
 
 async def _read_chunked(reader: asyncio.StreamReader) -> tuple[bytes, Headers]:
@@ -137,7 +137,7 @@ async def _read_chunked(reader: asyncio.StreamReader) -> tuple[bytes, Headers]:
         if size == 0:
             break
         if len(body) + size > BODY_LIMIT:
-            raise BadRequestBytes("the request body is too long")
+            raise MalformedRequest("the request body is too long")
         body += await reader.readexactly(size)
         await reader.readexactly(2)
     trailers: list[tuple[str, str]] = []
@@ -164,14 +164,14 @@ def last_chunk(trailers: Headers) -> bytes:
 NO_BODY = frozenset({204, 304})
 
 
-class Desk(Protocol):
+class ProviderHandler(Protocol):
     """Who keeps the records and knows the answers."""
 
-    def receive(self, request: Request) -> Received: ...
+    def receive(self, request: HttpRequest) -> ReceivedRequest: ...
 
-    def respond(self, received: Received) -> Delivery | bytes: ...
+    def respond(self, received: ReceivedRequest) -> Delivery | bytes: ...
 
-    def finish(self, received: Received, *, left: bool) -> None: ...
+    def finish(self, received: ReceivedRequest, *, left: bool) -> None: ...
 
     def connections(self, change: int) -> None: ...
 
@@ -187,7 +187,7 @@ def parsed(body: bytes) -> Any:
 class Server:
     """One listening socket in the running event loop."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ProviderHandler) -> None:
         self._desk = desk
         self._connections: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Server | None = None
@@ -224,8 +224,8 @@ class Server:
         try:
             while await self._exchange(reader, writer):
                 pass
-        except BadRequestBytes as error:
-            reply = Reply(400, error_body(str(error), "invalid_request_error", None))
+        except MalformedRequest as error:
+            reply = FixedReply(400, error_body(str(error), "invalid_request_error", None))
             await _write(writer, fixed(reply), None)
         except ConnectionError:
             pass
@@ -257,7 +257,7 @@ class Server:
             leaving.cancel()
 
 
-async def _write(writer: asyncio.StreamWriter, delivery: Delivery | bytes, request: Request | None) -> bool:
+async def _write(writer: asyncio.StreamWriter, delivery: Delivery | bytes, request: HttpRequest | None) -> bool:
     """Carry out a delivery; says whether the connection may be used again."""
     if isinstance(delivery, bytes):
         await _send(writer, delivery)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llm_test_provider.answer import Answer, Call
+from llm_test_provider.answer import ScriptedAnswer, ScriptedCall
 
 TEMPLATE = re.compile(r"\{\{(\w+):(.+?)\}\}(?!\})", re.DOTALL)
 
@@ -24,7 +24,7 @@ class TemplateError(ValueError):
     """A template names no known source, is no regular expression, or finds nothing."""
 
 
-def fill(answer: Answer, messages: Sequence[Mapping[str, Any]]) -> Answer:
+def fill(answer: ScriptedAnswer, messages: Sequence[Mapping[str, Any]]) -> ScriptedAnswer:
     """The answer with every template replaced. Raises TemplateError."""
 
     def one(text: str) -> str:
@@ -49,7 +49,7 @@ def last_text(messages: Sequence[Mapping[str, Any]], *roles: str) -> str | None:
     )
 
 
-def _filled_arguments(call: Call, one: Callable[[str], str]) -> Mapping[str, Any] | str:
+def _filled_arguments(call: ScriptedCall, one: Callable[[str], str]) -> Mapping[str, Any] | str:
     filled: Mapping[str, Any] | str = _walk(call.arguments, one)
     return filled
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from llm_test_provider.answer import Answer, JsonObject
+from llm_test_provider.answer import JsonObject, ScriptedAnswer
 from llm_test_provider.apis.json import canonical, mapping, mappings
-from llm_test_provider.prompt_cache import Part
+from llm_test_provider.prompt_cache import PromptPart
 from llm_test_provider.templates import text_of
 
 try:
@@ -38,7 +38,7 @@ def default_counter() -> Counter:
     return lru_cache(maxsize=50_000)(count)
 
 
-def parts_of(body: JsonObject, count: Counter) -> tuple[Part, ...]:
+def parts_of(body: JsonObject, count: Counter) -> tuple[PromptPart, ...]:
     """The request in the order a provider reads it: tools, system text, messages.
 
     Breakpoints stand behind the system text (or the tools, where there is none) and behind the last message.
@@ -51,7 +51,7 @@ def parts_of(body: JsonObject, count: Counter) -> tuple[Part, ...]:
     content += [(canonical(message), tokens_of(message, count)) for message in messages]
     head_end = (1 if offered else 0) + len(leading) - 1
     last = len(content) - 1
-    return tuple(Part(data, tokens, at in (head_end, last)) for at, (data, tokens) in enumerate(content))
+    return tuple(PromptPart(data, tokens, at in (head_end, last)) for at, (data, tokens) in enumerate(content))
 
 
 def tokens_of(message: Mapping[str, Any], count: Counter) -> int:
@@ -61,7 +61,7 @@ def tokens_of(message: Mapping[str, Any], count: Counter) -> int:
     return MESSAGE_OVERHEAD + sum(count(text) for text in said if text)
 
 
-def completion_tokens(answer: Answer, count: Counter) -> tuple[int, int]:
+def completion_tokens(answer: ScriptedAnswer, count: Counter) -> tuple[int, int]:
     """Output tokens of an answer, reasoning included, and the part of them that is reasoning."""
     reasoning = count(answer.reasoning) if answer.reasoning else 0
     said: Sequence[str] = [answer.text, *(f"{call.name} {call.arguments_text()}" for call in answer.calls)]

@@ -15,8 +15,8 @@ import typer
 
 from proxy import __version__
 from proxy.cli.main import LazyCommands
-from proxy.cli.output import complain
-from proxy.errors import BadRequest, InvalidConfiguration, ProxyError, UnknownFrame
+from proxy.cli.output import print_error
+from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 
 app = typer.Typer(
     cls=LazyCommands,
@@ -53,11 +53,11 @@ def main() -> None:
     logging.getLogger("proxy").addHandler(logging.NullHandler())
     try:
         app()
-    except (BadRequest, InvalidConfiguration, UnknownFrame) as error:
-        complain(str(error))
+    except (BadRequest, InvalidConfiguration, NotFound) as error:
+        print_error(str(error))
         sys.exit(2)
     except ProxyError as error:
-        complain(f"{error} ({error.code})")
+        print_error(f"{error} ({error.code})")
         sys.exit(1)
 
 

@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-OURS_ALONE = b"x-stack-key"
+STACK_KEY_HEADER = b"x-stack-key"
 """The one header whose value is never meant for a provider."""
 KEY_PREFIX = "csk_"
-_MARK = KEY_PREFIX.encode()
+_KEY_PREFIX_BYTES = KEY_PREFIX.encode()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _JWT = re.compile(rb"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
-_ROTATING = (b"sk-ant-oat", b"ya29.")
+_ROTATING_TOKEN_PREFIXES = (b"sk-ant-oat", b"ya29.")
 """Prefixes of login tokens (Claude, Google) that are replaced within hours."""
 
 
@@ -63,10 +63,10 @@ class Tenant:
     mode: str = ""
 
 
-LOCAL = Tenant("local", "local", admin=True)
+LOCAL_TENANT = Tenant("local", "local", admin=True)
 """The one user of a proxy with `tenancy: single`."""
 
-ANONYMOUS = Tenant("anonymous", "anonymous")
+ANONYMOUS_TENANT = Tenant("anonymous", "anonymous")
 """With `tenancy: credential`, those who send no key at all."""
 
 
@@ -82,7 +82,7 @@ class IssuedKey(BaseModel):
     mode: Mode | None = None
 
 
-_KEYS = TypeAdapter(list[IssuedKey])
+_ISSUED_KEYS = TypeAdapter(list[IssuedKey])
 
 
 def issue_key(file: Path, name: str, *, admin: bool = False, mode: Mode | None = None) -> str:
@@ -104,7 +104,7 @@ def list_keys(file: Path) -> list[IssuedKey]:
     """The issued keys, oldest first; none where there is no file. Raises InvalidConfiguration where it cannot be
     read."""
     try:
-        return _KEYS.validate_json(file.read_bytes())
+        return _ISSUED_KEYS.validate_json(file.read_bytes())
     except FileNotFoundError:
         return []
     except (OSError, ValidationError):
@@ -126,7 +126,7 @@ class KeyRing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seen: tuple[int, int, int] | None = None
+        self._file_version: tuple[int, int, int] | None = None
         self._keys: tuple[IssuedKey, ...] = ()
 
     def identify(self, presented: bytes) -> IssuedKey | None:
@@ -143,19 +143,19 @@ class KeyRing:
         try:
             status = self._file.stat()
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._seen:
+            if seen != self._file_version:
                 self._keys = tuple(list_keys(self._file))
-            self._seen = seen
+            self._file_version = seen
         except (OSError, InvalidConfiguration) as error:
             # Closed: a file we cannot read admits nobody, also not those it admitted a moment ago.
             if self._keys:
                 log.warning(
                     "client keys cannot be read", extra={"file": str(self._file), "reason": type(error).__name__}
                 )
-            self._keys, self._seen = (), None
+            self._keys, self._file_version = (), None
 
 
-class Tenancy:
+class TenantResolver:
     """The rule of `tenancy:`, applied to the headers of one request."""
 
     def __init__(self, mode: Literal["single", "key", "credential"], ring: KeyRing, secret: bytes) -> None:
@@ -167,9 +167,9 @@ class Tenancy:
     def tenant_of(self, headers: Headers) -> Tenant:
         """Raises Unauthorized, which says what to send instead."""
         if self._mode == "single":
-            return LOCAL
-        presented = _presented(headers)
-        key = next((value for value in presented if value.startswith(_MARK)), None)
+            return LOCAL_TENANT
+        presented = _presented_credentials(headers)
+        key = next((value for value in presented if value.startswith(_KEY_PREFIX_BYTES)), None)
         issued = self._ring.identify(key) if key is not None else None
         if issued is not None:
             return Tenant(f"key-{issued.name}", issued.name, issued.admin, issued.mode or "")
@@ -182,8 +182,8 @@ class Tenancy:
 
     def _tenant_by_credential(self, presented: list[bytes]) -> Tenant:
         if not presented:
-            return ANONYMOUS
-        if any(_rotates(credential) for credential in presented):
+            return ANONYMOUS_TENANT
+        if any(_is_rotating(credential) for credential in presented):
             raise Unauthorized(
                 "This proxy tells its users apart by their API key and needs one that stays the same; this is a "
                 "login token or a signature, which changes in mid-conversation. Use a static key, or tenancy: key."
@@ -192,34 +192,34 @@ class Tenancy:
         return Tenant(f"credential-{digest}", f"credential {digest[:6]}")
 
 
-def is_operator(headers: Headers, token: bytes) -> bool:
+def has_operator_token(headers: Headers, token: bytes) -> bool:
     """Whether `x-stack-key` holds the token of this process. An empty token is nobody's."""
-    presented = next((value for name, value in headers if name == OURS_ALONE), b"")
+    presented = next((value for name, value in headers if name == STACK_KEY_HEADER), b"")
     return bool(token) and hmac.compare_digest(presented, token)
 
 
 def holds_client_key(value: bytes) -> bool:
     """Whether a header value is a client key of ours, which must not leave."""
-    return _MARK in value and _bare(value.strip()).startswith(_MARK)
+    return _KEY_PREFIX_BYTES in value and _without_bearer(value.strip()).startswith(_KEY_PREFIX_BYTES)
 
 
-def _presented(headers: Headers) -> list[bytes]:
+def _presented_credentials(headers: Headers) -> list[bytes]:
     """Credentials of a request, ours first: `x-stack-key`, then `Authorization`, then the key headers of other APIs."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         found.setdefault(name.lower(), value.strip())
     values = [found.get(name, b"") for name in (b"x-stack-key", b"authorization", b"x-api-key", b"api-key")]
-    return [_bare(value) for value in values if value]
+    return [_without_bearer(value) for value in values if value]
 
 
-def _bare(value: bytes) -> bytes:
+def _without_bearer(value: bytes) -> bytes:
     return value[7:].strip() if value[:7].lower() == b"bearer " else value
 
 
-def _rotates(credential: bytes) -> bool:
+def _is_rotating(credential: bytes) -> bool:
     """Whether a credential is a login or a signature. A scheme other than Bearer and Basic is a signature over the
     request."""
-    if _JWT.fullmatch(credential) or credential.startswith(_ROTATING):
+    if _JWT.fullmatch(credential) or credential.startswith(_ROTATING_TOKEN_PREFIXES):
         return True
     scheme, space, _ = credential.partition(b" ")
     return bool(space) and scheme.lower() != b"basic"

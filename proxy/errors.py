@@ -41,7 +41,7 @@ class Forbidden(ProxyError):
     code = "forbidden"
 
 
-class UnknownFrame(ProxyError):
+class NotFound(ProxyError):
     status = 404
     code = "not_found"
 
@@ -56,7 +56,7 @@ class TooLarge(ProxyError):
     code = "too_large"
 
 
-class TooOften(ProxyError):
+class RateLimited(ProxyError):
     """`retry_after_s` is when to ask again, in whole seconds."""
 
     status = 429
@@ -67,14 +67,14 @@ class TooOften(ProxyError):
         self.retry_after_s = retry_after_s
 
 
-class Stopped(ProxyError):
+class RequestCancelled(ProxyError):
     """A person stopped the request. The status is one that no client asks again after."""
 
     status = 499
     code = "cancelled"
 
 
-class Ending(ProxyError):
+class ShuttingDown(ProxyError):
     """The process ends before the answer did. Whoever asks again is answered by the next one."""
 
     status = 503
@@ -104,7 +104,7 @@ class UpstreamClosed(UpstreamError):
     code = "upstream_closed"
 
 
-class UpstreamUnreadable(UpstreamError):
+class UpstreamInvalidResponse(UpstreamError):
     """What came in the place of an answer is none."""
 
     code = "upstream_unreadable"

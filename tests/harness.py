@@ -32,16 +32,16 @@ from typing import Any
 
 import uvicorn
 
-from llm_test_provider import Answer as Scripted
-from llm_test_provider import Call, Received, ScriptedProvider, call
-from llm_test_provider.server import Request
+from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, call
+from llm_test_provider import ScriptedAnswer as Scripted
+from llm_test_provider.server import HttpRequest
 from llm_test_provider.tokens import default_counter, parts_of
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.server.app import build
+from proxy.server.app import build_app
 from tests import laws
 from tests.ports import held_port, port_of
-from tests.tongues import CHAT, Heard, Tongue, neutral, tongue_at
+from tests.tongues import CHAT, ClientAnswer, TestDialect, neutral, tongue_at
 
 Json = dict[str, Any]
 NUMBER = "x-scenario-request"
@@ -56,36 +56,36 @@ PATIENCE_MS = 10_000
 
 
 # ---------------------------------------------------------------------------------------------------- what a model says
-def push(title: str, criteria: str = "it works", **more: Any) -> Call:
+def push(title: str, criteria: str = "it works", **more: Any) -> ScriptedCall:
     return call("stack_frame_push", title=title, successCriteria=criteria, **more)
 
 
-def pop(results: str = "done", status: str = "completed", **more: Any) -> Call:
+def pop(results: str = "done", status: str = "completed", **more: Any) -> ScriptedCall:
     return call("stack_frame_pop", status=status, results=results, **more)
 
 
-def plan(*titles: str, **more: Any) -> Call:
+def plan(*titles: str, **more: Any) -> ScriptedCall:
     return call("stack_frame_plan", children=[{"title": t, "successCriteria": f"{t} works"} for t in titles], **more)
 
 
-def activate(frame: str) -> Call:
+def activate(frame: str) -> ScriptedCall:
     return call("stack_frame_activate", sessionID=frame)
 
 
-def recall(ref: str, **more: Any) -> Call:
+def recall(ref: str, **more: Any) -> ScriptedCall:
     return call("stack_recall", ref=ref, **more)
 
 
-def op(name: str, **arguments: Any) -> Call:
+def op(name: str, **arguments: Any) -> ScriptedCall:
     """An operation behind the dispatcher."""
     return call("stack", op=name, args=arguments)
 
 
-def bash(command: str = "ls") -> Call:
+def bash(command: str = "ls") -> ScriptedCall:
     return call("bash", command=command)
 
 
-def does(*made: Call, text: str = "", **options: Any) -> Scripted:
+def does(*made: ScriptedCall, text: str = "", **options: Any) -> Scripted:
     return Scripted(text=text, calls=made, **options)
 
 
@@ -100,7 +100,7 @@ class Answer:
     raw: bytes
     arrived: bool
     streamed: bool
-    tongue: Tongue = CHAT
+    tongue: TestDialect = CHAT
 
     @property
     def stack_status(self) -> str:
@@ -121,7 +121,7 @@ class Answer:
         return json.loads(self.raw)
 
     @cached_property
-    def heard(self) -> Heard:
+    def heard(self) -> ClientAnswer:
         return self.tongue.streamed(self.events) if self.streamed else self.tongue.plain(self.json)
 
     @property
@@ -183,7 +183,7 @@ class RunningProxy:
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         self._leave = lambda: loop.call_soon_threadsafe(left.set)
         settings = uvicorn.Config(
-            build(self.config),
+            build_app(self.config),
             host="127.0.0.1",
             port=self.port,
             http="httptools",
@@ -240,7 +240,7 @@ class RunningProxy:
         return note.answer
 
     @property
-    def tongue(self) -> Tongue:
+    def tongue(self) -> TestDialect:
         return self.stage.tongue
 
     def opened(
@@ -371,7 +371,7 @@ async def _shut(server: uvicorn.Server) -> None:
 
 # ---------------------------------------------------------------------------------------------------- the client's side
 @dataclass(frozen=True, slots=True)
-class Habits:
+class ClientHabits:
     """How a client gives back what it got (measured on real ones).
 
     `arguments`: kept, respelled (compact JSON), defaulted (a field more). `nothing`: what stands for absent text
@@ -420,7 +420,7 @@ class Conversation:
     streamed: bool
     system: str | None = "You are a careful engineer."
     tools: tuple[str, ...] = ("bash", "read")
-    habits: Habits = Habits()
+    habits: ClientHabits = ClientHabits()
     headers: dict[str, str] = field(default_factory=dict)
     model: str = "gpt-x"
     options: Json = field(default_factory=dict)
@@ -489,13 +489,13 @@ def tool(name: str) -> Json:
 
 
 # --------------------------------------------------------------------------------------------------------- the provider
-class Listening(ScriptedProvider):
+class RecordingProvider(ScriptedProvider):
     """A scripted provider whose requests tell their messages as the judge reads them: each part of a message as one of
     its own, as they stand in chat completions."""
 
-    def receive(self, request: Request) -> Received:
+    def receive(self, request: HttpRequest) -> ReceivedRequest:
         received = super().receive(request)
-        received.__class__ = Told  # it is made, remembered and waited for in there
+        received.__class__ = NeutralRequest  # it is made, remembered and waited for in there
         return received
 
     def is_too_long(self, body: Json) -> bool:
@@ -504,7 +504,7 @@ class Listening(ScriptedProvider):
         return window is not None and sum(part.tokens for part in parts_of(body, default_counter())) > window
 
 
-class Told(Received):
+class NeutralRequest(ReceivedRequest):
     """A request that a tongue tells."""
 
     __slots__ = ()
@@ -520,7 +520,7 @@ class Told(Received):
 
 # ------------------------------------------------------------------------------------------------------------ the stage
 @dataclass
-class Noted:
+class RecordedExchange:
     """A client's request and, once it came, its answer."""
 
     number: int
@@ -536,10 +536,10 @@ class Stage:
     folder: Path
     streamed: bool
     proxies: list[RunningProxy] = field(default_factory=list)
-    notes: list[Noted] = field(default_factory=list)
+    notes: list[RecordedExchange] = field(default_factory=list)
     excused: set[int] = field(default_factory=set)
     looks_into_store: bool = True
-    tongue: Tongue = CHAT
+    tongue: TestDialect = CHAT
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -561,9 +561,9 @@ class Stage:
         """A client in front of `proxy`, or of a new one as it comes."""
         return Conversation(proxy or self.proxy(), about.pop("streamed", self.streamed), **about)
 
-    def noted(self, body: bytes) -> Noted:
+    def noted(self, body: bytes) -> RecordedExchange:
         with self._lock:
-            note = Noted(len(self.notes) + 1, body)
+            note = RecordedExchange(len(self.notes) + 1, body)
             self.notes.append(note)
         return note
 
@@ -585,7 +585,7 @@ class Stage:
         seen, told = self._seen() if self.looks_into_store else ({}, {})
         asked = [self._asked(note, note.answer, told) for note in self.notes if note.answer]
         left = [
-            laws.Left(
+            laws.UpstreamRequest(
                 int(r.header(NUMBER) or 0), neutral(self.tongue, r.raw), tuple(name for name, _ in r.headers), r.raw
             )
             for r in self.provider.received
@@ -596,11 +596,11 @@ class Stage:
         signed, too_long = self.tongue.signs, self._too_long(asked)
         return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=signed, too_long=too_long)
 
-    def _too_long(self, asked: Sequence[laws.Asked]) -> frozenset[int]:
+    def _too_long(self, asked: Sequence[laws.ClientTurn]) -> frozenset[int]:
         """Of the requests that were shortened, those that did not fit."""
         shortened = [each for each in asked if each.status == laws.STATELESS]
         provider = self.provider
-        if not isinstance(provider, Listening):
+        if not isinstance(provider, RecordingProvider):
             return frozenset()
         return frozenset(each.number for each in shortened if provider.is_too_long(json.loads(each.body)))
 
@@ -612,9 +612,9 @@ class Stage:
         own = [f"request {of}, {said}" for of, asked, raw in pairs for said in self.tongue.breaches(asked, raw)]
         return laws.breaches(self.evidence()) + own
 
-    def _asked(self, note: Noted, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.Asked:
+    def _asked(self, note: RecordedExchange, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.ClientTurn:
         told = answer.headers
-        return laws.Asked(
+        return laws.ClientTurn(
             note.number,
             neutral(self.tongue, note.body),
             answer.stack_status.split(";")[0],
@@ -644,7 +644,9 @@ class Stage:
 
 
 @contextmanager
-def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: Tongue = CHAT) -> Iterator[Stage]:
+def running_stage(
+    provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: TestDialect = CHAT
+) -> Iterator[Stage]:
     """A stage; when the scenario has gone well, the laws are checked over everything that left."""
     stage = Stage(provider, folder, streamed, tongue=tongue)
     try:
@@ -655,7 +657,7 @@ def staged(provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: 
         stage.stop()
 
 
-def envelope(body: bytes) -> Json:
+def other_members(body: bytes) -> Json:
     """What of a request, in whichever dialect, is neither its line nor its tools."""
     return {name: value for name, value in json.loads(body).items() if name not in LINE}
 
@@ -665,6 +667,6 @@ def texts(messages: Sequence[Json]) -> list[str]:
     return [f"{m['role']}: {laws.text_of(m)}" for m in messages]
 
 
-def everything(messages: Sequence[Json]) -> str:
+def as_one_text(messages: Sequence[Json]) -> str:
     """A line as one text, to look for words in."""
     return json.dumps(list(messages), ensure_ascii=False)

@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import Any
 
 Json = dict[str, Any]
-Stand = tuple[int, int, str]
+BlockPosition = tuple[int, int, str]
 """Where the block of a frame stands; `Body.place` says by what."""
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
@@ -78,7 +78,7 @@ THOUGHTS = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClientTurn:
     """A client's request and what it was told: the word of `x-stack-status`, where it stood, the answer's bytes.
     `events` are what its receipt tells: the kind and, mostly, the frame (`folded f12`). `raw` is the body in the bytes
     of its own dialect, where `body` tells it as a chat request."""
@@ -104,7 +104,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UpstreamRequest:
     """A request as the provider got it, for the client's request `of`; `raw` as in `Asked`."""
 
     of: int
@@ -120,8 +120,8 @@ class Evidence:
     their parents, none for a root. `signed`: all reasoning is, whatever the model (L8). `too_long`: requests that the
     provider would refuse for their length as they came."""
 
-    asked: Sequence[Asked]
-    left: Sequence[Left]
+    asked: Sequence[ClientTurn]
+    left: Sequence[UpstreamRequest]
     kept: Mapping[str, frozenset[str]] | None = None
     excused: frozenset[int] = frozenset()
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -202,12 +202,12 @@ class Body:
         found = BLOCK.search("".join(map(text_of, head)))
         return found[2] if found else ""
 
-    def place(self) -> tuple[str, Stand]:
+    def place(self) -> tuple[str, BlockPosition]:
         """The frame this line is for, and where the block that opened it stands: at which message, behind how many
         returns in it, and behind which earlier attempt: a frame that is resumed begins anew, be it by the message it
         was left in, or in a view in which its block stands at the same message again. A frame that began on the way to
         one below it has none: it stands where that one returned to it."""
-        stands: dict[str, Stand] = {}
+        stands: dict[str, BlockPosition] = {}
         frame = ""
         names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
@@ -281,12 +281,12 @@ def breaches(evidence: Evidence) -> list[str]:
 
 @dataclass(frozen=True)
 class Round:
-    asked: Asked
-    sent: Left
+    asked: ClientTurn
+    sent: UpstreamRequest
     body: Body
 
 
-def _related(evidence: Evidence) -> Iterator[tuple[Asked, Left]]:
+def _related(evidence: Evidence) -> Iterator[tuple[ClientTurn, UpstreamRequest]]:
     by_number = {asked.number: asked for asked in evidence.asked}
     for sent in evidence.left:
         if sent.of in by_number and by_number[sent.of].status not in ("bypass", "unknown"):
@@ -405,7 +405,7 @@ def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
 def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal. Where
     the receipt tells of a break, the second is the first less what left and with what stands for it."""
-    newest: dict[tuple[str, str, str, Stand], Round] = {}
+    newest: dict[tuple[str, str, str, BlockPosition], Round] = {}
     ever: dict[tuple[str, str], set[str]] = {}
     earlier: dict[tuple[str, str], list[Body]] = {}
     for each in awake:
@@ -563,7 +563,7 @@ def _passed(evidence: Evidence) -> Iterator[str]:
             yield f"request {asked.number}, L5: {asked.status}, yet {len(left)} bodies left that are not the client's"
 
 
-def _less_typed(asked: Asked, left: Sequence[Left]) -> bool:
+def _less_typed(asked: ClientTurn, left: Sequence[UpstreamRequest]) -> bool:
     """The client's own request less what was typed to the proxy, and nothing else."""
     if len(left) != 1 or asked.status in UNTOUCHED:
         return False
@@ -618,7 +618,7 @@ def _shortened(evidence: Evidence) -> Iterator[str]:
             yield f"{at}, stateless: lost {text_of(lost[0])[:80]}"
 
 
-def _with_quotes(evidence: Evidence, asked: Asked, theirs: Body, sent: Body) -> Body:
+def _with_quotes(evidence: Evidence, asked: ClientTurn, theirs: Body, sent: Body) -> Body:
     """What left, with the user's own message again where something stands for the history that it quotes."""
     if asked.number not in evidence.too_long:
         return sent

@@ -5,36 +5,36 @@ import logging
 
 import pytest
 
-from proxy.exchange.background.scheduling import WAIT_S, Afterwards
+from proxy.exchange.background.scheduling import MAX_DELAY_S, DeferredTasks
 
 
 async def test_work_waits_for_whoever_waits() -> None:
-    afterwards, done = Afterwards(), list[str]()
+    afterwards, done = DeferredTasks(), list[str]()
 
     afterwards.add(lambda: done.append("first"))
     afterwards.add(lambda: done.append("second"))
     await asyncio.sleep(0)
     soon = list(done)
-    await asyncio.sleep(10 * WAIT_S)
+    await asyncio.sleep(10 * MAX_DELAY_S)
 
     assert soon == []
     assert done == ["first", "second"]
 
 
 async def test_whoever_reads_catches_up_first() -> None:
-    afterwards, done = Afterwards(), list[str]()
+    afterwards, done = DeferredTasks(), list[str]()
     afterwards.add(lambda: done.append("once"))
 
-    afterwards.catch_up()
+    afterwards.run_pending()
     at_once = list(done)
-    await asyncio.sleep(10 * WAIT_S)
+    await asyncio.sleep(10 * MAX_DELAY_S)
 
     assert at_once == ["once"]
     assert done == ["once"], "what was done is not done again"
 
 
 async def test_trouble_is_told_at_once_with_all_before_it() -> None:
-    afterwards, done = Afterwards(), list[str]()
+    afterwards, done = DeferredTasks(), list[str]()
     afterwards.add(lambda: done.append("news"))
 
     afterwards.add(lambda: done.append("trouble"), now=True)
@@ -43,7 +43,7 @@ async def test_trouble_is_told_at_once_with_all_before_it() -> None:
 
 
 def test_where_nobody_waits_it_is_done_at_once() -> None:
-    afterwards, done = Afterwards(0), list[str]()
+    afterwards, done = DeferredTasks(0), list[str]()
 
     afterwards.add(lambda: done.append("done"))
 
@@ -51,12 +51,12 @@ def test_where_nobody_waits_it_is_done_at_once() -> None:
 
 
 async def test_what_comes_behind_does_not_fail_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    afterwards, done = Afterwards(), list[str]()
+    afterwards, done = DeferredTasks(), list[str]()
 
     afterwards.add(lambda: done.remove("nothing there"))
     afterwards.add(lambda: done.append("behind"))
     with caplog.at_level(logging.ERROR):
-        afterwards.catch_up()
+        afterwards.run_pending()
 
     assert done == ["behind"]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
@@ -64,12 +64,12 @@ async def test_what_comes_behind_does_not_fail_with_it(caplog: pytest.LogCapture
 
 
 async def test_work_that_comes_while_others_is_done_waits_for_its_turn() -> None:
-    afterwards, done = Afterwards(), list[str]()
+    afterwards, done = DeferredTasks(), list[str]()
     afterwards.add(lambda: afterwards.add(lambda: done.append("later")))
 
-    afterwards.catch_up()
+    afterwards.run_pending()
     soon = list(done)
-    await asyncio.sleep(10 * WAIT_S)
+    await asyncio.sleep(10 * MAX_DELAY_S)
 
     assert soon == []
     assert done == ["later"]

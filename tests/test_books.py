@@ -9,18 +9,20 @@ import pytest
 from proxy.accounting import Receipt
 from proxy.config.sources import load_config
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.background.scheduling import Afterwards
-from proxy.exchange.rounds import Incoming
-from proxy.replay.player import Heard
-from proxy.replay.recording import Step, around, encoded
-from proxy.replay.services import TENANT, wired
+from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.rounds import ClientRequest
+from proxy.replay.player import CapturedReply
+from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
+from proxy.replay.services import TENANT, build_replay
 
 LATER_S = 60.0
-BEFORE, BEHIND = around("claude-sonnet-4-5", {})
-STEP = Step(BEFORE, (encoded({"role": "user", "content": "hi"}),), BEHIND, {"role": "assistant", "content": "hello"}, 0)
+BEFORE, BEHIND = body_start_and_end("claude-sonnet-4-5", {})
+STEP = RecordedStep(
+    BEFORE, (encode_json({"role": "user", "content": "hi"}),), BEHIND, {"role": "assistant", "content": "hello"}, 0
+)
 
 
-class Gone(Heard):
+class Gone(CapturedReply):
     """A client that leaves while the last bytes are on their way to it."""
 
     async def end(self, last: bytes = b"") -> None:
@@ -28,14 +30,16 @@ class Gone(Heard):
 
 
 async def test_a_row_and_its_receipt_tell_the_same_of_a_client_that_left_at_the_end() -> None:
-    behind = wired(load_config({}))
-    keeper = replace(behind.parts.keeper, afterwards=Afterwards(LATER_S))
-    parts = replace(behind.parts, keeper=keeper)
+    behind = build_replay(load_config({}))
+    keeper = replace(behind.services.recorder, deferred_tasks=DeferredTasks(LATER_S))
+    parts = replace(behind.services, recorder=keeper)
     behind.provider.expect(STEP)
 
     with pytest.raises(asyncio.CancelledError):
-        await exchange.serve(parts, Incoming("r1", TENANT, "POST", "/v1/chat/completions", b"", [], STEP.body), Gone())
-    keeper.afterwards.catch_up()
+        await exchange.handle(
+            parts, ClientRequest("r1", TENANT, "POST", "/v1/chat/completions", b"", [], STEP.body), Gone()
+        )
+    keeper.deferred_tasks.run_pending()
     kept = await behind.store.request(TENANT, "r1")
 
     assert kept is not None

@@ -9,13 +9,15 @@ import time
 
 import pytest
 
-from proxy.core.filemap.patterns import by_patterns, language_of
+from proxy.core.filemap.patterns import language_of, symbols_by_patterns
 from proxy.management import treesitter as grammars
-from proxy.management.treesitter import grammar_symbols, languages
+from proxy.management.treesitter import installed_languages, symbols_by_grammar
 from proxy.management.treesitter import worker as reader
 from tests.stack.filemap.talks import seen
 
-INSTALLED = pytest.mark.skipif(not languages(), reason="no grammar is installed: pip install 'callstack-proxy[map]'")
+INSTALLED = pytest.mark.skipif(
+    not installed_languages(), reason="no grammar is installed: pip install 'callstack-proxy[map]'"
+)
 CODE = {
     "a.py": (
         'LIMIT = 3\nclass Cart(Base):\n    """def no_definition():"""\n'
@@ -44,10 +46,10 @@ CODE = {
 @pytest.mark.parametrize("path", CODE)
 def test_a_grammar_finds_definitions_and_what_is_used(path: str) -> None:
     text, names, used = CODE[path]
-    if language_of(path) not in languages():
+    if language_of(path) not in installed_languages():
         pytest.skip(f"no grammar of {language_of(path)} is installed")
 
-    (symbols,) = grammar_symbols([seen(path, text)])
+    (symbols,) = symbols_by_grammar([seen(path, text)])
 
     assert list(dict.fromkeys(definition.name for definition in symbols.definitions)) == names.split()
     assert used in (symbols.references or {})
@@ -56,7 +58,9 @@ def test_a_grammar_finds_definitions_and_what_is_used(path: str) -> None:
 
 @INSTALLED
 def test_a_part_of_a_file_is_read_as_far_as_it_makes_sense() -> None:
-    (symbols,) = grammar_symbols([seen("a.py", "        return 1\n\n    def total(self):\n        return (", first=40)])
+    (symbols,) = symbols_by_grammar(
+        [seen("a.py", "        return 1\n\n    def total(self):\n        return (", first=40)]
+    )
 
     assert [(d.name, d.line) for d in symbols.definitions] == [("total", 42)]
 
@@ -65,8 +69,12 @@ def test_a_part_of_a_file_is_read_as_far_as_it_makes_sense() -> None:
 def test_what_has_no_grammar_is_read_by_patterns() -> None:
     files = [seen("a.rb", "def total"), seen("README.md", "# Read me"), seen("a.py", "def total(): pass")]
 
-    assert [[d.name for d in symbols.definitions] for symbols in grammar_symbols(files)] == [["total"], [], ["total"]]
-    assert reader.symbols_of("ruby", b"def total") is None
+    assert [[d.name for d in symbols.definitions] for symbols in symbols_by_grammar(files)] == [
+        ["total"],
+        [],
+        ["total"],
+    ]
+    assert reader.parse_symbols("ruby", b"def total") is None
 
 
 @INSTALLED
@@ -75,14 +83,14 @@ def test_code_that_keeps_a_parser_busy_does_not_keep_anybody_waiting(monkeypatch
     """The first is a text that asks for most of a minute and can be stopped, the second for seconds and cannot."""
     stoppable, endless = seen("a.java", "a<" * 30_000), seen("b.py", "adef /*" * 3_400)
     after = seen("c.py", "def total(): pass")
-    monkeypatch.setattr(grammars, "PATIENCE_S", 1.0)  # it is waited for to the end
+    monkeypatch.setattr(grammars, "WORKER_TIMEOUT_S", 1.0)  # it is waited for to the end
     began = time.monotonic()
 
-    symbols = grammar_symbols([stoppable, after, endless])
+    symbols = symbols_by_grammar([stoppable, after, endless])
 
-    assert time.monotonic() - began < grammars.PATIENCE_S + 5
+    assert time.monotonic() - began < grammars.WORKER_TIMEOUT_S + 5
     assert symbols[1].definitions[0].name == "total"
-    assert symbols[2] == by_patterns([endless])[0]
+    assert symbols[2] == symbols_by_patterns([endless])[0]
 
 
 @INSTALLED
@@ -93,7 +101,7 @@ def test_hostile_texts_are_read_or_not_and_break_nothing(text: str) -> None:
     """Deep nesting, one line, nothing but lines, halves of characters."""
     files = [seen(f"a.{ending}", text) for ending in ("py", "ts", "rs", "java")]
 
-    assert [symbols.definitions for symbols in grammar_symbols(files)] == [(), (), (), ()]
+    assert [symbols.definitions for symbols in symbols_by_grammar(files)] == [(), (), (), ()]
 
 
 @INSTALLED
@@ -102,8 +110,8 @@ def test_what_was_told_before_the_end_counts(monkeypatch: pytest.MonkeyPatch) ->
     line = b'{"defined": [["told", 0]], "used": {}}\n'
     for answered in (line + b'{"defi', line + b"null\n", line + b'{"defined": [["x", 99]], "used": {}}'):
         # A child ends in the middle of a line when it likes, and never when a test wants it to.
-        monkeypatch.setattr(grammars, "_ask", lambda _asked, told=answered: told)
-        first, second = grammar_symbols([seen("a.py", "x"), seen("b.py", "def total(): pass")])
+        monkeypatch.setattr(grammars, "_run_worker", lambda _asked, told=answered: told)
+        first, second = symbols_by_grammar([seen("a.py", "x"), seen("b.py", "def total(): pass")])
 
         assert [d.name for d in first.definitions] == ["told"]
         assert [d.name for d in second.definitions] == ["total"]
@@ -113,7 +121,7 @@ def test_what_was_told_before_the_end_counts(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(sys, "executable", program)  # this test runs in an interpreter that knows where it lies
 
-    (symbols,) = grammar_symbols([seen("a.py", "def total(): pass")])
+    (symbols,) = symbols_by_grammar([seen("a.py", "def total(): pass")])
 
     assert [d.name for d in symbols.definitions] == ["total"]
 

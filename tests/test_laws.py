@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.laws import Asked, Evidence, Left, breaches, elements, members
+from tests.laws import ClientTurn, Evidence, UpstreamRequest, breaches, elements, members
 
 Json = dict[str, Any]
 NONCE = "0a1b2c3d4e5f"
@@ -58,16 +58,16 @@ def line(*messages: Json, head: Json = OUR_SYSTEM, tools: list[Json] | None = No
 
 
 ASKED = (
-    Asked(1, client(HELLO), frame="froot", answer=b'{"tool_calls": "bash"}'),
-    Asked(2, client(HELLO, LS, FILES), frame="fauth", answer=b"done"),
-    Asked(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot", answer=b"bye"),
+    ClientTurn(1, client(HELLO), frame="froot", answer=b'{"tool_calls": "bash"}'),
+    ClientTurn(2, client(HELLO, LS, FILES), frame="fauth", answer=b"done"),
+    ClientTurn(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot", answer=b"bye"),
 )
 LEFT = (
-    Left(1, line(HELLO)),
-    Left(1, line(HELLO, PUSH, OPENED)),
-    Left(2, line(HELLO, PUSH, OPENED, LS, FILES)),
-    Left(2, line(HELLO, PUSH, RETURNED)),
-    Left(3, line(HELLO, PUSH, RETURNED, DONE, MORE)),
+    UpstreamRequest(1, line(HELLO)),
+    UpstreamRequest(1, line(HELLO, PUSH, OPENED)),
+    UpstreamRequest(2, line(HELLO, PUSH, OPENED, LS, FILES)),
+    UpstreamRequest(2, line(HELLO, PUSH, RETURNED)),
+    UpstreamRequest(3, line(HELLO, PUSH, RETURNED, DONE, MORE)),
 )
 KEPT = {"c": frozenset(json.dumps(m) for m in (HELLO, PUSH, OPENED, RETURNED, LS, FILES, DONE, MORE))}
 SOUND = Evidence(ASKED, LEFT, KEPT)
@@ -124,9 +124,9 @@ def test_a_law_broken_by_hand_is_named(law: str) -> None:
 @pytest.mark.parametrize("behind", [(OURS,), ()], ids=["answered", "never answered"])
 def test_a_request_that_sleeps_passes_less_what_was_typed_to_the_proxy(behind: tuple[Json, ...]) -> None:
     """S0-36: and less nothing else."""
-    asked = Asked(1, client(HELLO, DONE, TYPED, *behind, MORE), status="asleep")
-    mended = replace(SOUND, asked=[asked], left=[Left(1, client(HELLO, DONE, MORE))], kept=None)
-    less = replace(mended, left=[Left(1, client(HELLO, MORE))])
+    asked = ClientTurn(1, client(HELLO, DONE, TYPED, *behind, MORE), status="asleep")
+    mended = replace(SOUND, asked=[asked], left=[UpstreamRequest(1, client(HELLO, DONE, MORE))], kept=None)
+    less = replace(mended, left=[UpstreamRequest(1, client(HELLO, MORE))])
     off = replace(mended, asked=[replace(asked, status="off")])
 
     assert breaches(mended) == []
@@ -153,10 +153,10 @@ WORKED = (HELLO, LS, FILES, DONE, MORE)
 def folded(*line_after: Json, told: tuple[str, ...] = ("entered fnext", "folded frequest")) -> Evidence:
     """Two requests of one line; before the second one something left it, as `told`."""
     asked = (
-        Asked(1, client(*WORKED), frame="fnext"),
-        Asked(2, client(*WORKED, DONE, LAST), frame="fnext", events=told),
+        ClientTurn(1, client(*WORKED), frame="fnext"),
+        ClientTurn(2, client(*WORKED, DONE, LAST), frame="fnext", events=told),
     )
-    left = (Left(1, line(*WORKED)), Left(2, line(*line_after)))
+    left = (UpstreamRequest(1, line(*WORKED)), UpstreamRequest(2, line(*line_after)))
     stored = frozenset(json.dumps(m) for m in (*WORKED, LAST))
     return Evidence(asked, left, {"c": stored}, seen={"fnext": "froot", "frequest": "froot"})
 
@@ -179,7 +179,8 @@ FOLDED_WRONGLY = {
     "L2: the line of froot lost what the user said": folded(TRACE, DONE, MORE, DONE, LAST),
     "L2: the line of froot has in its past": folded(HELLO, TRACE, {**DONE, "content": "Done."}, MORE, DONE, LAST),
     "L2: the line of froot has another head": replace(
-        folded(*AFTER), left=(Left(1, line(*WORKED)), Left(2, line(*AFTER, head={**OUR_SYSTEM, "name": "x"})))
+        folded(*AFTER),
+        left=(UpstreamRequest(1, line(*WORKED)), UpstreamRequest(2, line(*AFTER, head={**OUR_SYSTEM, "name": "x"}))),
     ),
     "L1: a result of b1": folded(HELLO, TRACE, FILES, DONE, MORE, DONE, LAST),
     "L3: on the line and not stored": replace(
@@ -196,11 +197,11 @@ def test_a_fold_explains_no_other_change(law: str) -> None:
 
 
 def test_what_was_folded_may_come_back_as_it_stood() -> None:
-    back = Asked(3, client(*WORKED, DONE, LAST, DONE, MORE), frame="fnext", events=("unfolded frequest",))
+    back = ClientTurn(3, client(*WORKED, DONE, LAST, DONE, MORE), frame="fnext", events=("unfolded frequest",))
     before = folded(*AFTER)
 
     def again(*messages: Json) -> list[str]:
-        left = (*before.left, Left(3, line(*messages, DONE, MORE, DONE, LAST, DONE, MORE)))
+        left = (*before.left, UpstreamRequest(3, line(*messages, DONE, MORE, DONE, LAST, DONE, MORE)))
         return breaches(replace(before, asked=(*before.asked, back), left=left))
 
     assert again(HELLO, LS, FILES) == []
@@ -214,16 +215,16 @@ WORDS = {"role": "user", "content": f'<stack-context branch="b1" nonce="{NONCE}"
 def turned(*line_after: Json, told: tuple[str, ...] = ("switched b1",)) -> Evidence:
     """A turn with a call, its answer, another turn, and a request with which a branch begins."""
     asked = (
-        Asked(1, client(HELLO), frame="froot"),
-        Asked(2, client(HELLO, LS, FILES), frame="froot"),
-        Asked(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot"),
-        Asked(4, client(HELLO, LS, FILES, DONE, MORE, OURS, TURN), frame="froot", events=told),
+        ClientTurn(1, client(HELLO), frame="froot"),
+        ClientTurn(2, client(HELLO, LS, FILES), frame="froot"),
+        ClientTurn(3, client(HELLO, LS, FILES, DONE, MORE), frame="froot"),
+        ClientTurn(4, client(HELLO, LS, FILES, DONE, MORE, OURS, TURN), frame="froot", events=told),
     )
     left = (
-        Left(1, line(HELLO)),
-        Left(2, line(HELLO, LS, FILES)),
-        Left(3, line(HELLO, LS, FILES, DONE, MORE)),
-        Left(4, line(*line_after)),
+        UpstreamRequest(1, line(HELLO)),
+        UpstreamRequest(2, line(HELLO, LS, FILES)),
+        UpstreamRequest(3, line(HELLO, LS, FILES, DONE, MORE)),
+        UpstreamRequest(4, line(*line_after)),
     )
     return Evidence(asked, left)
 
@@ -261,8 +262,8 @@ def test_another_model_begins_a_line_of_its_own() -> None:
 
 
 def test_what_passes_asleep_must_be_the_same_bytes_once() -> None:
-    asked = Asked(1, client(HELLO), status="asleep")
-    same = Left(1, client(HELLO))
+    asked = ClientTurn(1, client(HELLO), status="asleep")
+    same = UpstreamRequest(1, client(HELLO))
 
     assert breaches(Evidence([asked], [same])) == []
     assert breaches(Evidence([asked], [same, same]))
@@ -286,8 +287,8 @@ def summed_up(quote: str = "\n".join(QUOTED), **changed: Any) -> Evidence:
     left = {"role": "user", "content": f"{before}{stands}{behind}"}
     kept = frozenset(json.dumps({"role": "user", "content": text}) for text in QUOTED)
     evidence = Evidence(
-        [Asked(1, written([asked], []), status="stateless")],
-        [Left(1, written([asked], [])), Left(1, written([left], []))],
+        [ClientTurn(1, written([asked], []), status="stateless")],
+        [UpstreamRequest(1, written([asked], [])), UpstreamRequest(1, written([left], []))],
         {"c": kept, "d": frozenset()},
         too_long=frozenset({1}),
     )
@@ -314,7 +315,7 @@ def test_a_quote_of_what_is_stored_may_be_told_in_other_words() -> None:
         summed_up(around=(AROUND[0], f"\nmore{AROUND[1]}")),
         summed_up("\n".join(QUOTED) + "x" * 5_000),
         summed_up("\n".join(text[:150] for text in QUOTED)),
-        replace(summed_up(), left=[*summed_up().left[:1], Left(1, written([HELLO], []))]),
+        replace(summed_up(), left=[*summed_up().left[:1], UpstreamRequest(1, written([HELLO], []))]),
     ],
     ids=["it fits", "not looked", "not stored", "too little of it", "no marks", "gone", "no end", "another beginning",
          "more", "mostly something else", "no whole text", "another message"],

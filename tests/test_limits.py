@@ -7,7 +7,14 @@ import pytest
 from llm_test_provider.error_texts import OVERFLOWS, Wording, overflow_wording
 from proxy.accounting.pricing import tariff_for
 from proxy.core.ledger.messages import Usage
-from proxy.upstream.context_windows import LARGE, NAMED_FOR_S, REMEMBERED, SIZED_FOR_S, Limits, prompt_limit
+from proxy.upstream.context_windows import (
+    MAX_REMEMBERED_MODELS,
+    MIN_RATIO_TOKENS,
+    NAMED_LIMIT_TTL_S,
+    REFUSED_SIZE_TTL_S,
+    ContextWindows,
+    prompt_limit,
+)
 from proxy.upstream.overflow_errors import named_limit
 
 KNOWN, UNKNOWN = "claude-haiku-4-5", "some-model"
@@ -31,8 +38,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def limits(clock: Clock) -> Limits:
-    return Limits(clock, tariff_for)
+def limits(clock: Clock) -> ContextWindows:
+    return ContextWindows(clock, tariff_for)
 
 
 @pytest.mark.rows("S4-20", "C13")
@@ -48,101 +55,101 @@ def test_a_small_window_keeps_half_of_itself_for_the_prompt() -> None:
     assert prompt_limit(32_000, 32_000) == 16_000
 
 
-def test_a_known_model_has_the_window_of_its_tariff(limits: Limits) -> None:
+def test_a_known_model_has_the_window_of_its_tariff(limits: ContextWindows) -> None:
     window = limits.window("up", KNOWN)
-    assert (window.tokens, window.limit, window.source, window.binds) == (200_000, 168_000, "table", True)
+    assert (window.tokens, window.limit, window.source, window.is_binding) == (200_000, 168_000, "table", True)
 
 
 @pytest.mark.rows("S4-21")
 def test_an_unknown_model_has_a_default_that_binds_nothing_and_is_warned_of_once(
-    limits: Limits, caplog: pytest.LogCaptureFixture
+    limits: ContextWindows, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S4-21."""
     with caplog.at_level(logging.WARNING):
         windows = [limits.window("up", UNKNOWN) for _ in range(3)]
     assert {w.tokens for w in windows} == {128_000}
-    assert not any(w.binds for w in windows)
+    assert not any(w.is_binding for w in windows)
     assert len(caplog.records) == 1
 
 
-def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: Limits, clock: Clock) -> None:
-    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
+def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: ContextWindows, clock: Clock) -> None:
+    limits.learn_from_refusal("up", UNKNOWN, "c", 70_000, NAMED)
     assert limits.window("up", UNKNOWN, "c").tokens == 64_000
-    assert limits.window("up", UNKNOWN, "c").binds
+    assert limits.window("up", UNKNOWN, "c").is_binding
     assert limits.window("other", UNKNOWN, "c").tokens == 128_000
-    clock.seconds += NAMED_FOR_S
+    clock.seconds += NAMED_LIMIT_TTL_S
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
-def test_what_one_conversation_was_refused_for_shortens_no_other(limits: Limits) -> None:
+def test_what_one_conversation_was_refused_for_shortens_no_other(limits: ContextWindows) -> None:
     """One wrong refusal must not cost everybody's context: another conversation is asked first."""
-    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
+    limits.learn_from_refusal("up", UNKNOWN, "c", 70_000, NAMED)
     assert limits.window("up", UNKNOWN, "another").source == "assumed"
 
 
-def test_a_learned_limit_counts_where_it_is_smaller_than_the_tariff(limits: Limits) -> None:
-    limits.refused("up", KNOWN, "c", 70_000, NAMED)
+def test_a_learned_limit_counts_where_it_is_smaller_than_the_tariff(limits: ContextWindows) -> None:
+    limits.learn_from_refusal("up", KNOWN, "c", 70_000, NAMED)
     assert limits.window("up", KNOWN, "c").tokens == 64_000
-    limits.refused("up", KNOWN, "c", 700_000, NAMED.replace(b"64,000", b"500,000"))
+    limits.learn_from_refusal("up", KNOWN, "c", 700_000, NAMED.replace(b"64,000", b"500,000"))
     assert limits.window("up", KNOWN, "c").tokens == 200_000
 
 
-def test_the_size_that_was_refused_teaches_where_nothing_else_is_known(limits: Limits, clock: Clock) -> None:
-    limits.refused("up", UNKNOWN, "c", 50_000, SPOKEN)
-    limits.refused("up", KNOWN, "c", 50_000, SPOKEN)
+def test_the_size_that_was_refused_teaches_where_nothing_else_is_known(limits: ContextWindows, clock: Clock) -> None:
+    limits.learn_from_refusal("up", UNKNOWN, "c", 50_000, SPOKEN)
+    limits.learn_from_refusal("up", KNOWN, "c", 50_000, SPOKEN)
     assert (limits.window("up", UNKNOWN, "c").limit, limits.window("up", UNKNOWN, "c").source) == (49_999, "size")
     assert limits.window("up", KNOWN, "c").source == "table"
-    limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
+    limits.learn_from_refusal("up", UNKNOWN, "c", 90_000, SPOKEN)
     assert limits.window("up", UNKNOWN, "c").tokens == 50_000
-    clock.seconds += SIZED_FOR_S
+    clock.seconds += REFUSED_SIZE_TTL_S
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 @pytest.mark.parametrize("name", ["anthropic-size", "groq-size", "cerebras"])
-def test_a_body_too_large_for_the_wire_teaches_no_window(limits: Limits, name: str) -> None:
-    limits.refused("up", UNKNOWN, "c", 50_000, overflow_wording(name).body(50_000, 40_000))
+def test_a_body_too_large_for_the_wire_teaches_no_window(limits: ContextWindows, name: str) -> None:
+    limits.learn_from_refusal("up", UNKNOWN, "c", 50_000, overflow_wording(name).body(50_000, 40_000))
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
-def test_a_limit_is_not_believed_against_a_larger_prompt_that_passed(limits: Limits) -> None:
+def test_a_limit_is_not_believed_against_a_larger_prompt_that_passed(limits: ContextWindows) -> None:
     """Words of a client may stand in a refusal; what was answered is a fact."""
-    limits.answered("up", UNKNOWN, "c", 100_000, Usage(input=100_000))
-    limits.refused("up", UNKNOWN, "c", 120_000, NAMED)
-    limits.refused("up", UNKNOWN, "c", 90_000, SPOKEN)
+    limits.learn_from_usage("up", UNKNOWN, "c", 100_000, Usage(input=100_000))
+    limits.learn_from_refusal("up", UNKNOWN, "c", 120_000, NAMED)
+    limits.learn_from_refusal("up", UNKNOWN, "c", 90_000, SPOKEN)
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
-def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: Limits) -> None:
-    limits.refused("up", UNKNOWN, "c", 70_000, NAMED)
-    limits.answered("up", UNKNOWN, "c", 60_000, Usage(input=66_000))
+def test_a_larger_prompt_that_passes_takes_a_learned_limit_back(limits: ContextWindows) -> None:
+    limits.learn_from_refusal("up", UNKNOWN, "c", 70_000, NAMED)
+    limits.learn_from_usage("up", UNKNOWN, "c", 60_000, Usage(input=66_000))
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
 
 
 @pytest.mark.rows("S4-05", "S4-61", "C9")
-def test_a_window_is_as_large_as_the_provider_counts(limits: Limits) -> None:
+def test_a_window_is_as_large_as_the_provider_counts(limits: ContextWindows) -> None:
     """S4-05: the actual usage decides, cached tokens among it; a wild report is believed only so far."""
-    limits.answered("up", KNOWN, "c", 10_000, Usage(input=12_500, cached=9_000))
+    limits.learn_from_usage("up", KNOWN, "c", 10_000, Usage(input=12_500, cached=9_000))
     assert limits.window("up", KNOWN, "c").tokens == 160_000
     assert limits.window("up", KNOWN, "c").limit == 168_000 / 1.25
-    limits.answered("up", KNOWN, "c", LARGE - 1, Usage(input=10 * LARGE))
-    limits.answered("up", KNOWN, "c", 10_000, None)
+    limits.learn_from_usage("up", KNOWN, "c", MIN_RATIO_TOKENS - 1, Usage(input=10 * MIN_RATIO_TOKENS))
+    limits.learn_from_usage("up", KNOWN, "c", 10_000, None)
     assert limits.window("up", KNOWN, "c").tokens == 160_000
-    limits.answered("up", KNOWN, "c", 10_000, Usage(input=100_000))
+    limits.learn_from_usage("up", KNOWN, "c", 10_000, Usage(input=100_000))
     assert limits.window("up", KNOWN, "c").tokens == 100_000
     assert limits.window("up", KNOWN, "another").tokens == 200_000
 
 
-def test_a_learned_size_is_that_of_the_refused_request_again(limits: Limits) -> None:
-    limits.answered("up", UNKNOWN, "c", 10_000, Usage(input=12_500))
-    limits.refused("up", UNKNOWN, "c", 50_000, SPOKEN)
+def test_a_learned_size_is_that_of_the_refused_request_again(limits: ContextWindows) -> None:
+    limits.learn_from_usage("up", UNKNOWN, "c", 10_000, Usage(input=12_500))
+    limits.learn_from_refusal("up", UNKNOWN, "c", 50_000, SPOKEN)
     assert limits.window("up", UNKNOWN, "c").tokens == 50_000
 
 
-def test_what_is_remembered_is_bounded(limits: Limits) -> None:
-    for number in range(REMEMBERED + 1):
-        limits.refused("up", f"model-{number}", "c", 70_000, NAMED)
+def test_what_is_remembered_is_bounded(limits: ContextWindows) -> None:
+    for number in range(MAX_REMEMBERED_MODELS + 1):
+        limits.learn_from_refusal("up", f"model-{number}", "c", 70_000, NAMED)
     assert limits.window("up", "model-0", "c").source == "assumed"
-    assert limits.window("up", f"model-{REMEMBERED}", "c").source == "named"
+    assert limits.window("up", f"model-{MAX_REMEMBERED_MODELS}", "c").source == "named"
 
 
 @pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda w: w.name)

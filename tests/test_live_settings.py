@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import runtime as live_settings
-from proxy.config.runtime import EVERYBODY, LiveSettings
+from proxy.config.runtime import ALL_TENANTS, LiveSettings
 from proxy.config.sections import SubagentSettings
 from proxy.config.sources import load_config
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
@@ -34,23 +34,23 @@ async def stores(tmp_path: Path) -> AsyncIterator[tuple[Store, Store]]:
 
 async def test_another_process_knows_what_was_set_once_it_looks(stores: tuple[Store, Store]) -> None:
     here, there = (LiveSettings(CONFIGURED, store) for store in stores)
-    await stores[0].durable(here.change({"enabled": False, "patterns": ["a"]}))
-    await stores[1].durable(there.change({"min_messages": 9}))
+    await stores[0].wait_until_durable(here.change({"enabled": False, "patterns": ["a"]}))
+    await stores[1].wait_until_durable(there.change({"min_messages": 9}))
     await here.refresh()
     await there.refresh()
 
     assert here.subagent == there.subagent
     assert (here.subagent.enabled, here.subagent.min_messages, here.subagent.patterns) == (False, 9, ("a",))
-    assert here.chosen == there.chosen == ("enabled", "min_messages", "patterns")
-    await stores[1].durable(there.change({"enabled": None, "min_messages": None, "patterns": None}))
+    assert here.overridden_keys == there.overridden_keys == ("enabled", "min_messages", "patterns")
+    await stores[1].wait_until_durable(there.change({"enabled": None, "min_messages": None, "patterns": None}))
     await here.refresh()
     assert here.subagent == CONFIGURED
 
 
 async def test_it_looks_again_and_again_by_itself(stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_settings, "EVERY_S", 0.001)  # nobody waits five seconds for a test
+    monkeypatch.setattr(live_settings, "REFRESH_INTERVAL_S", 0.001)  # nobody waits five seconds for a test
     here, there = (LiveSettings(CONFIGURED, store) for store in stores)
-    following = asyncio.create_task(there.follow())
+    following = asyncio.create_task(there.refresh_forever())
     here.change({"min_duration": 8})
     async with asyncio.timeout(5):
         while there.subagent.min_duration != 8:  # noqa: ASYNC110 - it tells nobody: whoever asks reads an attribute
@@ -74,7 +74,7 @@ async def test_what_is_stored_and_cannot_hold_costs_nothing_but_that(
 ) -> None:
     """It may be a newer program's."""
     records = [SettingRecord("subagent.min_duration", stored, 1), SettingRecord("subagent.unheard_of", b"1", 1)]
-    await stores[0].durable(stores[0].write(EVERYBODY, records))
+    await stores[0].wait_until_durable(stores[0].write(ALL_TENANTS, records))
     live = LiveSettings(CONFIGURED, stores[0])
     await live.refresh()
 
@@ -88,7 +88,7 @@ async def test_a_store_that_takes_nothing_leaves_what_held(stores: tuple[Store, 
     with pytest.raises(StoreError):
         live.change({"min_duration": 8})
     assert live.try_change({"min_duration": 8}) == "the store is closed. Nothing was set."
-    assert (live.subagent, live.chosen) == (CONFIGURED, ())
+    assert (live.subagent, live.overridden_keys) == (CONFIGURED, ())
 
 
 def test_what_cannot_hold_changes_nothing_of_what_comes_with_it() -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_hold_changes_nothing_of_what_comes_with_it() -> None:
         with pytest.raises(BadRequest):
             live.change(wanted)
 
-    assert (live.subagent, live.chosen) == (CONFIGURED, ())
+    assert (live.subagent, live.overridden_keys) == (CONFIGURED, ())
 
 
 def test_without_a_store_it_holds_as_long_as_it_lives() -> None:

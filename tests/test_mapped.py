@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounting.mapped import give_back
+from proxy.accounting.mapped import release_mapped_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is mapped and takes it back")
 
@@ -50,7 +50,7 @@ def test_what_was_read_is_given_back_and_can_be_read_again(path: Path, mapping: 
     assert mapping[:] == b"x" * SIZE
     assert resident(path) == SIZE // 1024
 
-    give_back(path)
+    release_mapped_pages(path)
 
     assert resident(path) == 0
     assert mapping[:] == b"x" * SIZE
@@ -60,13 +60,13 @@ def test_a_mapping_that_was_written_to_stays_also_when_it_may_only_be_read_now(p
     mapping[:4] = b"ours"
     protect(mapping)
 
-    give_back(path)
+    release_mapped_pages(path)
 
     assert mapping[:4] == b"ours"
     assert resident(path) > 0
 
 
 def test_a_file_that_is_not_mapped_is_nobodys_trouble(path: Path) -> None:
-    give_back(path)
+    release_mapped_pages(path)
 
     assert resident(path) == 0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.accounting import Decision, Outcome, Receipt
+from proxy.accounting import GateDecision, Receipt, RequestOutcome
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger.messages import Usage
 from proxy.store import Health
-from proxy.telemetry.metrics import LONGEST_NAME, MOST_NAMES, OTHER, SLOT_S, WINDOW_S, Metrics
-from proxy.telemetry.prometheus import exposed
+from proxy.telemetry.metrics import MAX_LABEL_CHARS, MAX_LABEL_NAMES, OTHER_LABEL, RECENT_WINDOW_S, SLOT_S, Metrics
+from proxy.telemetry.prometheus import render_metrics
 from tests.pace import slowness
 
 OPERATION = Path(__file__).parents[1] / "docs" / "operation.md"
@@ -36,7 +36,7 @@ def receipt(**more: object) -> Receipt:
 
 def samples(metrics: Metrics, store: Health = FINE) -> dict[str, float]:
     """Every line of the page: `name{label=value,...}` and its number. The library's own parser reads it."""
-    _, page = exposed(metrics, store, 3, 7_000)
+    _, page = render_metrics(metrics, store, 3, 7_000)
     found = {}
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
@@ -50,7 +50,7 @@ def samples(metrics: Metrics, store: Health = FINE) -> dict[str, float]:
 def test_a_receipt_is_added_to_its_model() -> None:
     metrics = Metrics()
     for _ in range(2):
-        metrics.settled(receipt(), {"stack_recall": 1, "stack": 2})
+        metrics.count_request(receipt(), {"stack_recall": 1, "stack": 2})
     told = samples(metrics)
 
     at = "model=gpt-5,upstream=default"
@@ -71,7 +71,7 @@ def test_a_receipt_is_added_to_its_model() -> None:
 def test_a_saving_may_be_a_loss() -> None:
     """O2: negative is shown as negative, so it is no counter."""
     metrics = Metrics()
-    metrics.settled(receipt(), NO_CALLS)
+    metrics.count_request(receipt(), NO_CALLS)
     told = samples(metrics)
 
     assert told["callstack_saved_tokens{model=gpt-5,upstream=default}"] == -30
@@ -80,7 +80,7 @@ def test_a_saving_may_be_a_loss() -> None:
 
 def test_a_round_that_was_asked_again_is_no_hidden_one() -> None:
     metrics = Metrics()
-    metrics.settled(receipt(rounds=3), NO_CALLS, tries=1)
+    metrics.count_request(receipt(rounds=3), NO_CALLS, tries=1)
     told = samples(metrics)
 
     assert told["callstack_hidden_rounds_total{model=gpt-5,upstream=default}"] == 1
@@ -89,8 +89,8 @@ def test_a_round_that_was_asked_again_is_no_hidden_one() -> None:
 
 def test_what_the_gate_answered_and_what_became_of_frames_is_counted_by_kind() -> None:
     metrics = Metrics()
-    asked = (Decision("fold", "f1", True, "gate"), Decision("fold", "f2", False, "not_yet"))
-    metrics.settled(receipt(events=("woken", "pushed f1", "popped f1"), decisions=asked), NO_CALLS)
+    asked = (GateDecision("fold", "f1", True, "gate"), GateDecision("fold", "f2", False, "not_yet"))
+    metrics.count_request(receipt(events=("woken", "pushed f1", "popped f1"), decisions=asked), NO_CALLS)
     told = samples(metrics)
 
     assert told["callstack_gate_decisions_total{kind=fold,outcome=done}"] == 1
@@ -101,38 +101,38 @@ def test_what_the_gate_answered_and_what_became_of_frames_is_counted_by_kind() -
 
 def test_labels_are_few_whatever_clients_write() -> None:
     metrics = Metrics()
-    for number in range(MOST_NAMES * 3):
-        metrics.settled(receipt(model=f"model-{number}", reason=f"reason-{number}"), NO_CALLS)
+    for number in range(MAX_LABEL_NAMES * 3):
+        metrics.count_request(receipt(model=f"model-{number}", reason=f"reason-{number}"), NO_CALLS)
     models = {model for _, model in metrics.sums}
 
-    assert len(models) == MOST_NAMES + 1
-    assert OTHER in models
-    assert len(metrics.requests) == MOST_NAMES + 1
-    assert sum(sums.tokens_in for sums in metrics.sums.values()) == 100 * MOST_NAMES * 3
+    assert len(models) == MAX_LABEL_NAMES + 1
+    assert OTHER_LABEL in models
+    assert len(metrics.requests) == MAX_LABEL_NAMES + 1
+    assert sum(sums.tokens_in for sums in metrics.sums.values()) == 100 * MAX_LABEL_NAMES * 3
 
 
 def test_a_model_that_no_provider_accepted_takes_no_name() -> None:
     """Else anybody could fill the list of names with words of his own."""
     metrics = Metrics()
-    for number in range(MOST_NAMES * 3):
-        metrics.settled(receipt(model=f"guess-{number}", client_status=404, upstream_status=404), NO_CALLS)
-    metrics.settled(receipt(model="gpt-5"), NO_CALLS)
+    for number in range(MAX_LABEL_NAMES * 3):
+        metrics.count_request(receipt(model=f"guess-{number}", client_status=404, upstream_status=404), NO_CALLS)
+    metrics.count_request(receipt(model="gpt-5"), NO_CALLS)
 
     assert {model for _, model in metrics.sums} == {"unanswered", "gpt-5"}
 
 
 def test_a_name_is_short_and_breaks_no_line() -> None:
     metrics = Metrics()
-    metrics.settled(receipt(model='a"b\\\n' + "x" * 1_000), NO_CALLS)
+    metrics.count_request(receipt(model='a"b\\\n' + "x" * 1_000), NO_CALLS)
     [(_, model)] = metrics.sums
 
-    assert len(model) == LONGEST_NAME
+    assert len(model) == MAX_LABEL_CHARS
     assert samples(metrics)[f"callstack_rounds_total{{model={model},upstream=default}}"] == 2
 
 
 def test_an_endpoint_that_is_none_of_ours_costs_no_tokens_and_is_no_chance_to_act() -> None:
     metrics = Metrics()
-    metrics.settled(Outcome(id="r", upstream="default", client_status=200, upstream_status=200), NO_CALLS)
+    metrics.count_request(RequestOutcome(id="r", upstream="default", client_status=200, upstream_status=200), NO_CALLS)
     told = samples(metrics)
 
     assert told["callstack_requests_total{reason=,status=}"] == 1
@@ -152,10 +152,10 @@ class Clock:
 def test_o1_more_than_one_in_a_hundred_recent_bypasses_is_an_alarm() -> None:
     metrics = Metrics(Clock())
     for _ in range(99):
-        metrics.settled(receipt(), NO_CALLS)
-    metrics.settled(Outcome(id="r", status="bypass", reason="store_locked"), NO_CALLS)
+        metrics.count_request(receipt(), NO_CALLS)
+    metrics.count_request(RequestOutcome(id="r", status="bypass", reason="store_locked"), NO_CALLS)
     at_the_border = samples(metrics)
-    metrics.settled(Outcome(id="r", status="bypass", reason="too_slow"), NO_CALLS)
+    metrics.count_request(RequestOutcome(id="r", status="bypass", reason="too_slow"), NO_CALLS)
     beyond = samples(metrics)
 
     assert (at_the_border["callstack_recent_bypass_share"], at_the_border["callstack_bypass_alarm"]) == (0.01, 0)
@@ -169,7 +169,9 @@ def test_o1_a_body_that_the_provider_refuses_too_is_none_that_we_could_have_rewr
     upstream_status: int, counted: int
 ) -> None:
     metrics = Metrics(Clock())
-    metrics.settled(Outcome(id="r", status="bypass", reason="unreadable", upstream_status=upstream_status), NO_CALLS)
+    metrics.count_request(
+        RequestOutcome(id="r", status="bypass", reason="unreadable", upstream_status=upstream_status), NO_CALLS
+    )
     told = samples(metrics)
 
     assert (told["callstack_recent_requests"], told["callstack_bypass_alarm"]) == (counted, counted)
@@ -179,9 +181,9 @@ def test_o1_a_body_that_the_provider_refuses_too_is_none_that_we_could_have_rewr
 def test_o1_what_is_older_than_five_minutes_is_not_recent() -> None:
     clock = Clock()
     metrics = Metrics(clock)
-    metrics.settled(Outcome(id="r", status="bypass", reason="store_locked"), NO_CALLS)
-    clock.now += WINDOW_S - SLOT_S
-    metrics.settled(receipt(), NO_CALLS)
+    metrics.count_request(RequestOutcome(id="r", status="bypass", reason="store_locked"), NO_CALLS)
+    clock.now += RECENT_WINDOW_S - SLOT_S
+    metrics.count_request(receipt(), NO_CALLS)
     still = samples(metrics)
     clock.now += SLOT_S
     gone = samples(metrics)
@@ -202,12 +204,12 @@ def test_a_store_in_trouble_is_told_with_its_word() -> None:
 
 def test_counting_a_request_costs_next_to_nothing() -> None:
     """Measured: 2 us. The best of several runs, for others use the machine too."""
-    metrics, told = Metrics(), receipt(events=("pushed f1",), decisions=(Decision("fold", "f1", False, "gate"),))
+    metrics, told = Metrics(), receipt(events=("pushed f1",), decisions=(GateDecision("fold", "f1", False, "gate"),))
 
     def spent() -> float:
         began = time.process_time()
         for _ in range(2_000):
-            metrics.settled(told, {"stack_recall": 1})
+            metrics.count_request(told, {"stack_recall": 1})
         return (time.process_time() - began) / 2_000 * 1e6
 
     assert min(spent() for _ in range(10)) < BUDGET_US * slowness()
@@ -215,8 +217,8 @@ def test_counting_a_request_costs_next_to_nothing() -> None:
 
 def test_the_page_on_operation_names_every_metric_there_is() -> None:
     metrics = Metrics()
-    metrics.settled(receipt(), NO_CALLS)
-    _, page = exposed(metrics, Health(ok=False, where="x", reason="store_full"), 0, 0)
+    metrics.count_request(receipt(), NO_CALLS)
+    _, page = render_metrics(metrics, Health(ok=False, where="x", reason="store_full"), 0, 0)
     told = set(re.findall(r"^# TYPE (callstack_\w+)", page.decode(), re.MULTILINE))
     written = re.findall(r"^\| `(callstack_\w+)` \|", OPERATION.read_text(), re.MULTILINE)
 

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from proxy.exchange.background.scheduling import bit_by_bit, within
+from proxy.exchange.background.scheduling import in_slices, with_timeout
 
 LONG_S = 60.0
 
@@ -14,7 +14,7 @@ async def test_what_does_not_wait_is_carried_out_whatever_its_time() -> None:
     async def work() -> str:
         return "at hand"
 
-    assert await within(0, work()) == "at hand"
+    assert await with_timeout(0, work()) == "at hand"
 
 
 async def test_an_error_is_raised_as_it_was_before_and_after_waiting() -> None:
@@ -25,7 +25,7 @@ async def test_an_error_is_raised_as_it_was_before_and_after_waiting() -> None:
 
     for waits in (False, True):
         with pytest.raises(LookupError, match="gone"):
-            await within(LONG_S, work(waits=waits))
+            await with_timeout(LONG_S, work(waits=waits))
 
 
 async def test_what_waits_gets_what_it_waits_for() -> None:
@@ -44,7 +44,7 @@ async def test_what_waits_gets_what_it_waits_for() -> None:
 
     loop.call_soon(told.set_result, 1)
     loop.call_soon(failed.set_exception, OSError("full"))
-    assert await within(LONG_S, work()) == [1, "full"]
+    assert await with_timeout(LONG_S, work()) == [1, "full"]
 
 
 async def test_what_waits_too_long_is_cancelled() -> None:
@@ -57,7 +57,7 @@ async def test_what_waits_too_long_is_cancelled() -> None:
             ended.append("put in order")
 
     with pytest.raises(TimeoutError):
-        await within(0.001, work())
+        await with_timeout(0.001, work())
     assert ended == ["put in order"]
 
 
@@ -68,7 +68,7 @@ async def test_a_cancellation_from_outside_is_none_of_its_own() -> None:
         began.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(within(LONG_S, work()))
+    task = asyncio.create_task(with_timeout(LONG_S, work()))
     await began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -88,7 +88,7 @@ async def test_others_have_their_turn_between_two_bits() -> None:
         turns.append("other")
 
     waiting = asyncio.create_task(other())
-    assert await bit_by_bit(work()) == "done"
+    assert await in_slices(work()) == "done"
     await waiting
     assert turns == ["first", "other", "second"]
 
@@ -99,4 +99,4 @@ async def test_an_error_between_two_bits_is_raised() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        await bit_by_bit(work())
+        await in_slices(work())

@@ -9,10 +9,10 @@ import pytest
 
 from proxy.config.sources import load_config
 from proxy.core.frames import path_state as stories
-from proxy.core.frames.path_state import Story, follow
-from proxy.exchange.rounds import read_request, weighed
-from proxy.exchange.thread.placement import Arrival, Standing
-from proxy.replay.services import TENANT, wired
+from proxy.core.frames.path_state import PathState, replay
+from proxy.exchange.rounds import count_request_tokens, parse_client_request
+from proxy.exchange.thread.placement import ParsedRequest, Placement
+from proxy.replay.services import TENANT, build_replay
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 STEPS = 60
@@ -29,21 +29,21 @@ def worked(steps: int) -> list[dict[str, Any]]:
     return [*said, {"role": "user", "content": "Now write a changelog entry about the gateway of the audit."}]
 
 
-async def stood(steps: int) -> Standing:
-    parts = wired(load_config({})).parts
+async def stood(steps: int) -> Placement:
+    parts = build_replay(load_config({})).services
     body = json.dumps({"model": "gpt-5", "tools": [TOOL], "messages": worked(steps)}).encode()
-    request = await weighed(parts, await read_request(parts, body))
-    return await parts.reception.stand(Arrival(TENANT, [], request, parts.now(), ""))
+    request = await count_request_tokens(parts, await parse_client_request(parts, body))
+    return await parts.resolver.resolve(ParsedRequest(TENANT, [], request, parts.now(), ""))
 
 
 async def test_what_is_decided_at_the_end_of_a_whole_history_is_told_as_if_all_were_told_anew() -> None:
     standing = await stood(STEPS)
-    anew = follow(standing.ledger, standing.ledger.path(standing.node), {})
+    anew = replay(standing.ledger, standing.ledger.path(standing.entry_id), {})
 
-    assert standing.story.tree.trims
-    assert standing.story == anew
-    for tip, story in standing.shelved.stories.items():
-        assert story == follow(standing.ledger, standing.ledger.path(tip), {})
+    assert standing.path_state.tree.removals
+    assert standing.path_state == anew
+    for tip, story in standing.cached_conversation.path_states.items():
+        assert story == replay(standing.ledger, standing.ledger.path(tip), {})
 
 
 async def test_what_is_decided_at_the_end_of_a_whole_history_tells_only_its_newest_entry_anew(
@@ -52,7 +52,7 @@ async def test_what_is_decided_at_the_end_of_a_whole_history_tells_only_its_newe
     """To tell all of it anew held up everybody for a millisecond more (300 messages)."""
     told: list[int] = []
 
-    def counted(ledger: Any, story: Story, entries: Any, *fresh: Any) -> Story:
+    def counted(ledger: Any, story: PathState, entries: Any, *fresh: Any) -> PathState:
         told.append(len(entries := tuple(entries)))
         return extended(ledger, story, entries, *fresh)
 

@@ -11,8 +11,8 @@ import pytest
 from proxy.accounting.pricing import Tariffs
 from proxy.config.model import Config, is_loopback
 from proxy.core.ledger import messages as transcript
-from proxy.core.memo import LONGEST, remembered
-from proxy.core.observers.tool_roles import plain_name
+from proxy.core.memo import MAX_MEMOIZED_LENGTH, memoize
+from proxy.core.observers.tool_roles import normalize_name
 from proxy.dialects import dialect_at
 from proxy.dialects.chat import message as chat_message
 from proxy.server import guard as edge
@@ -26,17 +26,21 @@ LONG = 128 * 1024
 def test_what_was_found_for_short_words_is_not_looked_for_again() -> None:
     asked: list[tuple[str, bytes | None]] = []
 
-    @remembered(2)
+    @memoize(2)
     def found(word: str, other: bytes | None) -> int:
         asked.append((word, other))
         return len(word)
 
-    assert [found("ab", None), found("ab", None), found("x" * LONGEST, b"y" * LONGEST)] == [2, 2, LONGEST]
-    found("x" * LONGEST, b"y" * LONGEST)
+    assert [found("ab", None), found("ab", None), found("x" * MAX_MEMOIZED_LENGTH, b"y" * MAX_MEMOIZED_LENGTH)] == [
+        2,
+        2,
+        MAX_MEMOIZED_LENGTH,
+    ]
+    found("x" * MAX_MEMOIZED_LENGTH, b"y" * MAX_MEMOIZED_LENGTH)
     assert len(asked) == 2
     for _ in range(2):
-        assert found("x" * (LONGEST + 1), None) == LONGEST + 1
-        assert found("ab", b"y" * (LONGEST + 1)) == 2
+        assert found("x" * (MAX_MEMOIZED_LENGTH + 1), None) == MAX_MEMOIZED_LENGTH + 1
+        assert found("ab", b"y" * (MAX_MEMOIZED_LENGTH + 1)) == 2
     assert len(asked) == 6
     found("ab", None)
     assert len(asked) == 6
@@ -46,19 +50,19 @@ def test_what_was_found_for_short_words_is_not_looked_for_again() -> None:
 def looks(config: Config) -> dict[str, Callable[[str], object]]:
     """Everything that a client's words are asked of, by what it asks."""
     routes = Routes(config)
-    is_ours: Callable[[bytes], object] = vars(edge.Edge(_no_application, config))["_is_ours"]
+    is_ours: Callable[[bytes], object] = vars(edge.RequestGuard(_no_application, config))["_is_ours"]
     return {
         "dialect": dialect_at,
-        "spoken": upstream.dialect_of,
+        "spoken": upstream.wire_format_of,
         "route": routes.choose,
-        "sent as": config.sent_as,
-        "tariff": Tariffs().of,
+        "sent as": config.upstream_model_of,
+        "tariff": Tariffs().tariff_of,
         "host": lambda word: is_ours(word.encode()),
         "loopback": is_loopback,
-        "hidden": lambda word: edge._hidden_in(word.encode()),
-        "tool": plain_name,
+        "hidden": lambda word: edge._path_fault(word.encode()),
+        "tool": normalize_name,
         "tools": lambda word: transcript.digest_of_tools(word.encode() * 3),
-        "system text": lambda word: chat_message.with_text(b'{"content":"%s"}' % (word.encode() * 5), "ours"),
+        "system text": lambda word: chat_message.append_text(b'{"content":"%s"}' % (word.encode() * 5), "ours"),
     }
 
 

@@ -13,25 +13,25 @@ from pydantic import TypeAdapter
 
 from proxy.accounting import (
     Accountant,
-    By,
     CacheUse,
-    Decision,
-    Outcome,
-    PrefixCache,
+    GateDecision,
+    GroupBy,
+    PromptCacheModel,
     Receipt,
-    Row,
+    ReceiptTotals,
+    RequestOutcome,
+    format_statement,
+    format_table,
+    group_receipts,
     response_headers,
-    statement,
-    table,
-    total,
-    totals,
+    sum_receipts,
     without_fixed,
 )
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.text_tables import Column, lines
+from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
-from proxy.core.recall.reread_stats import ReadAgain
-from proxy.management.views.schemas import CacheTold, DecisionTold, ReceiptTold, TotalsRow, UsageTold
+from proxy.core.recall.reread_stats import RereadCount
+from proxy.management.views.schemas import CacheTokensView, CostDecisionView, ReceiptView, TotalsRow, UsageView
 from tests.pace import slowness
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)
@@ -66,13 +66,13 @@ def settled(
     came: list[tuple[str, int]],
     *sent: list[tuple[str, int]],
     usage: tuple[Usage | None, ...] = (),
-    outcome: Outcome | None = None,
+    outcome: RequestOutcome | None = None,
 ) -> Receipt:
     """One request from beginning to end."""
     account = accountant.open(came, tenant="t", upstream="u", model="m")
     for chain in sent:
-        account.note_sent(chain)
-    return account.settle(outcome or Outcome(id="r", upstream_status=200), usage)
+        account.add_round(chain)
+    return account.settle(outcome or RequestOutcome(id="r", upstream_status=200), usage)
 
 
 def split(use: CacheUse) -> tuple[int, int, int]:
@@ -82,98 +82,98 @@ def split(use: CacheUse) -> tuple[int, int, int]:
 
 # ---------------------------------------------------------------------------------------------------------- simulation
 def test_a_line_that_grows_reads_what_it_was() -> None:
-    cache = PrefixCache()
+    cache = PromptCacheModel()
 
-    first = cache.use(KEY, [HEAD, ("a", 500)], PLAIN, 0)
-    second = cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], PLAIN, 1)
+    first = cache.record_request(KEY, [HEAD, ("a", 500)], PLAIN, 0)
+    second = cache.record_request(KEY, [HEAD, ("a", 500), ("b", 70)], PLAIN, 1)
 
     assert split(first) == (0, 0, 2500)
     assert split(second) == (2500, 0, 70)
 
 
 def test_a_changed_piece_makes_everything_behind_it_new() -> None:
-    cache = PrefixCache()
-    cache.use(KEY, [HEAD, ("a", 500), ("b", 300), ("c", 200)], PLAIN, 0)
+    cache = PromptCacheModel()
+    cache.record_request(KEY, [HEAD, ("a", 500), ("b", 300), ("c", 200)], PLAIN, 0)
 
-    assert split(cache.use(KEY, [HEAD, ("a", 500), ("x", 300), ("c", 200)], PLAIN, 1)) == (2500, 0, 500)
+    assert split(cache.record_request(KEY, [HEAD, ("a", 500), ("x", 300), ("c", 200)], PLAIN, 1)) == (2500, 0, 500)
 
 
 def test_a_parent_line_is_warm_when_its_child_returns() -> None:
     """A pop: the parent's beginning was used by every request of the child."""
-    cache = PrefixCache()
+    cache = PromptCacheModel()
     parent = [HEAD, ("a", 500)]
-    cache.use(KEY, parent, PLAIN, 0)
-    cache.use(KEY, [*parent, ("child", 9000)], PLAIN, 290_000)
+    cache.record_request(KEY, parent, PLAIN, 0)
+    cache.record_request(KEY, [*parent, ("child", 9000)], PLAIN, 290_000)
 
-    assert split(cache.use(KEY, [*parent, ("returned", 100)], PLAIN, 580_000)) == (2500, 0, 100)
+    assert split(cache.record_request(KEY, [*parent, ("returned", 100)], PLAIN, 580_000)) == (2500, 0, 100)
 
 
 def test_several_lines_are_warm_at_once_and_each_expires_by_itself() -> None:
-    cache = PrefixCache()
+    cache = PromptCacheModel()
     one, other = [HEAD, ("a", 500), ("one", 1000)], [HEAD, ("a", 500), ("other", 4000)]
-    cache.use(KEY, one, PLAIN, 0)
-    cache.use(KEY, other, PLAIN, 200_000)
+    cache.record_request(KEY, one, PLAIN, 0)
+    cache.record_request(KEY, other, PLAIN, 200_000)
 
-    assert split(cache.use(KEY, one, PLAIN, 300_000)) == (3500, 0, 0)
-    assert split(cache.use(KEY, other, PLAIN, 500_001)) == (2500, 0, 4000)
+    assert split(cache.record_request(KEY, one, PLAIN, 300_000)) == (3500, 0, 0)
+    assert split(cache.record_request(KEY, other, PLAIN, 500_001)) == (2500, 0, 4000)
 
 
 def test_two_conversations_share_their_head_and_nothing_else() -> None:
-    cache = PrefixCache()
-    cache.use(KEY, [HEAD, ("hello", 10), ("same", 50)], PLAIN, 0)
+    cache = PromptCacheModel()
+    cache.record_request(KEY, [HEAD, ("hello", 10), ("same", 50)], PLAIN, 0)
 
-    assert split(cache.use(KEY, [HEAD, ("bye", 10), ("same", 50)], PLAIN, 1)) == (2000, 0, 60)
+    assert split(cache.record_request(KEY, [HEAD, ("bye", 10), ("same", 50)], PLAIN, 1)) == (2000, 0, 60)
 
 
 def test_nothing_is_shared_between_tenants_upstreams_and_models() -> None:
-    cache = PrefixCache()
-    cache.use(KEY, [HEAD, ("a", 500)], PLAIN, 0)
+    cache = PromptCacheModel()
+    cache.record_request(KEY, [HEAD, ("a", 500)], PLAIN, 0)
 
-    assert cache.use(("other", "upstream", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
-    assert cache.use(("tenant", "other", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
-    assert cache.use(("tenant", "upstream", "other"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+    assert cache.record_request(("other", "upstream", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+    assert cache.record_request(("tenant", "other", "m"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
+    assert cache.record_request(("tenant", "upstream", "other"), [HEAD, ("a", 500)], PLAIN, 1).cached == 0
 
 
 def test_a_short_prefix_is_not_cached_and_a_long_one_only_in_steps() -> None:
     """999 tokens are below the minimum of 1,000; 2,500 are 19 steps of 128 and 68 more."""
-    cache = PrefixCache()
-    cache.use(KEY, [("short", 900), ("a", 99)], PLAIN, 0)
-    cache.use(KEY, [HEAD, ("a", 500)], IN_STEPS, 0)
+    cache = PromptCacheModel()
+    cache.record_request(KEY, [("short", 900), ("a", 99)], PLAIN, 0)
+    cache.record_request(KEY, [HEAD, ("a", 500)], IN_STEPS, 0)
 
-    assert split(cache.use(KEY, [("short", 900), ("a", 99), ("b", 1)], PLAIN, 1)) == (0, 0, 1000)
-    assert split(cache.use(KEY, [HEAD, ("a", 500), ("b", 10)], IN_STEPS, 1)) == (2432, 0, 78)
+    assert split(cache.record_request(KEY, [("short", 900), ("a", 99), ("b", 1)], PLAIN, 1)) == (0, 0, 1000)
+    assert split(cache.record_request(KEY, [HEAD, ("a", 500), ("b", 10)], IN_STEPS, 1)) == (2432, 0, 78)
 
 
 def test_writes_are_told_apart_only_where_they_cost_more() -> None:
-    cache = PrefixCache()
+    cache = PromptCacheModel()
 
-    assert split(cache.use(KEY, [HEAD, ("a", 500)], DEARER_WRITES, 0)) == (0, 2500, 0)
-    assert split(cache.use(KEY, [HEAD, ("a", 500), ("b", 70)], DEARER_WRITES, 1)) == (2500, 70, 0)
+    assert split(cache.record_request(KEY, [HEAD, ("a", 500)], DEARER_WRITES, 0)) == (0, 2500, 0)
+    assert split(cache.record_request(KEY, [HEAD, ("a", 500), ("b", 70)], DEARER_WRITES, 1)) == (2500, 70, 0)
 
 
 def test_the_simulation_forgets_the_conversation_longest_unused() -> None:
-    cache = PrefixCache(most_pieces=6)
+    cache = PromptCacheModel(most_pieces=6)
     old, new = [HEAD, ("old", 500), ("x", 1)], [HEAD, ("new", 500), ("x", 1)]
-    cache.use(KEY, old, PLAIN, 0)
-    cache.use(KEY, new, PLAIN, 1)
-    assert cache.knows(KEY, old)
+    cache.record_request(KEY, old, PLAIN, 0)
+    cache.record_request(KEY, new, PLAIN, 1)
+    assert cache.has_seen(KEY, old)
 
-    cache.use(KEY, [*new, ("y", 1)], PLAIN, 2)
+    cache.record_request(KEY, [*new, ("y", 1)], PLAIN, 2)
 
-    assert not cache.knows(KEY, old)
-    assert cache.knows(KEY, new)
+    assert not cache.has_seen(KEY, old)
+    assert cache.has_seen(KEY, new)
 
 
 def test_a_conversation_that_grows_is_remembered_once() -> None:
-    cache = PrefixCache(most_pieces=1000)
+    cache = PromptCacheModel(most_pieces=1000)
     other = [HEAD, ("other", 10)]
-    cache.use(KEY, other, PLAIN, 0)
+    cache.record_request(KEY, other, PLAIN, 0)
     chain = [HEAD]
     for number in range(500):
         chain.append((f"m{number}", 10))
-        cache.use(KEY, chain, PLAIN, number)
+        cache.record_request(KEY, chain, PLAIN, number)
 
-    assert cache.knows(KEY, other)
+    assert cache.has_seen(KEY, other)
 
 
 # --------------------------------------------------------------------------------------------------------------- money
@@ -276,7 +276,7 @@ def test_hidden_rounds_and_what_was_written_in_them_are_our_cost(accountant: Acc
     assert receipt.saved == pytest.approx(-(550 * 2e-6 + 60 * 10e-6))
     assert receipt.cost == pytest.approx(receipt.cost_untouched - receipt.saved)
     assert receipt.usage == Usage(5300, 80)
-    assert total([receipt]).peak_sent == 2800
+    assert sum_receipts([receipt]).peak_sent == 2800
 
 
 def test_waking_is_shown_as_the_loss_it_is(accountant: Accountant) -> None:
@@ -392,7 +392,7 @@ def test_a_cache_that_lives_longer_than_we_think_makes_no_saving(accountant: Acc
 def test_a_refused_request_costs_nothing_either_way(accountant: Accountant) -> None:
     chain = [HEAD, ("a", 500)]
 
-    receipt = settled(accountant, chain, chain, outcome=Outcome(id="r", upstream_status=429))
+    receipt = settled(accountant, chain, chain, outcome=RequestOutcome(id="r", upstream_status=429))
 
     assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
     assert receipt.tokens_in == 2500
@@ -404,7 +404,7 @@ def test_an_answer_that_could_not_be_passed_on_is_paid_and_saves_nothing(
 ) -> None:
     """The client asks again, and what that would have cost without us is told with that request."""
     chain = [HEAD, ("a", 500)]
-    ours = Outcome(id="r", upstream_status=200, client_status=500, finish_reason="tool_calls")
+    ours = RequestOutcome(id="r", upstream_status=200, client_status=500, finish_reason="tool_calls")
 
     receipt = settled(accountant, chain, chain, [*chain, ("status", 300)], usage=(Usage(2500, 60), told), outcome=ours)
 
@@ -418,7 +418,7 @@ def test_an_answer_that_could_not_be_passed_on_is_paid_and_saves_nothing(
 def test_a_hidden_round_without_an_answer_is_not_paid(accountant: Accountant, status: int) -> None:
     chain = [HEAD, ("a", 500)]
     finish = "" if status == 200 else "tool_calls"  # that of the round before, where this one was not heard at all
-    lost = Outcome(id="r", upstream_status=status, client_status=502, finish_reason=finish)
+    lost = RequestOutcome(id="r", upstream_status=status, client_status=502, finish_reason=finish)
 
     receipt = settled(accountant, chain, chain, [*chain, ("status", 300)], usage=(Usage(2500, 60),), outcome=lost)
 
@@ -438,10 +438,10 @@ def asked_again(
 ) -> Receipt:
     """A request whose first round is refused, and asked again with what came."""
     account = accountant.open(came, tenant="t", upstream="u", model="m")
-    account.note_sent(refused)
-    account.note_refused()
-    account.note_sent(came)
-    return account.settle(Outcome(id="r", upstream_status=200), (None, answered))
+    account.add_round(refused)
+    account.mark_round_refused()
+    account.add_round(came)
+    return account.settle(RequestOutcome(id="r", upstream_status=200), (None, answered))
 
 
 @pytest.mark.parametrize("told", [Usage(2500, 60), None], ids=["told", "untold"])
@@ -473,13 +473,13 @@ def test_what_was_known_before_a_refusal_is_known_behind_it(accountant: Accounta
 def test_a_request_that_was_refused_as_often_as_it_was_asked_costs_nothing(accountant: Accountant) -> None:
     """Its client left while it was to be asked once more: it was told no status."""
     account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
-    account.note_sent([HEAD, ("a", 500)])
-    account.note_refused()
+    account.add_round([HEAD, ("a", 500)])
+    account.mark_round_refused()
 
-    receipt = account.settle(Outcome(id="r", status="error", reason="client_left"), (None,))
+    receipt = account.settle(RequestOutcome(id="r", status="error", reason="client_left"), (None,))
 
     assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
-    assert total([receipt]).estimated == 0
+    assert sum_receipts([receipt]).estimated == 0
 
 
 def test_what_hidden_rounds_wrote_is_our_cost_also_where_the_last_one_tells_no_usage(accountant: Accountant) -> None:
@@ -493,32 +493,34 @@ def test_what_hidden_rounds_wrote_is_our_cost_also_where_the_last_one_tells_no_u
 
 def test_a_request_that_never_left_saves_no_money(accountant: Accountant) -> None:
     """A client that left before its line was on disk."""
-    receipt = settled(accountant, [HEAD, ("a", 500)], outcome=Outcome(id="r", status="error", reason="client_left"))
+    receipt = settled(
+        accountant, [HEAD, ("a", 500)], outcome=RequestOutcome(id="r", status="error", reason="client_left")
+    )
 
     assert (receipt.cost, receipt.cost_untouched, receipt.saved) == (0.0, 0.0, 0.0)
-    assert total([receipt]).estimated == 0
+    assert sum_receipts([receipt]).estimated == 0
 
 
 def test_a_question_to_the_summariser_is_counted_among_no_requests(accountant: Accountant) -> None:
     chain = [HEAD, ("a", 500)]
     asked = settled(accountant, chain, chain, usage=(Usage(2600, 9, 512),))
     untold = settled(accountant, [*chain, ("b", 10)], [*chain, ("b", 10)])
-    summary = settled(accountant, [], [("question", 5000)], outcome=Outcome(id="s", status="summary"))
+    summary = settled(accountant, [], [("question", 5000)], outcome=RequestOutcome(id="s", status="summary"))
     told = settled(
-        accountant, [], [("other", 5000)], usage=(Usage(5000, 9),), outcome=Outcome(id="s", status="summary")
+        accountant, [], [("other", 5000)], usage=(Usage(5000, 9),), outcome=RequestOutcome(id="s", status="summary")
     )
 
-    both = total([asked, untold, summary, told])
+    both = sum_receipts([asked, untold, summary, told])
 
     assert (both.requests, both.rounds, both.reported, both.estimated) == (2, 4, 1, 1)
     assert both.cost == pytest.approx(sum(r.cost for r in (asked, untold, summary, told)))
-    assert "usage was reported in full for 1 of 2" in statement(both)
+    assert "usage was reported in full for 1 of 2" in format_statement(both)
 
 
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
     account = Accountant(clock).open([HEAD], tenant="t", upstream="u", model="home-made")
-    account.note_sent([HEAD])
-    receipt = account.settle(Outcome(id="r"))
+    account.add_round([HEAD])
+    receipt = account.settle(RequestOutcome(id="r"))
 
     assert (receipt.priced, receipt.output_priced) == (False, False)
     assert (b"x-stack-priced", b"false") in response_headers(receipt, 1)
@@ -564,7 +566,7 @@ def test_the_headers_of_an_answer_say_tokens_and_money(accountant: Accountant) -
 
 def test_the_headers_of_a_stream_say_what_is_known_when_it_begins(accountant: Accountant) -> None:
     account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
-    account.note_sent([HEAD, ("b", 600)])
+    account.add_round([HEAD, ("b", 600)])
 
     told = dict(response_headers(account, 0.0))
 
@@ -580,7 +582,7 @@ def receipts(accountant: Accountant) -> list[Receipt]:
         [("c1", "f1", 0), ("c1", "", 1000), ("c2", "f1", 86_400_000)]
     ):
         chain = [HEAD, (f"question {number}", 1000 * (number + 1))]
-        outcome = Outcome(
+        outcome = RequestOutcome(
             id=f"r{number}", conversation=conversation, frame=frame, model="m", created=created, upstream_status=200
         )
         made.append(settled(accountant, chain, [HEAD, ("short", 10)], outcome=outcome))
@@ -591,14 +593,14 @@ def receipts(accountant: Accountant) -> list[Receipt]:
 def test_the_sum_over_calls_is_the_total(accountant: Accountant) -> None:
     """X-16."""
     made = receipts(accountant)
-    whole = total(made)
+    whole = sum_receipts(made)
 
     assert (whole.requests, whole.tokens_in, whole.tokens_sent) == (3, 12_000, 6030)
     assert whole.tokens_saved == 5970
     assert whole.saved == pytest.approx(sum(receipt.saved for receipt in made))
     assert whole.peak_in == 5000
     for by in ("request", "frame", "conversation", "model", "day"):
-        rows = totals(made, by)
+        rows = group_receipts(made, by)
         assert sum(row.tokens_sent for row in rows) == 6030
         assert sum(row.cost for row in rows) == pytest.approx(whole.cost)
 
@@ -608,36 +610,39 @@ def test_rows_are_grouped_by_what_was_asked(accountant: Accountant) -> None:
     """S2-15: per frame and per conversation."""
     made = receipts(accountant)
 
-    assert [(row.key, row.requests) for row in totals(made, "conversation")] == [("c1", 2), ("c2", 1)]
-    assert [(row.key, row.requests) for row in totals(made, "frame")] == [("f1", 2), ("(no frame)", 1)]
-    assert [row.key for row in totals(made, "day")] == ["1970-01-01", "1970-01-02"]
+    assert [(row.key, row.requests) for row in group_receipts(made, "conversation")] == [("c1", 2), ("c2", 1)]
+    assert [(row.key, row.requests) for row in group_receipts(made, "frame")] == [("f1", 2), ("(no frame)", 1)]
+    assert [row.key for row in group_receipts(made, "day")] == ["1970-01-01", "1970-01-02"]
 
 
 @pytest.mark.rows("S2-15")
 def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Accountant) -> None:
     """S2-15: and nothing is said of it where nobody looked."""
     made = receipts(accountant)
-    again = {"r0": ReadAgain(2, 1), "r2": ReadAgain(1)}
+    again = {"r0": RereadCount(2, 1), "r2": RereadCount(1)}
 
-    rows = totals(made, "conversation", again=again)
-    whole = total(made, again=again)
+    rows = group_receipts(made, "conversation", again=again)
+    whole = sum_receipts(made, again=again)
 
     assert [(row.key, row.rereads, row.rereads_gone) for row in rows] == [("c1", 2, 1), ("c2", 1, 0)]
-    headings, *shown = table(rows, by="conversation").splitlines()
+    headings, *shown = format_table(rows, by="conversation").splitlines()
     for heading, cells in (("re-reads", ["2", "1"]), ("gone", ["1", "0"])):
         end = headings.index(heading) + len(heading)
         assert [line[:end].split()[-1] for line in shown] == cells
-    assert "3 reads of what had been read before, 1 of them after it had left the line" in statement(whole)
-    assert "re-reads" not in table(totals(made, "day"))
-    assert "read before" not in statement(total(made))
+    assert "3 reads of what had been read before, 1 of them after it had left the line" in format_statement(whole)
+    assert "re-reads" not in format_table(group_receipts(made, "day"))
+    assert "read before" not in format_statement(sum_receipts(made))
 
 
 def test_the_table_can_leave_out_what_the_client_sends_every_time(accountant: Accountant) -> None:
     made = receipts(accountant)
-    rows = totals(made, "model")
+    rows = group_receipts(made, "model")
 
     assert rows[0].fixed_in == rows[0].fixed_sent == 6000
-    whole, rest = table(rows, width=80), table(totals(map(without_fixed, made), "model"), width=80)
+    whole, rest = (
+        format_table(rows, width=80),
+        format_table(group_receipts(map(without_fixed, made), "model"), width=80),
+    )
 
     assert whole.splitlines()[1].split()[:4] == ["m", "3", "12,000", "6,030"]
     assert rest.splitlines()[1].split()[:4] == ["m", "3", "6,000", "30"]
@@ -645,19 +650,19 @@ def test_the_table_can_leave_out_what_the_client_sends_every_time(accountant: Ac
 
 
 def test_a_loss_stands_in_the_table_as_a_loss(accountant: Accountant) -> None:
-    row = total([settled(accountant, [HEAD], [("head+ours", 3000)])])
+    row = sum_receipts([settled(accountant, [HEAD], [("head+ours", 3000)])])
 
-    assert "-1,000" in table([row])
-    assert "-0.0020" in table([row])
+    assert "-1,000" in format_table([row])
+    assert "-0.0020" in format_table([row])
 
 
 # ------------------------------------------------------------------------------------------------------------ decisions
 @pytest.mark.rows("S4-36")
 def test_a_receipt_keeps_what_the_gate_decided_also_not_now(accountant: Accountant) -> None:
     """S4-36: decision and numbers are in the receipt."""
-    put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, cost=46_875, gain=29_050)
-    woke = Decision("wake", "main", True, "gate", added=1_100, reasoning=300)
-    outcome = Outcome(id="r", upstream_status=200, decisions=(put_off, woke), lost_reasoning=300)
+    put_off = GateDecision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, cost=46_875, gain=29_050)
+    woke = GateDecision("wake", "main", True, "gate", added=1_100, reasoning=300)
+    outcome = RequestOutcome(id="r", upstream_status=200, decisions=(put_off, woke), lost_reasoning=300)
     receipt = settled(accountant, [HEAD], [HEAD], outcome=outcome)
 
     raw = msgspec.json.encode(receipt)
@@ -667,16 +672,16 @@ def test_a_receipt_keeps_what_the_gate_decided_also_not_now(accountant: Accounta
     assert (told["kind"], told["done"], told["reason"], told["behind"], told["gain"]) == (
         "fold", False, "not_yet", 40_000, 29_050,
     )  # fmt: skip
-    assert total([receipt]).lost_reasoning == 300
+    assert sum_receipts([receipt]).lost_reasoning == 300
 
 
 def test_what_the_api_describes_is_what_receipts_and_rows_hold() -> None:
     """OpenAPI names every field, and none that is not there."""
-    assert set(ReceiptTold.__annotations__) == set(Receipt.__struct_fields__)
-    assert set(DecisionTold.__annotations__) == set(Decision.__struct_fields__)
-    assert set(CacheTold.__annotations__) == set(CacheUse.__struct_fields__)
-    assert set(UsageTold.__annotations__) == set(Usage.__struct_fields__)
-    assert set(TotalsRow.__annotations__) == set(Row.__struct_fields__)
+    assert set(ReceiptView.__annotations__) == set(Receipt.__struct_fields__)
+    assert set(CostDecisionView.__annotations__) == set(GateDecision.__struct_fields__)
+    assert set(CacheTokensView.__annotations__) == set(CacheUse.__struct_fields__)
+    assert set(UsageView.__annotations__) == set(Usage.__struct_fields__)
+    assert set(TotalsRow.__annotations__) == set(ReceiptTotals.__struct_fields__)
 
 
 def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant) -> None:
@@ -688,16 +693,16 @@ def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant)
     del told["usage"]["written_long"]
 
     assert msgspec.convert(told, Receipt).tokens_in == receipt.tokens_in
-    assert TypeAdapter(UsageTold).validate_python(told["usage"]), "as the API describes it"
+    assert TypeAdapter(UsageView).validate_python(told["usage"]), "as the API describes it"
 
 
 def test_traces_are_told_among_our_texts(accountant: Accountant) -> None:
     account = accountant.open([HEAD], tenant="t", upstream="u", model="m")
-    account.note_sent([HEAD, ("trace", 300)], own_texts=300, own_traces=250)
-    row = total([account.settle(Outcome(id="r"))])
+    account.add_round([HEAD, ("trace", 300)], own_texts=300, own_traces=250)
+    row = sum_receipts([account.settle(RequestOutcome(id="r"))])
 
     assert (row.own, row.own_texts, row.own_traces) == (300, 300, 250)
-    assert "texts 300 (traces 250)" in statement(row)
+    assert "texts 300 (traces 250)" in format_statement(row)
 
 
 # ------------------------------------------------------------------------------------------------- any receipts at all
@@ -712,7 +717,7 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     clock = Clock()
     accountant = Accountant(clock, tariff_of=lambda _: draw(st.sampled_from([PLAIN, DEARER_WRITES, IN_STEPS])))
     usage = draw(st.none() | st.builds(Usage, st.just(ours + head), amounts, st.integers(0, ours + head)))
-    outcome = Outcome(
+    outcome = RequestOutcome(
         id=draw(st.uuids(version=4)).hex,
         conversation=draw(st.sampled_from("abc")),
         frame=draw(st.sampled_from(["", "f1", "f2"])),
@@ -724,31 +729,31 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     account = accountant.open([("head", head), ("told", told)], tenant="t", upstream="u", model="m")
     rounds = draw(st.integers(0, 3))
     for _ in range(rounds):
-        account.note_sent([("head", head), ("ours", ours)], own_texts=min(ours, 20))
+        account.add_round([("head", head), ("ours", ours)], own_texts=min(ours, 20))
     return account.settle(outcome, [usage] * rounds)
 
 
 NO_SUMS = ("key", "title", "status", "peak_in", "peak_sent", "rereads_gone_by")
-WHOLE = [name for name in Row.__struct_fields__ if name not in NO_SUMS]
+WHOLE = [name for name in ReceiptTotals.__struct_fields__ if name not in NO_SUMS]
 TOOLS = st.sampled_from([(), ("read",), ("read", "view", "read")])
 
 
 @pytest.mark.rows("X-16", "S2-15")
 @given(
     st.lists(any_receipt(), max_size=8, unique_by=lambda r: r.id),
-    st.lists(st.builds(ReadAgain, st.integers(0, 9), st.integers(0, 9), TOOLS), max_size=8),
+    st.lists(st.builds(RereadCount, st.integers(0, 9), st.integers(0, 9), TOOLS), max_size=8),
     st.sampled_from([True, False]),
 )
 def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
-    made: list[Receipt], reads: list[ReadAgain], fixed: bool
+    made: list[Receipt], reads: list[RereadCount], fixed: bool
 ) -> None:
     """X-16, S2-15, as a law: every figure, by every key, with the fixed part and without; peaks are the largest."""
     made = made if fixed else [without_fixed(receipt) for receipt in made]
     again = {receipt.id: read for receipt, read in zip(made, reads, strict=False)}
-    whole = total(made, again=again)
-    bys: tuple[By, ...] = ("request", "frame", "conversation", "model", "day")
+    whole = sum_receipts(made, again=again)
+    bys: tuple[GroupBy, ...] = ("request", "frame", "conversation", "model", "day")
     for by in bys:
-        rows = totals(made, by, again=again)
+        rows = group_receipts(made, by, again=again)
         for name in WHOLE:
             assert getattr(whole, name) == pytest.approx(sum(getattr(row, name) for row in rows), abs=1e-12)
         by_tool = sum((Counter(row.rereads_gone_by or {}) for row in rows), Counter())
@@ -771,47 +776,49 @@ def test_without_the_fixed_part_the_saving_stays_and_no_figure_turns_negative(re
 # ---------------------------------------------------------------------------------------------------------- how it
 # reads
 def test_days_are_those_of_the_zone_that_is_asked_for(accountant: Accountant) -> None:
-    late = settled(accountant, [HEAD], [HEAD], outcome=Outcome(id="r", created=86_400_000 - 1))
+    late = settled(accountant, [HEAD], [HEAD], outcome=RequestOutcome(id="r", created=86_400_000 - 1))
 
-    assert [row.key for row in totals([late], "day")] == ["1970-01-01"]
-    assert [row.key for row in totals([late], "day", zone=timezone(timedelta(hours=1)))] == ["1970-01-02"]
+    assert [row.key for row in group_receipts([late], "day")] == ["1970-01-01"]
+    assert [row.key for row in group_receipts([late], "day", zone=timezone(timedelta(hours=1)))] == ["1970-01-02"]
 
 
 def test_a_narrow_table_leaves_columns_out_and_cuts_no_figure(accountant: Accountant) -> None:
     rows = [row_of(accountant, f"{n:032x}", "A title that is quite long for a table") for n in range(3)]
 
     for width in (60, 80, 100, 140, 200, 300):
-        text = table(rows, by="conversation", heading="conversation", width=width).splitlines()
+        text = format_table(rows, by="conversation", heading="conversation", width=width).splitlines()
         assert max(map(len, text)) <= width
         assert len({len(line) for line in text}) == 1
         for heading in ("tokens in", "sent", "cost $", "saved $"):
             assert heading in text[0]
         assert "2,000" in text[1]
-    assert "untouched $" in table(rows, width=300).splitlines()[0]
+    assert "untouched $" in format_table(rows, width=300).splitlines()[0]
 
 
-def row_of(accountant: Accountant, key: str, title: str) -> Row:
-    row = total([settled(accountant, [HEAD], [HEAD])])
+def row_of(accountant: Accountant, key: str, title: str) -> ReceiptTotals:
+    row = sum_receipts([settled(accountant, [HEAD], [HEAD])])
     row.key, row.title = key, title
     return row
 
 
 def test_what_may_be_cut_is_cut_and_what_matters_least_is_left_out() -> None:
-    key = Column("key", ("abcdefghijkl",), least=4, number=False, is_id=True)
-    title = Column("title", ("a long title",), 1, least=6, number=False)
-    figure, minor = Column("sent", ("1,234,567",)), Column("minor", ("1",), 2)
+    key = TableColumn("key", ("abcdefghijkl",), min_width=4, is_number=False, is_id=True)
+    title = TableColumn("title", ("a long title",), 1, min_width=6, is_number=False)
+    figure, minor = TableColumn("sent", ("1,234,567",)), TableColumn("minor", ("1",), 2)
 
-    assert lines([key, title, figure, minor])[1] == "abcdefghijkl  a long title  1,234,567      1"
-    assert lines([key, title, figure, minor], 36)[1] == "abcdefghij  a lon…  1,234,567      1"
-    assert lines([key, title, figure, minor], 24)[1] == "abcde  a lon…  1,234,567"
-    assert lines([key, title, figure, minor], 5)[1] == "abcd  1,234,567"
+    assert format_columns([key, title, figure, minor])[1] == "abcdefghijkl  a long title  1,234,567      1"
+    assert format_columns([key, title, figure, minor], 36)[1] == "abcdefghij  a lon…  1,234,567      1"
+    assert format_columns([key, title, figure, minor], 24)[1] == "abcde  a lon…  1,234,567"
+    assert format_columns([key, title, figure, minor], 5)[1] == "abcd  1,234,567"
 
 
 def test_a_statement_says_what_came_what_left_and_what_the_provider_says(accountant: Accountant) -> None:
     """T13: the reported usage stands beside our estimate."""
     chain = [HEAD, ("a", 500)]
-    text = statement(
-        total([settled(accountant, chain, chain, [*chain, ("b", 100)], usage=(Usage(2600, 9, 512), Usage(2700, 9)))])
+    text = format_statement(
+        sum_receipts(
+            [settled(accountant, chain, chain, [*chain, ("b", 100)], usage=(Usage(2600, 9, 512), Usage(2700, 9)))]
+        )
     )
 
     assert max(map(len, text.splitlines())) <= 80
@@ -828,16 +835,16 @@ def test_a_statement_says_what_came_what_left_and_what_the_provider_says(account
 def test_a_request_that_we_answered_leaves_no_price_and_no_usage_open(accountant: Accountant) -> None:
     """The line that a person typed to the proxy asked nobody."""
     asked = settled(accountant, [HEAD], [HEAD], usage=(Usage(2600, 9, 512),))
-    typed = settled(accountant, [], outcome=Outcome(id="a", status="answered"))
+    typed = settled(accountant, [], outcome=RequestOutcome(id="a", status="answered"))
     typed = msgspec.structs.replace(typed, priced=False, output_priced=False)
 
-    both = total([asked, typed])
+    both = sum_receipts([asked, typed])
 
     assert (both.requests, both.reported, both.unpriced, both.output_unpriced) == (2, 2, 0, 0)
-    assert "usage was reported in full for 2 of 2" in statement(both)
+    assert "usage was reported in full for 2 of 2" in format_statement(both)
 
 
 def test_small_amounts_are_shown_with_more_decimals(accountant: Accountant) -> None:
-    row = total([settled(accountant, [("head", 10)], [("head", 10)])])
+    row = sum_receipts([settled(accountant, [("head", 10)], [("head", 10)])])
 
-    assert "0.000020" in table([row])
+    assert "0.000020" in format_table([row])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.token_counter import estimate
+from proxy.accounting.token_counter import estimate_tokens
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects import compose as scribe
-from proxy.dialects.compose import Writer
+from proxy.dialects.compose import DialectComposer
 
 
 class Shared(OrderedDict[Any, Any]):
@@ -29,7 +29,7 @@ class Shared(OrderedDict[Any, Any]):
 
 def test_another_thread_may_forget_what_is_asked_for() -> None:
     """A history that comes whole is thought over in a thread, while the loop writes for others."""
-    writer = Writer(OPENAI_CHAT, estimate)
+    writer = DialectComposer(OPENAI_CHAT, estimate_tokens)
     writer._written = Shared()  # threads cannot be made to take turns at this one step
     first = writer.user_message("hello")
 
@@ -39,8 +39,8 @@ def test_another_thread_may_forget_what_is_asked_for() -> None:
 
 
 def test_the_texts_asked_for_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scribe, "REMEMBERED", 2)  # the third one shows the same as the 4,097th
-    writer = Writer(OPENAI_CHAT, estimate)
+    monkeypatch.setattr(scribe, "MAX_CACHED_MESSAGES", 2)  # the third one shows the same as the 4,097th
+    writer = DialectComposer(OPENAI_CHAT, estimate_tokens)
     one, two = writer.user_message("one"), writer.user_message("two")
 
     assert writer.user_message("one") is one

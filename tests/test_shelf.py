@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.frames.events import Folded, FrameEvent, Rooted, recorded
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, Value
-from proxy.core.ledger.messages import Spoken
+from proxy.core.frames.events import FrameEvent, FrameFolded, RootStarted, as_ledger_event
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerItem, Round
+from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import StoreError
 from proxy.store import SentRecord, Store
-from proxy.store.conversation_cache import LOCKS, SETTLES_S, Shelf, Shelved
+from proxy.store.conversation_cache import MAX_LOCKS, MAX_WRITE_DELAY_S, CachedConversation, ConversationCache
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
@@ -35,24 +35,29 @@ async def store() -> AsyncIterator[Store]:
     await made.close()
 
 
-def begun(shelf: Shelf, ident: str, tenant: str = "ours", parent: str = "", frame: str = "") -> Shelved:
+def begun(
+    shelf: ConversationCache, ident: str, tenant: str = "ours", parent: str = "", frame: str = ""
+) -> CachedConversation:
     """A conversation with one message, in which a frame was opened and a part of it folded."""
-    shelved = shelf.open(Conversation(ident, tenant, parent=parent, created=1))
-    entry = Entry(f"entry of {ident}", "", 0, Kind.MESSAGE, "thread", None)
-    events: list[FrameEvent] = [Rooted(frame or f"f{ident}", "Task", ""), *([Folded(FOLDED, (), "")] if frame else [])]
-    told = [recorded(event, entry.id, 0, at, 1) for at, event in enumerate(events, 1)]
+    shelved = shelf.create(Conversation(ident, tenant, parent=parent, created=1))
+    entry = Entry(f"entry of {ident}", "", 0, EntryKind.MESSAGE, "thread", None)
+    events: list[FrameEvent] = [
+        RootStarted(frame or f"f{ident}", "Task", ""),
+        *([FrameFolded(FOLDED, (), "")] if frame else []),
+    ]
+    told = [as_ledger_event(event, entry.id, 0, at, 1) for at, event in enumerate(events, 1)]
     shelf.record(shelved, [entry, *told], [shelved.ledger.conversation])
     return shelved
 
 
-async def beside(shelf: Shelf, shelved: Shelved, *frames: str) -> list[str]:
-    return [ledger.conversation.id for ledger in await shelf.beside(shelved, frames)]
+async def beside(shelf: ConversationCache, shelved: CachedConversation, *frames: str) -> list[str]:
+    return [ledger.conversation.id for ledger in await shelf.related_ledgers(shelved, frames)]
 
 
 async def test_a_scope_has_one_lock_as_long_as_somebody_holds_it_however_many_others_come(store: Store) -> None:
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     held = shelf.lock("ours", "session")
-    for other in range(LOCKS + 1):
+    for other in range(MAX_LOCKS + 1):
         shelf.lock("ours", f"other {other}")
     assert shelf.lock("ours", "session") is held
     assert shelf.lock("theirs", "session") is not held
@@ -62,8 +67,8 @@ async def test_a_scope_has_one_lock_as_long_as_somebody_holds_it_however_many_ot
 @pytest.mark.parametrize("frame", [OPENED, FOLDED])
 async def test_a_conversation_is_found_by_the_id_of_a_frame_in_it(store: Store, frame: str) -> None:
     """S0-09: what a client compacted away under no name of a session; also after a restart."""
-    begun(Shelf(store), "before", frame=OPENED)
-    shelf = Shelf(store)
+    begun(ConversationCache(store), "before", frame=OPENED)
+    shelf = ConversationCache(store)
     now = begun(shelf, "now")
 
     assert await beside(shelf, now, frame) == ["before"]
@@ -74,7 +79,7 @@ async def test_a_conversation_is_found_by_the_id_of_a_frame_in_it(store: Store, 
 @pytest.mark.rows("X-25")
 async def test_nothing_of_another_tenant_is_beside(store: Store) -> None:
     """X-25: not by the id of a frame, not by the id of a parent."""
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     begun(shelf, "theirs", tenant="theirs", frame=OPENED, parent="now")
 
     assert await beside(shelf, begun(shelf, "now", parent="theirs"), OPENED, FOLDED) == []
@@ -82,7 +87,7 @@ async def test_nothing_of_another_tenant_is_beside(store: Store) -> None:
 
 async def test_parents_and_children_are_beside_each_other(store: Store) -> None:
     """A subagent or a fork, and the conversation it came from."""
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     parent, child = begun(shelf, "parent"), begun(shelf, "child", parent="parent")
 
     assert await beside(shelf, parent) == ["child"]
@@ -90,7 +95,7 @@ async def test_parents_and_children_are_beside_each_other(store: Store) -> None:
 
 
 async def test_a_conversation_is_not_beside_itself(store: Store) -> None:
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
 
     assert await beside(shelf, begun(shelf, "now", frame=OPENED), OPENED) == []
 
@@ -110,13 +115,13 @@ class Clock:
 class Kept:
     """A conversation whose beginning is on disk, in a file whose lock another process can hold."""
 
-    shelf: Shelf
-    shelved: Shelved
+    shelf: ConversationCache
+    shelved: CachedConversation
     file: Path
     clock: Clock
     store: Store
 
-    def writes(self, *values: Value) -> None:
+    def writes(self, *values: LedgerItem) -> None:
         self.shelf.record(self.shelved, values)
 
     async def settled(self) -> None:
@@ -126,7 +131,7 @@ class Kept:
     async def may_leave(self, *left_out: str) -> bool:
         """Whether a line without these entries leaves, while nothing gets to disk."""
         try:
-            await self.shelf.durable(self.shelved, frozenset(left_out))
+            await self.shelf.wait_until_durable(self.shelved, frozenset(left_out))
         except StoreError:
             return False
         return True
@@ -138,14 +143,14 @@ async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     store = SqlStore(SqliteFile(file))
     await store.start()
     clock = Clock()
-    shelf = Shelf(store, clock=clock)
+    shelf = ConversationCache(store, clock=clock)
     shelved = begun(shelf, "kept")
-    await shelf.durable(shelved)
+    await shelf.wait_until_durable(shelved)
     yield Kept(shelf, shelved, file, clock, store)
     await store.close()
 
 
-def message(name: str, kind: Kind = Kind.MESSAGE) -> Entry:
+def message(name: str, kind: EntryKind = EntryKind.MESSAGE) -> Entry:
     return Entry(name, "entry of kept", 9, kind, "thread", said(name))
 
 
@@ -161,11 +166,11 @@ async def test_a_line_waits_for_what_it_leaves_out_however_new_that_is(kept: Kep
 
 async def test_a_line_waits_for_the_answer_it_leaves_out(kept: Kept) -> None:
     """L3: a turn is known by its id, also where only a round of it is new."""
-    turn = Entry("turn", "entry of kept", 9, Kind.TURN, "thread")
+    turn = Entry("turn", "entry of kept", 9, EntryKind.TURN, "thread")
     kept.writes(turn)
-    await kept.shelf.durable(kept.shelved)
+    await kept.shelf.wait_until_durable(kept.shelved)
     with locked(kept.file):
-        kept.writes(Round("turn", 0, Spoken(said("an answer", "assistant"))))
+        kept.writes(Round("turn", 0, ModelResponse(said("an answer", "assistant"))))
 
         assert await kept.may_leave()
         assert not await kept.may_leave("turn")
@@ -174,9 +179,9 @@ async def test_a_line_waits_for_the_answer_it_leaves_out(kept: Kept) -> None:
 @pytest.mark.parametrize("kind", ["event", "overlay"])
 async def test_a_line_waits_for_what_made_it_what_it_is(kept: Kept, kind: str) -> None:
     """DESIGN 10: durable before the request built on it leaves, also where that request leaves nothing out."""
-    event = recorded(Folded(FOLDED, (), ""), "entry of kept", 0, 9, 1)
+    event = as_ledger_event(FrameFolded(FOLDED, (), ""), "entry of kept", 0, 9, 1)
     with locked(kept.file):
-        kept.writes(event if kind == "event" else message("a text of ours", Kind.OVERLAY))
+        kept.writes(event if kind == "event" else message("a text of ours", EntryKind.OVERLAY))
 
         assert not await kept.may_leave()
 
@@ -186,10 +191,10 @@ async def test_a_line_waits_for_what_had_its_time_however_fast_the_agent_is(kept
     with locked(kept.file):
         kept.writes(message("first"))
         for step in range(3):
-            kept.clock.now += SETTLES_S / 4
+            kept.clock.now += MAX_WRITE_DELAY_S / 4
             kept.writes(message(f"step {step}"))
             assert await kept.may_leave()
-        kept.clock.now += SETTLES_S / 4
+        kept.clock.now += MAX_WRITE_DELAY_S / 4
 
         assert not await kept.may_leave()
 
@@ -197,8 +202,8 @@ async def test_a_line_waits_for_what_had_its_time_however_fast_the_agent_is(kept
 async def test_what_is_on_disk_is_not_waited_for(kept: Kept) -> None:
     """A store that fails later costs no request that builds on nothing new."""
     kept.writes(message("late"))
-    await kept.shelf.durable(kept.shelved)
-    kept.clock.now += SETTLES_S
+    await kept.shelf.wait_until_durable(kept.shelved)
+    kept.clock.now += MAX_WRITE_DELAY_S
     with locked(kept.file):
         assert await kept.may_leave("late", "entry of kept")
 
@@ -209,18 +214,18 @@ async def test_what_was_sent_is_no_word_for_what_was_lost_before_it(kept: Kept) 
         kept.writes(replace(message("lost"), created=LOST))
         kept.shelf.record(kept.shelved, [], [SENT])
     await kept.settled()
-    kept.clock.now += SETTLES_S
+    kept.clock.now += MAX_WRITE_DELAY_S
 
     assert not await kept.may_leave("lost")
     with pytest.raises(StoreError):
-        await kept.shelf.durable(kept.shelved)
+        await kept.shelf.wait_until_durable(kept.shelved)
 
 
 async def test_a_line_does_not_wait_for_what_was_sent(kept: Kept) -> None:
     """It depends on no receipt."""
     with locked(kept.file):
         kept.shelf.record(kept.shelved, [], [SENT])
-        kept.clock.now += SETTLES_S
+        kept.clock.now += MAX_WRITE_DELAY_S
 
         assert await kept.may_leave()
 
@@ -244,7 +249,7 @@ async def test_nothing_is_recorded_behind_what_was_lost(kept: Kept, looked_at: b
     again = await kept.shelf.get("ours", "kept")
     assert again is not None
     kept.shelf.record(again, [message("anew")])
-    await kept.shelf.durable(again)
+    await kept.shelf.wait_until_durable(again)
 
     assert await on_disk(kept) == list(again.ledger.entries) == ["entry of kept", "anew"]
 
@@ -261,7 +266,7 @@ async def test_a_loss_costs_the_next_request_nothing(kept: Kept) -> None:
     with pytest.raises(StoreError):
         kept.writes(message("past it"))
     with pytest.raises(StoreError):
-        await kept.shelf.durable(kept.shelved, frozenset())
+        await kept.shelf.wait_until_durable(kept.shelved, frozenset())
     assert await kept.shelf.get("ours", "kept") is again
 
 
@@ -272,27 +277,27 @@ async def test_a_store_that_is_waited_for_in_vain_is_no_reason_for_another_objec
         kept.writes(message("first"))
         assert not await kept.may_leave("first")
         assert await kept.shelf.get("ours", "kept") is kept.shelved
-    while kept.store.trouble():  # noqa: ASYNC110 - the writer tries by itself
+    while kept.store.write_error():  # noqa: ASYNC110 - the writer tries by itself
         await asyncio.sleep(0.01)
     kept.writes(message("second"))
-    await kept.shelf.durable(kept.shelved)
+    await kept.shelf.wait_until_durable(kept.shelved)
 
     assert await kept.shelf.get("ours", "kept") is kept.shelved
     assert await on_disk(kept) == list(kept.shelved.ledger.entries) == ["entry of kept", "first", "second"]
 
 
 async def test_a_deletion_takes_what_it_deleted_from_whoever_stands_in_it_and_leaves_the_others(store: Store) -> None:
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     gone, stays, theirs = begun(shelf, "gone"), begun(shelf, "stays"), begun(shelf, "gone", "theirs")
-    await store.forget("ours", "gone")
+    await store.delete_conversations("ours", "gone")
     shelf.drop_deleted("ours")
 
-    assert shelf.at_hand("ours") == [stays]
+    assert shelf.recent_conversations("ours") == [stays]
     with pytest.raises(StoreError):
         shelf.record(gone, [replace(message("late"), parent="")])
     for kept in (stays, theirs):
         shelf.record(kept, [replace(message("late"), parent="")])
-        await shelf.durable(kept)
+        await shelf.wait_until_durable(kept)
     assert await shelf.get("ours", "gone") is None
 
 
@@ -302,17 +307,17 @@ async def test_a_conversation_that_was_never_stored_is_not_at_hand(kept: Kept) -
     with pytest.raises(StoreError):
         begun(kept.shelf, "never")
 
-    assert kept.shelf.at_hand("ours") == [kept.shelved]
+    assert kept.shelf.recent_conversations("ours") == [kept.shelved]
 
 
 async def test_what_is_deleted_while_it_is_waited_for_is_not_acknowledged(store: Store) -> None:
     """A deletion is known to the store before anybody is told of it."""
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     shelved = begun(shelf, "gone")
-    await store.forget("ours", "gone")
+    await store.delete_conversations("ours", "gone")
 
     with pytest.raises(StoreError):
-        await shelf.durable(shelved)
+        await shelf.wait_until_durable(shelved)
 
 
 class Slow(MemoryStore):
@@ -332,8 +337,8 @@ class Slow(MemoryStore):
 async def test_two_who_read_a_conversation_at_once_stand_in_the_same_one() -> None:
     """Also where it had to leave for want of room before the second was done."""
     store = Slow()
-    begun(Shelf(store), "kept")
-    shelf = Shelf(store, most_bytes=0)
+    begun(ConversationCache(store), "kept")
+    shelf = ConversationCache(store, most_bytes=0)
     store.may.clear()
     reading = asyncio.create_task(shelf.get("ours", "kept"))
     await asyncio.sleep(0)
@@ -342,12 +347,12 @@ async def test_two_who_read_a_conversation_at_once_stand_in_the_same_one() -> No
     begun(shelf, "takes the room")
 
     assert first is not None
-    assert first not in shelf.at_hand("ours")
+    assert first not in shelf.recent_conversations("ours")
     assert await reading is first
 
 
 async def test_a_mode_is_set_for_whoever_stands_in_the_conversation(store: Store) -> None:
-    shelf = Shelf(store)
+    shelf = ConversationCache(store)
     shelved = begun(shelf, "kept")
     shelf.set_mode("ours", "kept", "off")
     shelf.set_mode("ours", "elsewhere", "off")

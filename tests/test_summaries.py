@@ -16,22 +16,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from llm_test_provider import Answer, Received, ScriptedProvider, says
-from proxy.accounting import Receipt, total
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, says
+from proxy.accounting import Receipt, sum_receipts
 from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.core.frames.events import Entered, Folded, Rooted, Woken
-from proxy.dialects import OPENAI_CHAT, Known
+from proxy.core.frames.events import FrameEntered, FrameFolded, RootStarted, ThreadWoken
+from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.errors import InvalidConfiguration
-from proxy.exchange.background.summarizer import WAITING, Summaries, read_answer, summaries
-from proxy.exchange.thread.placement import Arrival, Standing
+from proxy.exchange.background.summarizer import MAX_WAITING_FOLDS, Summarizer, build_summarizer, parse_answer
+from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.store import Store
-from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.sql import open_store
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.routing import Routes
-from tests.stack.forest import Talk, call
+from tests.stack.forest import LedgerBuilder, call
 
 MODEL = "claude-haiku-4-5"
 TENANT = "tenant"
@@ -64,9 +64,9 @@ class Bench:
     def __init__(self, store: Store, writer: ScriptedProvider, **settings: str) -> None:
         self.store, self.metrics, self.today = store, Metrics(), 1_800_000_000_000
         self.routes = Routes(config := configured(writer.url, **settings))
-        self.shelf = Shelf(store)
+        self.shelf = ConversationCache(store)
         numbers = itertools.count(1)
-        made = summaries(
+        made = build_summarizer(
             config,
             self.routes,
             self.shelf,
@@ -77,7 +77,7 @@ class Bench:
             lambda: f"r{next(numbers):020x}",
         )
         assert made is not None
-        self.summaries: Summaries = made
+        self.summaries: Summarizer = made
         self.shelved, self.standing = folded(self.shelf)
 
     async def until(self, true: Callable[[], bool]) -> None:
@@ -100,18 +100,18 @@ class Bench:
         await self.routes.aclose()
 
 
-def folded(shelf: Shelf) -> tuple[Shelved, Standing]:
+def folded(shelf: ConversationCache) -> tuple[CachedConversation, Placement]:
     """A conversation with one folded span, as a request stands in it that is rendered."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "begin")
-    talk.happens(Rooted("froot", "Begin", "begin"))
-    talk.happens(Entered("fitem", "froot", "The item", "it is done", "plan"))
-    talk.happens(Woken("", "[]"))
+    talk.happens(RootStarted("froot", "Begin", "begin"))
+    talk.happens(FrameEntered("fitem", "froot", "The item", "it is done", "plan"))
+    talk.happens(ThreadWoken("", "[]"))
     turn = talk.model(("", (call("c1", "bash", command="make"),)))
     result = talk.client("tool", WORK, answers="c1")
-    talk.happens(Folded("fitem", (turn, result), "<stack-context>made</stack-context>"))
+    talk.happens(FrameFolded("fitem", (turn, result), "<stack-context>made</stack-context>"))
     ledger = talk.ledger
-    shelved = shelf.open(ledger.conversation)
+    shelved = shelf.create(ledger.conversation)
     entries = [
         replace(e, message=replace(e.message, tokens=len(e.message.text) // 4)) if e.message else e
         for e in ledger.entries.values()
@@ -120,8 +120,8 @@ def folded(shelf: Shelf) -> tuple[Shelved, Standing]:
     events = [one for some in ledger.events.values() for one in some]
     shelf.record(shelved, [*entries, *rounds, *events], [ledger.conversation])
     body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "begin"}]})
-    arrival = Arrival(TENANT, [], OPENAI_CHAT.read(body, Known()), 0)
-    return shelved, Standing(arrival, shelved, shelved.story(result), result, "thread", "full", mode="active")
+    arrival = ParsedRequest(TENANT, [], OPENAI_CHAT.parse_request(body, ParseCache()), 0)
+    return shelved, Placement(arrival, shelved, shelved.path_state(result), result, "thread", "full", mode="active")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -150,28 +150,28 @@ def test_what_would_spend_anybody_elses_money_or_nobody_knows_how_much_is_refuse
 def test_without_a_model_or_money_there_is_no_summariser(off: dict[str, str]) -> None:
     """A key or a price is asked for only where it is on."""
     config = load_config({"upstream": "http://a.example", **{f"summaries.{k}": v for k, v in off.items()}})
-    assert not config.summaries.on
+    assert not config.summaries.is_enabled
 
 
 # ------------------------------------------------------------------------------------------------------------ behaviour
 async def test_more_folds_than_may_wait_are_counted_and_passed_over(store: Store, writer: ScriptedProvider) -> None:
     async with Bench(store, writer) as bench:
-        for _ in range(WAITING + 3):
-            bench.summaries.offer(bench.standing)
+        for _ in range(MAX_WAITING_FOLDS + 3):
+            bench.summaries.enqueue_folds(bench.standing)
         assert bench.metrics.summaries == {"queue_full": 3}
 
 
 async def test_a_request_that_passed_as_it_came_offers_nothing(store: Store, writer: ScriptedProvider) -> None:
     async with Bench(store, writer) as bench:
-        for _ in range(WAITING + 3):
-            bench.summaries.offer(replace(bench.standing, status="asleep"))
+        for _ in range(MAX_WAITING_FOLDS + 3):
+            bench.summaries.enqueue_folds(replace(bench.standing, status="asleep"))
         assert bench.metrics.summaries == {}
 
 
 async def test_nothing_deleted_is_asked_about(store: Store, writer: ScriptedProvider) -> None:
     """What waits holds no content: it is read again, and is not there."""
     async with Bench(store, writer) as bench:
-        bench.summaries.offer(bench.standing)
+        bench.summaries.enqueue_folds(bench.standing)
         await delete(bench)
         await bench.until(lambda: bench.metrics.summaries == {"gone": 1})
         assert not writer.received
@@ -185,12 +185,12 @@ async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(
     async with Bench(store, writer) as bench:
         deleted = threading.Event()
 
-        def late(_: Received) -> Answer:
+        def late(_: ReceivedRequest) -> ScriptedAnswer:
             assert deleted.wait(PATIENCE_S)
             return says(words)
 
         writer.will(late)
-        bench.summaries.offer(bench.standing)
+        bench.summaries.enqueue_folds(bench.standing)
 
         async def meanwhile() -> None:
             await asyncio.to_thread(writer.wait_for, 1)
@@ -207,7 +207,7 @@ async def test_what_is_deleted_while_it_is_summarised_leaves_no_content(
 
 async def delete(bench: Bench) -> None:
     conversation = bench.shelved.ledger.conversation.id
-    await bench.store.forget(TENANT, conversation)
+    await bench.store.delete_conversations(TENANT, conversation)
     bench.shelf.drop_deleted(TENANT, conversation)
 
 
@@ -216,20 +216,20 @@ async def test_a_day_ends_at_midnight_of_utc(store: Store, writer: ScriptedProvi
     writer.when(MODEL, says("Progress: it was made."), loop=True)
     async with Bench(store, writer, usd_per_day="0.0075") as bench:
         for outcomes in ({"kept": 1}, {"kept": 1, "no_money": 1}):
-            bench.summaries.offer(bench.standing)
+            bench.summaries.enqueue_folds(bench.standing)
             await bench.until(lambda wanted=outcomes: bench.metrics.summaries == wanted)  # type: ignore[misc]
         bench.today += 86_400_000
-        bench.summaries.offer(bench.standing)
+        bench.summaries.enqueue_folds(bench.standing)
         await bench.until(lambda: bench.metrics.summaries == {"kept": 2, "no_money": 1})
 
 
 async def test_a_summary_counts_as_cost_and_as_no_request(store: Store, writer: ScriptedProvider) -> None:
     writer.will(says("Progress: it was made."))
     async with Bench(store, writer) as bench:
-        bench.summaries.offer(bench.standing)
+        bench.summaries.enqueue_folds(bench.standing)
         await bench.until(lambda: bench.metrics.summaries == {"kept": 1})
         (kept,) = await store.requests(None)
-        row = total([msgspec.json.decode(kept.receipt, type=Receipt)])
+        row = sum_receipts([msgspec.json.decode(kept.receipt, type=Receipt)])
         assert (row.requests, row.rounds, row.own) == (0, 1, row.tokens_sent)
         assert row.saved == -row.cost < 0
         assert bench.metrics.requests == {}
@@ -245,8 +245,8 @@ async def test_no_content_is_logged_whatever_goes_wrong(
     """O2: the words of an error may be content."""
     async with Bench(store, writer) as bench:
         caplog.set_level("DEBUG")
-        writer.will(Answer(text=""))
-        bench.summaries.offer(bench.standing)
+        writer.will(ScriptedAnswer(text=""))
+        bench.summaries.enqueue_folds(bench.standing)
         await bench.until(lambda: bench.metrics.summaries == {"empty": 1})
         assert "secret words" not in caplog.text
         assert [r.__dict__["reason"] for r in caplog.records if r.message == "summary"] == ["empty"]
@@ -269,4 +269,4 @@ async def test_no_content_is_logged_whatever_goes_wrong(
     ],
 )
 def test_what_is_no_completion_has_no_text(body: bytes) -> None:
-    assert read_answer(body) == ("", None)
+    assert parse_answer(body) == ("", None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.pricing import TARIFFS, UNKNOWN, Tariff, Tariffs, plain_name, tariff_for
+from proxy.accounting.pricing import TARIFFS, UNKNOWN_TARIFF, Tariff, Tariffs, plain_name, tariff_for
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
@@ -73,16 +73,16 @@ def test_a_long_request_costs_twice_as_much_and_its_answer_half_as_much_again(mo
 def test_a_variant_that_is_not_listed_is_flagged_and_not_priced_as_its_sibling() -> None:
     row = tariff_for("gpt-5.4-pro")
 
-    assert row is UNKNOWN
+    assert row is UNKNOWN_TARIFF
     assert (row.known, row.read, row.write, row.window) == (False, 0.1, 1.0, 128_000)
 
 
 def test_the_longest_name_that_fits_wins_whatever_the_order() -> None:
     wide, narrow = Tariff(("llama-*",), 1.0), Tariff(("llama-3-*",), 2.0)
 
-    assert Tariffs(built_in=(wide, narrow)).of("llama-3-70b") is narrow
-    assert Tariffs(built_in=(narrow, wide)).of("llama-3-70b") is narrow
-    assert Tariffs(built_in=(narrow, wide)).of("llama-4-70b") is wide
+    assert Tariffs(built_in=(wide, narrow)).tariff_of("llama-3-70b") is narrow
+    assert Tariffs(built_in=(narrow, wide)).tariff_of("llama-3-70b") is narrow
+    assert Tariffs(built_in=(narrow, wide)).tariff_of("llama-4-70b") is wide
 
 
 def test_no_name_stands_in_two_rows() -> None:
@@ -193,7 +193,7 @@ def test_models_in_no_table_get_the_configured_default_and_stay_flagged(tmp_path
 
     assert (row.input, row.output, row.window, row.source) == (4.0, 8.0, 32_000, "default_tariff")
     assert (row.known, row.window_known) == (False, False)
-    assert load_config().tariff_of("nobody") == UNKNOWN
+    assert load_config().tariff_of("nobody") == UNKNOWN_TARIFF
 
 
 def test_a_row_can_be_changed_in_one_leaf_from_the_command_line(tmp_path: Path) -> None:
@@ -248,16 +248,16 @@ models:
 """,
     )
 
-    assert config.sent_as(asked) == Routes(config).choose(asked).model
-    assert config.tariff_of(config.sent_as("slow")).binding == "error"
+    assert config.upstream_model_of(asked) == Routes(config).choose(asked).model
+    assert config.tariff_of(config.upstream_model_of("slow")).binding == "error"
 
 
 def test_the_rows_are_listed_with_the_configured_ones_first(tmp_path: Path) -> None:
-    rows = configured(tmp_path, "tariffs: {gpt-5.4: {input: 9}}").tariff_table.rows()
+    rows = configured(tmp_path, "tariffs: {gpt-5.4: {input: 9}}").tariff_table.all_tariffs()
 
     assert (rows[0].source, rows[0].input, rows[0].output) == ("tariffs.gpt-5.4", 9.0, 15.0)
     assert rows[1:-1] == TARIFFS
-    assert rows[-1] == UNKNOWN
+    assert rows[-1] == UNKNOWN_TARIFF
 
 
 def test_the_explained_keys_are_the_fields_of_a_row() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth import ANONYMOUS, LOCAL, KeyRing, Tenancy, Tenant, issue_key, list_keys, revoke_key
+from proxy.auth import ANONYMOUS_TENANT, LOCAL_TENANT, KeyRing, Tenant, TenantResolver, issue_key, list_keys, revoke_key
 from proxy.config.model import Tenancy as Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
 
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 def tenant(mode: Mode, file: Path, *headers: tuple[str, str], secret: bytes = SECRET) -> Tenant:
     raw = [(name.encode(), value.encode()) for name, value in headers]
-    return Tenancy(mode, KeyRing(file), secret).tenant_of(raw)
+    return TenantResolver(mode, KeyRing(file), secret).tenant_of(raw)
 
 
 def bearer(key: str) -> tuple[str, str]:
@@ -29,8 +29,8 @@ def bearer(key: str) -> tuple[str, str]:
 
 
 def test_with_single_everybody_is_the_same_and_sees_all(file: Path) -> None:
-    assert tenant("single", file) == tenant("single", file, bearer("sk-1")) == LOCAL
-    assert LOCAL.admin
+    assert tenant("single", file) == tenant("single", file, bearer("sk-1")) == LOCAL_TENANT
+    assert LOCAL_TENANT.admin
 
 
 @pytest.mark.parametrize("form", ["authorization", "lower", "x-api-key", "x-stack-key"])
@@ -134,7 +134,7 @@ def test_with_credential_each_provider_key_is_a_tenant(file: Path) -> None:
 
 
 def test_with_credential_those_without_a_key_are_one_tenant(file: Path) -> None:
-    assert tenant("credential", file) == ANONYMOUS
+    assert tenant("credential", file) == ANONYMOUS_TENANT
 
 
 @pytest.mark.parametrize(

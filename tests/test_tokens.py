@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from proxy.accounting import token_counter as tokens
-from proxy.accounting.token_counter import DATA_URL_TOKENS, SLICE, TokenCounter, sliced
+from proxy.accounting.token_counter import DATA_URL_TOKENS, SLICE_CHARACTERS, TokenCounter, sliced
 from tests.pace import slowness, within
 
 pytest.importorskip("rs_bpe", reason="the exact counter is not installed here")
@@ -34,7 +34,7 @@ def without_package() -> TokenCounter:
 
 def whole(text: str) -> int:
     """The count in one piece."""
-    return tokens._tolerant(tokens._load_o200k())(text)
+    return tokens._accepting_surrogates(tokens._load_o200k())(text)
 
 
 def prose(characters: int, seed: int = 1) -> str:
@@ -127,14 +127,14 @@ def test_counts_equal_tiktokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_counting_in_slices_equals_counting_in_one_piece(seed: int) -> None:
-    text = prose(8 * SLICE, seed)
+    text = prose(8 * SLICE_CHARACTERS, seed)
     assert len(list(sliced(text))) > 8
     assert COUNTER.count(text) == whole(text)
 
 
 @given(some.text(some.sampled_from("ab'sSé日ー。 \n\t.,;:/\\(5²_-\u0301\u00a0…🙂"), max_size=200))
 def test_a_cut_at_any_border_changes_no_count(text: str) -> None:
-    for border in tokens._BORDER.finditer(text):
+    for border in tokens._TOKEN_BOUNDARY.finditer(text):
         assert whole(text[: border.end()]) + whole(text[border.end() :]) == whole(text)
 
 
@@ -144,7 +144,7 @@ def test_slices_are_the_text(text: str) -> None:
 
 
 def test_a_text_without_borders_is_cut_all_the_same_and_hardly_miscounted() -> None:
-    text = "7" * (4 * SLICE)
+    text = "7" * (4 * SLICE_CHARACTERS)
     assert abs(COUNTER.count(text) - whole(text)) <= 8
 
 
@@ -191,7 +191,7 @@ async def test_many_texts_are_counted_in_order() -> None:
 )
 async def test_a_large_text_does_not_stall_the_event_loop_for_10_ms(text: str) -> None:
     """PERFORMANCE section 1. In CPU time, as other processes share the machine."""
-    await COUNTER.warm()
+    await COUNTER.preload()
     counting = asyncio.create_task(COUNTER.count_all([text]))
     longest, last = 0.0, time.thread_time()
     while not counting.done():

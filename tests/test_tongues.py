@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, answers
-from tests.harness import Habits, tool
+from llm_test_provider import ScriptedCall, ScriptedProvider, answers
+from tests.harness import ClientHabits, tool
 from tests.laws import Body
-from tests.tongues import CHAT, MESSAGES, RESPONSES, TONGUES, Heard, Tongue
+from tests.tongues import CHAT, MESSAGES, RESPONSES, TONGUES, ClientAnswer, TestDialect
 
 Json = dict[str, Any]
 CALLED = [{"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": "{}"}} for n in (1, 2)]
@@ -29,7 +29,9 @@ ASKED: Json = {
     ],
     "tools": [tool("bash")],
 }
-RICH = answers("Two at once.", [Call("bash", {"command": "ls"}), Call("read", {})], reasoning="Where am I?")
+RICH = answers(
+    "Two at once.", [ScriptedCall("bash", {"command": "ls"}), ScriptedCall("read", {})], reasoning="Where am I?"
+)
 OTHERS = [MESSAGES, RESPONSES]
 
 
@@ -39,7 +41,7 @@ def provider() -> Iterator[ScriptedProvider]:
         yield running
 
 
-def heard(provider: ScriptedProvider, tongue: Tongue, asked: Json) -> tuple[Heard, list[Json]]:
+def heard(provider: ScriptedProvider, tongue: TestDialect, asked: Json) -> tuple[ClientAnswer, list[Json]]:
     """What the provider says, and the events of it."""
     connection = http.client.HTTPConnection(provider.host, provider.port, timeout=5)
     connection.request("POST", tongue.path, tongue.body(asked), dict(tongue.headers))
@@ -54,7 +56,7 @@ def heard(provider: ScriptedProvider, tongue: Tongue, asked: Json) -> tuple[Hear
 
 # -------------------------------------------------------------------------------------------------------- what is said
 @pytest.mark.parametrize("tongue", TONGUES.values(), ids=TONGUES)
-def test_what_is_written_tells_what_was_said(tongue: Tongue) -> None:
+def test_what_is_written_tells_what_was_said(tongue: TestDialect) -> None:
     body = Body.read(tongue.neutral(tongue.body(ASKED)))
 
     said = [(m["role"], m["content"], len(m.get("tool_calls", ())), m.get("tool_call_id")) for m in body.messages]
@@ -65,7 +67,7 @@ def test_what_is_written_tells_what_was_said(tongue: Tongue) -> None:
 
 
 @pytest.mark.parametrize("tongue", OTHERS, ids=lambda tongue: tongue.short)
-def test_every_byte_of_a_message_is_told(tongue: Tongue) -> None:
+def test_every_byte_of_a_message_is_told(tongue: TestDialect) -> None:
     """Other bytes are another message to the judge, also where they mean the same; a cache marker is none of them."""
     body = tongue.body(ASKED)
     told = Body.read(tongue.neutral(body)).written
@@ -78,7 +80,7 @@ def test_every_byte_of_a_message_is_told(tongue: Tongue) -> None:
 
 @pytest.mark.parametrize("tongue", TONGUES.values(), ids=TONGUES)
 def test_an_answer_is_the_same_streamed_and_not_and_given_back_as_it_came(
-    provider: ScriptedProvider, tongue: Tongue
+    provider: ScriptedProvider, tongue: TestDialect
 ) -> None:
     provider.will(RICH, RICH)
 
@@ -89,11 +91,11 @@ def test_an_answer_is_the_same_streamed_and_not_and_given_back_as_it_came(
         assert (each.message["content"], each.message["reasoning_content"]) == (RICH.text, RICH.reasoning)
         assert [made["function"]["name"] for made in each.message["tool_calls"]] == ["bash", "read"]
         assert (each.finishes, each.ended) == (["tool_calls"], True)
-    asked = {**ASKED, "messages": [*ASKED["messages"], Habits().echo(plain.message)]}
+    asked = {**ASKED, "messages": [*ASKED["messages"], ClientHabits().echo(plain.message)]}
     given = Body.read(tongue.neutral(tongue.body(asked))).messages[-1]
     assert given["reasoning_content"] == RICH.reasoning
     assert tongue is CHAT or json.dumps(plain.message["made"][0], separators=(",", ":")) in str(given["reasoning"])
-    less = Habits(keeps_reasoning=False).echo(plain.message)
+    less = ClientHabits(keeps_reasoning=False).echo(plain.message)
     asked["messages"][-1] = less
     assert "reasoning" not in Body.read(tongue.neutral(tongue.body(asked))).messages[-1]
 
@@ -136,7 +138,7 @@ def counted_wrong(events: list[Json]) -> None:
             event["index"] += 1
 
 
-DISORDER: dict[str, tuple[Tongue, Callable[[list[Json]], None]]] = {
+DISORDER: dict[str, tuple[TestDialect, Callable[[list[Json]], None]]] = {
     "begun twice": (MESSAGES, twice("message_start")),
     "a block begun twice": (MESSAGES, twice("content_block_start", 1)),
     "a block left out": (MESSAGES, counted_wrong),
@@ -157,7 +159,9 @@ DISORDER: dict[str, tuple[Tongue, Callable[[list[Json]], None]]] = {
 
 
 @pytest.mark.parametrize(("tongue", "change"), DISORDER.values(), ids=DISORDER.keys())
-def test_no_disorder_passes(provider: ScriptedProvider, tongue: Tongue, change: Callable[[list[Json]], None]) -> None:
+def test_no_disorder_passes(
+    provider: ScriptedProvider, tongue: TestDialect, change: Callable[[list[Json]], None]
+) -> None:
     provider.will(RICH)
     _, events = heard(provider, tongue, {**ASKED, "stream": True})
     events = json.loads(json.dumps(events))
@@ -180,7 +184,7 @@ def test_a_gap_between_the_numbers_does_not_pass(provider: ScriptedProvider) -> 
 
 @pytest.mark.parametrize("tongue", OTHERS, ids=lambda tongue: tongue.short)
 def test_a_stream_that_broke_off_is_read_as_far_as_it_came_and_never_ended(
-    provider: ScriptedProvider, tongue: Tongue
+    provider: ScriptedProvider, tongue: TestDialect
 ) -> None:
     provider.will(RICH)
     _, events = heard(provider, tongue, {**ASKED, "stream": True})

@@ -21,8 +21,8 @@ from pydantic import SecretStr
 from proxy.config.model import Config
 from proxy.config.sections import ModelSettings, UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.upstream.http import Answer, HttpUpstream, decoded, end_to_end
-from proxy.upstream.routing import NotSpoken, Routes, UnknownModel, outgoing_headers
+from proxy.upstream.http import Answer, HttpUpstream, decompress, end_to_end_headers
+from proxy.upstream.routing import DialectNotServed, Routes, UnknownModel, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -418,7 +418,7 @@ async def test_a_kept_connection_that_is_lost_after_a_while_may_have_been_read_a
 ) -> None:
     """The provider reads the second request of a connection, works on it, and hangs up without a word."""
     # A patch: the server need not work for half a second.
-    monkeypatch.setattr("proxy.upstream.http._AT_ONCE_S", 0.05)
+    monkeypatch.setattr("proxy.upstream.http._STALE_CONNECTION_S", 0.05)
 
     def script(scripted: Provider) -> Script:
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -772,21 +772,21 @@ def test_only_an_upstream_that_speaks_the_dialect_is_asked(
 def test_a_model_asked_in_a_dialect_its_upstream_lacks_is_refused_with_what_to_configure(
     model: str, path: str, told: str
 ) -> None:
-    with pytest.raises(NotSpoken, match=told) as refused:
+    with pytest.raises(DialectNotServed, match=told) as refused:
         Routes(SPEAKING).choose(model, path)
     assert (refused.value.status, refused.value.code) == (404, "dialect_not_served")
 
 
 def test_a_request_without_a_model_in_a_dialect_nobody_speaks_is_refused() -> None:
     chat = Config(upstreams={"a": UpstreamSettings(url="https://a.example", speaks=("chat",))})
-    with pytest.raises(NotSpoken, match="No upstream is asked in messages"):
+    with pytest.raises(DialectNotServed, match="No upstream is asked in messages"):
         Routes(chat).choose(None, "/v1/messages")
 
 
 def test_what_a_model_costs_is_looked_up_under_the_name_that_is_sent() -> None:
-    assert [SPEAKING.sent_as(name) for name in ("claude-x", "pinned")] == ["claude-x", "pinned"]
+    assert [SPEAKING.upstream_model_of(name) for name in ("claude-x", "pinned")] == ["claude-x", "pinned"]
     prefixed = Config(upstreams={"default": UpstreamSettings(url="https://a.example", model_prefix="vendor/")})
-    assert prefixed.sent_as("m") == Routes(prefixed).choose("m").model == "vendor/m"
+    assert prefixed.upstream_model_of("m") == Routes(prefixed).choose("m").model == "vendor/m"
 
 
 def test_without_any_upstream_the_refusal_says_how_to_name_one() -> None:
@@ -844,11 +844,11 @@ def test_a_client_key_of_ours_never_goes_upstream(header: tuple[bytes, bytes]) -
 
 def test_hop_by_hop_headers_of_an_answer_stay_here() -> None:
     answer = [(b"Connection", b"close, X-Hop"), (b"X-Hop", b"1"), (b"Transfer-Encoding", b"chunked"), (b"Date", b"d")]
-    assert end_to_end(answer) == [(b"date", b"d")]
+    assert end_to_end_headers(answer) == [(b"date", b"d")]
 
 
 def test_t8_a_provider_cannot_speak_for_us() -> None:
-    assert end_to_end([(b"X-Stack-Status", b"full"), (b"X-Request-Id", b"r")]) == [(b"x-request-id", b"r")]
+    assert end_to_end_headers([(b"X-Stack-Status", b"full"), (b"X-Request-Id", b"r")]) == [(b"x-request-id", b"r")]
 
 
 async def test_a_long_header_of_an_answer_passes() -> None:
@@ -861,8 +861,8 @@ async def test_a_long_header_of_an_answer_passes() -> None:
 
 
 def test_s10_decoding_for_a_look_is_bounded() -> None:
-    assert decoded(gzip.compress(b"text"), b"gzip") == b"text"
-    assert decoded(gzip.compress(bytes(1000)), b"GZIP", limit=999) is None
-    assert decoded(gzip.compress(b"text")[:-3], b"gzip") is None
-    assert decoded(b"text", b"gzip") is None
-    assert decoded(b"text", b"br") is None
+    assert decompress(gzip.compress(b"text"), b"gzip") == b"text"
+    assert decompress(gzip.compress(bytes(1000)), b"GZIP", limit=999) is None
+    assert decompress(gzip.compress(b"text")[:-3], b"gzip") is None
+    assert decompress(b"text", b"gzip") is None
+    assert decompress(b"text", b"br") is None

@@ -8,13 +8,13 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.core.frames.events import Folded, FrameEvent, Pushed, recorded
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, message_id, turn_id
-from proxy.core.ledger.messages import Source, Spoken, Usage
+from proxy.core.frames.events import FrameEvent, FrameFolded, FramePushed, as_ledger_event
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, message_id, turn_id
+from proxy.core.ledger.messages import ModelResponse, RequestSlice, Usage
 from proxy.dialects.chat.message import read_message
-from proxy.dialects.parse_cache import Known, at_once
+from proxy.dialects.parse_cache import ParseCache, run_steps
 from proxy.store import Store
-from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from tests.test_shelf import store as store
 
 OFF = 0.25
@@ -38,21 +38,21 @@ class Conversing:
     """A ledger that a conversation is put into, one entry behind the other."""
 
     def __init__(self) -> None:
-        self.shelved = Shelved(Ledger(Conversation("conversation", "tenant")), "tenant")
+        self.shelved = CachedConversation(Ledger(Conversation("conversation", "tenant")), "tenant")
         self.tip = ""
         self._seq = count(1_000)
 
     def hears(self, raw: bytes) -> None:
         message = read_message(raw)
         ident = message_id(self.tip, message.identity, "conversation")
-        self.shelved.ledger.add(Entry(ident, self.tip, next(self._seq), Kind.MESSAGE, "thread", message))
+        self.shelved.ledger.add_entry(Entry(ident, self.tip, next(self._seq), EntryKind.MESSAGE, "thread", message))
         self.tip = ident
 
     def says(self, raw: bytes, attempt: int = 0) -> str:
         turn = turn_id(self.tip, attempt)
-        self.shelved.ledger.add(Entry(turn, self.tip, next(self._seq), Kind.TURN, "thread"))
+        self.shelved.ledger.add_entry(Entry(turn, self.tip, next(self._seq), EntryKind.TURN, "thread"))
         told = json.dumps({"prompt_tokens": 100_000, "completion_tokens": 1_000}).encode()
-        spoken = Spoken(read_message(raw), "".join(["st", "op"]), Usage(100_000, 1_000), extra={"usage": told})
+        spoken = ModelResponse(read_message(raw), "".join(["st", "op"]), Usage(100_000, 1_000), extra={"usage": told})
         self.shelved.ledger.add_round(Round(turn, 0, spoken, last=True))
         return turn
 
@@ -61,18 +61,18 @@ class Conversing:
             self.hears(user)
             self.tip = self.says(asked)
             self.hears(result)
-        self.shelved.story(self.tip)
+        self.shelved.path_state(self.tip)
 
     def decides(self, frames: int) -> None:
         for n in range(frames):
             title, criteria = f"Settle parcel {n}", f"parcel {n} is settled and booked"
-            pushed = Pushed(f"f{n:07}", "", title, criteria, self.tip, f"0/{n}", f"{title}: {criteria}. " * 4)
-            folded = Folded(f"f{n:07}", tuple(f"{n:016}{at:016}" for at in range(20)), f"It was settled. {n}" * 10)
+            pushed = FramePushed(f"f{n:07}", "", title, criteria, self.tip, f"0/{n}", f"{title}: {criteria}. " * 4)
+            folded = FrameFolded(f"f{n:07}", tuple(f"{n:016}{at:016}" for at in range(20)), f"It was settled. {n}" * 10)
             decided: tuple[FrameEvent, ...] = (pushed, folded)
             for seq, event in enumerate(decided):
-                self.shelved.ledger.add_event(recorded(event, self.tip, 0, 10 * n + seq, 1))
-        self.shelved.stories.clear()
-        self.shelved.story(self.tip)
+                self.shelved.ledger.add_event(as_ledger_event(event, self.tip, 0, 10 * n + seq, 1))
+        self.shelved.path_states.clear()
+        self.shelved.path_state(self.tip)
 
 
 def works_on_files(talk: Conversing) -> None:
@@ -136,22 +136,22 @@ def test_a_ledger_weighs_what_it_takes(kind: Callable[[Conversing], None]) -> No
     talk, taken = held(conversation)
 
     assert isinstance(talk, Conversing)
-    assert talk.shelved.ledger.size == pytest.approx(taken, rel=OFF)
+    assert talk.shelved.ledger.memory_bytes == pytest.approx(taken, rel=OFF)
 
 
 @pytest.mark.parametrize(
     "text", [LINES * 40, "Done.", "посылка доставлена, " * 150 + "да"], ids=["files", "chat", "alphabet"]
 )
 def test_what_is_known_weighs_what_it_takes(text: str) -> None:
-    def told(known: Known) -> Known:
+    def told(known: ParseCache) -> ParseCache:
         for exchange in messages(lambda n: f"{n} {text}", 100):
-            at_once(known.reading([bytes(raw) for raw in exchange], lambda raw: (read_message(raw),)))
+            run_steps(known.parse_messages([bytes(raw) for raw in exchange], lambda raw: (read_message(raw),)))
         return known
 
-    told(Known())
-    known, taken = held(lambda: told(Known()))
+    told(ParseCache())
+    known, taken = held(lambda: told(ParseCache()))
 
-    assert isinstance(known, Known)
+    assert isinstance(known, ParseCache)
     assert known.size == pytest.approx(taken, rel=OFF)
 
 
@@ -172,37 +172,37 @@ def test_a_draft_weighs_nothing_once_its_round_is_whole() -> None:
     for talk in (whole, drafted):
         talk.hears(wire("user", "What is a parcel?"))
     turn = turn_id(drafted.tip, 0)
-    drafted.shelved.ledger.add(Entry(turn, drafted.tip, next(drafted._seq), Kind.TURN, "thread"))
+    drafted.shelved.ledger.add_entry(Entry(turn, drafted.tip, next(drafted._seq), EntryKind.TURN, "thread"))
     for words in ("A", "A thing", "A thing in a"):
-        spoken = Spoken(read_message(wire("assistant", words)), complete=False)
+        spoken = ModelResponse(read_message(wire("assistant", words)), complete=False)
         drafted.shelved.ledger.add_round(Round(turn, 0, spoken))
     drafted.says(wire("assistant", "A thing in a box."))
     whole.says(wire("assistant", "A thing in a box."))
 
-    assert drafted.shelved.ledger.size == whole.shelved.ledger.size
+    assert drafted.shelved.ledger.memory_bytes == whole.shelved.ledger.memory_bytes
 
 
 def test_what_is_forgotten_takes_its_weight_along() -> None:
     """A text weighs the same when it was looked at: the interpreter keeps its UTF-8 then."""
-    known, alone = Known(messages=1), Known()
+    known, alone = ParseCache(messages=1), ParseCache()
     first, second = wire("user", "посылка " * 100), wire("user", "parcel " * 100)
-    (source,) = at_once(known.reading([first], lambda raw: (read_message(raw),)))
+    (source,) = run_steps(known.parse_messages([first], lambda raw: (read_message(raw),)))
     msgspec.json.encode(source.messages[0].text)
-    at_once(known.reading([second], lambda raw: (read_message(raw),)))
-    at_once(alone.reading([second], lambda raw: (read_message(raw),)))
+    run_steps(known.parse_messages([second], lambda raw: (read_message(raw),)))
+    run_steps(alone.parse_messages([second], lambda raw: (read_message(raw),)))
 
     assert known.size == alone.size
 
 
 def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
     """What a request consisted of is remembered beside the messages by their bytes, and must not hold them for ever."""
-    known = Known(size=100_000)
+    known = ParseCache(size=100_000)
 
     def ask(number: int) -> None:
         raws = [wire("user", f"{number} {at} " + "parcel " * 1_000) for at in range(5)]
-        for source in at_once(known.reading(raws, lambda raw: (read_message(raw),))):
-            known.keep(Source(source.raw, source.messages, weighed=True))
-        at_once(known.reading(raws, lambda raw: (read_message(raw),)))
+        for source in run_steps(known.parse_messages(raws, lambda raw: (read_message(raw),))):
+            known.store(RequestSlice(source.raw, source.messages, has_token_counts=True))
+        run_steps(known.parse_messages(raws, lambda raw: (read_message(raw),)))
 
     def ask_others() -> None:
         for number in range(1, 20):
@@ -215,33 +215,35 @@ def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- shelf
-def filled(shelf: Shelf, ident: str, words: int) -> None:
+def filled(shelf: ConversationCache, ident: str, words: int) -> None:
     conversation = Conversation(ident, "ours", created=1)
-    entry = Entry(f"entry of {ident}", "", 0, Kind.MESSAGE, "thread", read_message(wire("user", "parcel " * words)))
-    shelf.record(shelf.open(conversation), [entry], [conversation])
+    entry = Entry(
+        f"entry of {ident}", "", 0, EntryKind.MESSAGE, "thread", read_message(wire("user", "parcel " * words))
+    )
+    shelf.record(shelf.create(conversation), [entry], [conversation])
 
 
 async def test_a_shelf_holds_as_much_as_it_may(store: Store) -> None:
-    shelf = Shelf(store, most_bytes=1_000_000)
+    shelf = ConversationCache(store, most_bytes=1_000_000)
     for number in range(100):
         filled(shelf, f"c{number}", 5_000)
-    weights = [s.ledger.size for s in shelf.at_hand("ours")]
+    weights = [s.ledger.memory_bytes for s in shelf.recent_conversations("ours")]
 
     assert 500_000 < sum(weights) < 1_100_000
-    assert shelf.held == len(weights)
+    assert shelf.conversation_count == len(weights)
 
 
 async def test_many_small_conversations_are_bounded_too(store: Store) -> None:
-    shelf = Shelf(store, most_bytes=1_000_000)
+    shelf = ConversationCache(store, most_bytes=1_000_000)
     for number in range(1_000):
         filled(shelf, f"c{number}", 1)
 
-    assert shelf.held < 300
+    assert shelf.conversation_count < 300
 
 
 async def test_what_comes_back_from_the_store_counts(store: Store) -> None:
     """And all of it comes back, however small the shelf is."""
-    filling, shelf = Shelf(store), Shelf(store, most_bytes=1_000_000)
+    filling, shelf = ConversationCache(store), ConversationCache(store, most_bytes=1_000_000)
     for number in range(100):
         filled(filling, f"c{number}", 5_000)
     for number in range(100):
@@ -249,16 +251,16 @@ async def test_what_comes_back_from_the_store_counts(store: Store) -> None:
         assert found is not None
         assert len(found.ledger.entries) == 1
 
-    assert shelf.held < 20
+    assert shelf.conversation_count < 20
 
 
 async def test_a_conversation_in_use_is_the_same_one_when_it_left_the_shelf(store: Store) -> None:
-    shelf = Shelf(store, most_bytes=1_000_000)
+    shelf = ConversationCache(store, most_bytes=1_000_000)
     filled(shelf, "in use", 1)
     used = await shelf.get("ours", "in use")
     for number in range(50):
         filled(shelf, f"c{number}", 5_000)
 
     assert used is not None
-    assert used not in shelf.at_hand("ours")
+    assert used not in shelf.recent_conversations("ours")
     assert await shelf.get("ours", "in use") is used

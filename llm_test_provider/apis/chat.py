@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llm_test_provider.answer import Answer, Facts, JsonObject, Usage
+from llm_test_provider.answer import AnswerFacts, JsonObject, ScriptedAnswer, Usage
 from llm_test_provider.apis import chat_sse as event_forms
 from llm_test_provider.apis.chat_calls import call_deltas, extra_content, pieces_of
 from llm_test_provider.apis.json import encoded, mapping
 
 
-def body_of(answer: Answer, facts: Facts) -> JsonObject:
+def body_of(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     """The unstreamed answer."""
     choices = [
         {
@@ -29,7 +29,7 @@ def body_of(answer: Answer, facts: Facts) -> JsonObject:
     return _frame(facts, "chat.completion") | {"choices": choices, "usage": usage_object(facts.usage)}
 
 
-def events_of(answer: Answer, facts: Facts) -> list[bytes]:
+def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     """The events of the streamed answer, as bytes, an error event in its place."""
     payloads = [encoded(chunk) for chunk in _chunks(answer, facts)]
     if answer.error is None:
@@ -53,7 +53,7 @@ def usage_object(usage: Usage) -> JsonObject:
 
 
 # ----------------------------------------------------------------------------------------------------------- unstreamed
-def _message(answer: Answer, facts: Facts) -> JsonObject:
+def _message(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": answer.text or None, "refusal": None}
     if answer.reasoning:
         message |= _reasoning(answer, answer.reasoning)
@@ -76,7 +76,7 @@ def _message(answer: Answer, facts: Facts) -> JsonObject:
 
 
 # ------------------------------------------------------------------------------------------------------------- streamed
-def _chunks(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
+def _chunks(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
     deltas = list(_deltas(answer, facts))
     for delta in deltas:
         yield from _for_each_choice(facts, delta, None)
@@ -85,7 +85,7 @@ def _chunks(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
         yield _frame(facts, "chat.completion.chunk") | {"choices": [], "usage": usage_object(facts.usage)}
 
 
-def _deltas(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
+def _deltas(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
     yield {"role": "assistant", "content": "", "refusal": None}
     for piece in pieces_of(answer.reasoning, answer.piece):
         yield _reasoning(answer, piece)
@@ -98,14 +98,14 @@ def _deltas(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
         yield {"tool_calls": calls}
 
 
-def _function_deltas(answer: Answer) -> Iterator[JsonObject]:
+def _function_deltas(answer: ScriptedAnswer) -> Iterator[JsonObject]:
     for call in answer.calls[:1]:
         yield {"function_call": {"name": call.name, "arguments": ""}}
         for piece in pieces_of(call.arguments_text(), answer.piece):
             yield {"function_call": {"arguments": piece}}
 
 
-def _for_each_choice(facts: Facts, delta: JsonObject, finish: str | None) -> Iterator[JsonObject]:
+def _for_each_choice(facts: AnswerFacts, delta: JsonObject, finish: str | None) -> Iterator[JsonObject]:
     for index in range(_choices(facts)):
         logprobs = _logprobs(delta["content"]) if _wants_logprobs(facts) and delta.get("content") else None
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
@@ -114,7 +114,7 @@ def _for_each_choice(facts: Facts, delta: JsonObject, finish: str | None) -> Ite
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
-def _frame(facts: Facts, kind: str) -> JsonObject:
+def _frame(facts: AnswerFacts, kind: str) -> JsonObject:
     return {
         "id": f"chatcmpl-scripted-{facts.number}",
         "object": kind,
@@ -126,12 +126,12 @@ def _frame(facts: Facts, kind: str) -> JsonObject:
     }
 
 
-def _finish(answer: Answer, facts: Facts) -> str:
+def _finish(answer: ScriptedAnswer, facts: AnswerFacts) -> str:
     made_by_calls = "function_call" if _is_legacy(facts) else "tool_calls"
     return answer.finish or (made_by_calls if answer.calls else "stop")
 
 
-def _reasoning(answer: Answer, text: str) -> JsonObject:
+def _reasoning(answer: ScriptedAnswer, text: str) -> JsonObject:
     details = [{"type": "reasoning.text", "text": text, "format": "unknown", "index": 0}]
     carriers: JsonObject = {"reasoning_content": text, "reasoning": text, "reasoning_details": details}
     return {field: carriers[field] for field in answer.reasoning_fields}
@@ -144,19 +144,19 @@ def _logprobs(text: str) -> JsonObject:
 
 
 # ---------------------------------------------------------------------------------------------- what the request wants
-def _choices(facts: Facts) -> int:
+def _choices(facts: AnswerFacts) -> int:
     wanted = facts.request.get("n")
     return wanted if isinstance(wanted, int) and 0 < wanted <= 128 else 1
 
 
-def _wants_usage(facts: Facts) -> bool:
+def _wants_usage(facts: AnswerFacts) -> bool:
     return mapping(facts.request.get("stream_options")).get("include_usage") is True
 
 
-def _wants_logprobs(facts: Facts) -> bool:
+def _wants_logprobs(facts: AnswerFacts) -> bool:
     return facts.request.get("logprobs") is True
 
 
-def _is_legacy(facts: Facts) -> bool:
+def _is_legacy(facts: AnswerFacts) -> bool:
     """The request offers `functions`, so a call comes back as `function_call`."""
     return bool(facts.request.get("functions")) and not facts.request.get("tools")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, Literal
 
-from llm_test_provider.answer import Call, JsonObject
+from llm_test_provider.answer import JsonObject, ScriptedCall
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class CallStyle:
     """How one provider streams calls."""
 
     index: Literal["counted", "missing", "null", "same", "from_3", "string"] = "counted"
@@ -49,9 +49,9 @@ FORMS: dict[str, dict[str, Any]] = {
 """Every name a scenario may use, and the habit it stands for. The default is OpenAI's own manner."""
 
 
-def call_deltas(calls: Sequence[Call], forms: Sequence[str], piece: int) -> list[list[JsonObject]]:
+def call_deltas(calls: Sequence[ScriptedCall], forms: Sequence[str], piece: int) -> list[list[JsonObject]]:
     """The `tool_calls` arrays of successive deltas. A call whose arguments are `{}` opens and says nothing more."""
-    habit = Habit()
+    habit = CallStyle()
     for form in forms:
         habit = replace(habit, **FORMS[form])
     size = habit.fragment or piece
@@ -64,7 +64,7 @@ def call_deltas(calls: Sequence[Call], forms: Sequence[str], piece: int) -> list
     return [[delta] for delta in chain.from_iterable(each)]
 
 
-def _one_call(call: Call, number: int, habit: Habit, size: int) -> Iterator[JsonObject]:
+def _one_call(call: ScriptedCall, number: int, habit: CallStyle, size: int) -> Iterator[JsonObject]:
     fragments = pieces_of(call.arguments_text(), size) if call.arguments else []
     names: dict[str, Sequence[str | None]] = {
         "first": [call.name],
@@ -80,27 +80,27 @@ def _one_call(call: Call, number: int, habit: Habit, size: int) -> Iterator[Json
         yield _delta(call, number, habit, {**again, "arguments": fragment}, first=False)
 
 
-def _complete(call: Call, number: int, habit: Habit) -> JsonObject:
+def _complete(call: ScriptedCall, number: int, habit: CallStyle) -> JsonObject:
     said = bool(call.arguments)
     arguments: JsonObject = {"arguments": call.arguments_text() if said else habit.opening}
     function = {"name": call.name} | (arguments if said or habit.opening_has_arguments else {})
     return _delta(call, number, habit, function, first=True)
 
 
-def _delta(call: Call, number: int, habit: Habit, function: JsonObject, *, first: bool) -> JsonObject:
+def _delta(call: ScriptedCall, number: int, habit: CallStyle, function: JsonObject, *, first: bool) -> JsonObject:
     identity = {"id": call.id, "type": "function"} if first or habit.every_id else {}
     extra = extra_content(call) if first else {}
     return {**_index(number, habit), **identity, "function": function, **extra}
 
 
-def _index(number: int, habit: Habit) -> JsonObject:
+def _index(number: int, habit: CallStyle) -> JsonObject:
     if habit.index == "missing":
         return {}
     values = {"counted": number, "null": None, "same": 0, "from_3": number + 3, "string": str(number)}
     return {"index": values[habit.index]}
 
 
-def extra_content(call: Call) -> JsonObject:
+def extra_content(call: ScriptedCall) -> JsonObject:
     """Where Gemini's OpenAI endpoint carries the signature of a call."""
     return {"extra_content": {"google": {"thought_signature": call.signature}}} if call.signature else {}
 

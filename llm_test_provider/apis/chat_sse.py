@@ -19,7 +19,7 @@ LONG_LINE = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class EventStyle:
     """How one event becomes bytes."""
 
     line_end: bytes = b"\n"
@@ -35,7 +35,7 @@ class Writing:
     """The last event is followed by a blank line."""
 
 
-WRITINGS: dict[str, dict[str, Any]] = {
+EVENT_STYLES: dict[str, dict[str, Any]] = {
     "cr": {"line_end": b"\r"},
     "crlf": {"line_end": b"\r\n"},
     "no_space": {"space": b""},
@@ -92,7 +92,7 @@ SEQUENCES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "long_line": _long_line,
 }
 
-FORMS: frozenset[str] = frozenset({*WRITINGS, *SEQUENCES})
+FORMS: frozenset[str] = frozenset({*EVENT_STYLES, *SEQUENCES})
 """Every name a scenario may use."""
 
 
@@ -106,9 +106,9 @@ def events_of(payloads: Sequence[bytes], forms: Sequence[str]) -> list[bytes]:
 
 def written(payloads: Sequence[tuple[str, bytes]], forms: Sequence[str]) -> list[bytes]:
     """The bytes of each event, given its type (empty: it has none) and its data; only how they are written changes."""
-    writing = Writing()
+    writing = EventStyle()
     for form in forms:
-        writing = replace(writing, **WRITINGS.get(form, {}))
+        writing = replace(writing, **EVENT_STYLES.get(form, {}))
     events = [_event(kind, payload, number, writing) for number, (kind, payload) in enumerate(payloads)]
     if writing.mark:
         events[0] = BYTE_ORDER_MARK + events[0]
@@ -118,7 +118,7 @@ def written(payloads: Sequence[tuple[str, bytes]], forms: Sequence[str]) -> list
     return events
 
 
-def _event(kind: str, payload: bytes, number: int, writing: Writing) -> bytes:
+def _event(kind: str, payload: bytes, number: int, writing: EventStyle) -> bytes:
     lines = [b": still here"] if writing.comment else []
     if kind or writing.fields:
         lines.append(b"event:" + writing.space + (kind or "message").encode())

@@ -13,7 +13,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llm_test_provider.answer import Answer, Call, ErrorEvent, Facts, JsonObject, Reply, Usage
+from llm_test_provider.answer import (
+    AnswerFacts,
+    ErrorEvent,
+    FixedReply,
+    JsonObject,
+    ScriptedAnswer,
+    ScriptedCall,
+    Usage,
+)
 from llm_test_provider.apis import typed_sse as typed_events
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import encoded
@@ -49,7 +57,7 @@ KINDS: Mapping[int, str] = {
 UNKNOWN_BLOCK: JsonObject = {"type": "vendor_block", "x_vendor": {"note": "of a type that no client knows"}}
 
 
-def body_of(answer: Answer, facts: Facts) -> JsonObject:
+def body_of(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     """The unstreamed answer."""
     return _frame(facts) | {
         "content": blocks_of(answer, facts),
@@ -60,7 +68,7 @@ def body_of(answer: Answer, facts: Facts) -> JsonObject:
     }
 
 
-def events_of(answer: Answer, facts: Facts) -> list[bytes]:
+def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     """The events of the streamed answer, as bytes, an error event in its place."""
     events = list(_events(answer, facts))
     if answer.error is not None:
@@ -69,7 +77,7 @@ def events_of(answer: Answer, facts: Facts) -> list[bytes]:
     return typed_events.events_of(events, forms, GRAMMAR)
 
 
-def error_body(reply: Reply) -> bytes:
+def error_body(reply: FixedReply) -> bytes:
     """The body of a reply that tells an error, in the shape of this API."""
     return encoded(_error(reply.status, reply.error.message)) if reply.error else reply.body
 
@@ -99,13 +107,13 @@ def usage_object(usage: Usage) -> JsonObject:
     }
 
 
-def stop_reason(answer: Answer) -> str:
+def stop_reason(answer: ScriptedAnswer) -> str:
     finish = answer.finish or ("tool_calls" if answer.calls else "stop")
     return STOP_REASONS.get(finish, finish)
 
 
 # --------------------------------------------------------------------------------------------------------------- blocks
-def blocks_of(answer: Answer, facts: Facts) -> list[JsonObject]:
+def blocks_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[JsonObject]:
     """The content blocks, complete: thinking, the API's own, text, calls."""
     blocks = [UNKNOWN_BLOCK] if "unknown_blocks" in answer.events else []
     if answer.reasoning:
@@ -116,17 +124,17 @@ def blocks_of(answer: Answer, facts: Facts) -> list[JsonObject]:
     return [*blocks, *(_tool_use(call) for call in answer.calls)]
 
 
-def _thinking(answer: Answer, facts: Facts) -> JsonObject:
+def _thinking(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     if answer.redacted:
         return {"type": "redacted_thinking", "data": facts.token}
     return {"type": "thinking", "thinking": facts.readable, "signature": facts.token}
 
 
-def _tool_use(call: Call) -> JsonObject:
+def _tool_use(call: ScriptedCall) -> JsonObject:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call)}
 
 
-def _input(call: Call) -> Any:
+def _input(call: ScriptedCall) -> Any:
     """The arguments as a value; text that is no JSON, which only a stream can say, stays a text."""
     if not isinstance(call.arguments, str):
         return dict(call.arguments)
@@ -137,7 +145,7 @@ def _input(call: Call) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------------- events
-def _events(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
+def _events(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
     usage = usage_object(facts.usage)
     opening: JsonObject = {
         "content": [],
@@ -154,7 +162,7 @@ def _events(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
     yield {"type": "message_stop"}
 
 
-def _content(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
+def _content(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
     """The events of all blocks; calls of the form `interleaved` are told side by side."""
     texts = {call.id: call.arguments_text() for call in answer.calls}
     each = [
@@ -164,7 +172,7 @@ def _content(answer: Answer, facts: Facts) -> Iterator[JsonObject]:
     return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
 
 
-def _block_events(block: JsonObject, index: int, answer: Answer, arguments: str) -> Iterator[JsonObject]:
+def _block_events(block: JsonObject, index: int, answer: ScriptedAnswer, arguments: str) -> Iterator[JsonObject]:
     whole = "no_deltas" in answer.events or (block["type"] == "tool_use" and "whole_call" in answer.call_forms)
     opened, deltas = (block, []) if whole else _opened(block, answer, arguments)
     yield {"type": "content_block_start", "index": index, "content_block": opened}
@@ -173,7 +181,7 @@ def _block_events(block: JsonObject, index: int, answer: Answer, arguments: str)
     yield {"type": "content_block_stop", "index": index}
 
 
-def _opened(block: JsonObject, answer: Answer, arguments: str) -> tuple[JsonObject, Sequence[JsonObject]]:
+def _opened(block: JsonObject, answer: ScriptedAnswer, arguments: str) -> tuple[JsonObject, Sequence[JsonObject]]:
     """The block as its start tells it, and the deltas that complete it."""
     if block["type"] == "text":
         pieces = pieces_of(answer.text, answer.piece)
@@ -195,7 +203,7 @@ def _opened(block: JsonObject, answer: Answer, arguments: str) -> tuple[JsonObje
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
-def _frame(facts: Facts) -> JsonObject:
+def _frame(facts: AnswerFacts) -> JsonObject:
     dropped = [dict(each) for each in facts.transformations]
     return {
         "id": f"msg_{facts.answer_id}",

@@ -16,8 +16,8 @@ from typing import Any
 
 from llm_test_provider.answer import JsonObject
 from llm_test_provider.apis.json import canonical, mapping, mappings
-from llm_test_provider.prompt_cache import HOUR, Part
-from llm_test_provider.reasoning_binding import Bound, Item
+from llm_test_provider.prompt_cache import HOUR, PromptPart
+from llm_test_provider.reasoning_binding import BoundRequest, ReasoningItem
 from llm_test_provider.templates import text_of
 from llm_test_provider.tokens import MESSAGE_OVERHEAD, Counter
 
@@ -83,7 +83,7 @@ def _input(block: Block) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- caches
-def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[Part, ...]:
+def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[PromptPart, ...]:
     """Tools, system blocks, blocks of messages; a breakpoint where the request has set a marker.
 
     A marker beside `messages` stands for one on the last block. Two messages of one role in a row are, to a cache, one.
@@ -101,9 +101,9 @@ def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[Part, ...]:
     return (*parts[:-1], *last) if marker else parts
 
 
-def _part(role: object, block: Block, tokens: int) -> Part:
+def _part(role: object, block: Block, tokens: int) -> PromptPart:
     marker = mapping(block.get("cache_control"))
-    return Part(canonical([role, block]), tokens, bool(marker), _lifetime(marker))
+    return PromptPart(canonical([role, block]), tokens, bool(marker), _lifetime(marker))
 
 
 def _lifetime(marker: Mapping[str, Any]) -> float | None:
@@ -121,7 +121,7 @@ def _tokens(block: Block, count: Counter) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- binding
-def bound_of(body: Mapping[str, Any]) -> Bound:
+def bound_of(body: Mapping[str, Any]) -> BoundRequest:
     """Head and parts for `binding.examine`. A message counts with its border: what merges two messages changes both.
 
     Tools that are deferred are no part of the head, nor are cache markers and the text of a client's bookkeeping.
@@ -129,16 +129,16 @@ def bound_of(body: Mapping[str, Any]) -> Bound:
     system = [block for block in blocks_of(body.get("system") or []) if not _is_billing(block)]
     tools = [tool for tool in mappings(body.get("tools")) if not tool.get("defer_loading")]
     parts = [part for at, message in enumerate(mappings(body.get("messages"))) for part in _bound_parts(message, at)]
-    return Bound(canonical([system, tools]), tuple(parts))
+    return BoundRequest(canonical([system, tools]), tuple(parts))
 
 
-def _bound_parts(message: Mapping[str, Any], at: int) -> Iterator[bytes | Item]:
+def _bound_parts(message: Mapping[str, Any], at: int) -> Iterator[bytes | ReasoningItem]:
     opens = True
     for position, block in enumerate(blocks_of(message.get("content"))):
         if block.get("type") in THINKING:
             path = f"messages.{at}.content.{position}"
             token = block.get("data" if block["type"] == "redacted_thinking" else "signature")
-            yield Item(str(block.get("thinking") or ""), str(token), path)
+            yield ReasoningItem(str(block.get("thinking") or ""), str(token), path)
         else:
             yield canonical([message.get("role"), opens, block])
             opens = False

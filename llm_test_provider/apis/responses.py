@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from llm_test_provider.answer import Answer, Call, ErrorEvent, Facts, JsonObject, Usage
+from llm_test_provider.answer import AnswerFacts, ErrorEvent, JsonObject, ScriptedAnswer, ScriptedCall, Usage
 from llm_test_provider.apis import typed_sse as typed_events
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import canonical
@@ -65,7 +65,7 @@ GRAMMAR = typed_events.Grammar(
 )
 
 
-def body_of(answer: Answer, facts: Facts) -> JsonObject:
+def body_of(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     """The unstreamed answer."""
     incomplete = INCOMPLETE.get(answer.finish or "")
     return _frame(facts) | {
@@ -77,7 +77,7 @@ def body_of(answer: Answer, facts: Facts) -> JsonObject:
     }
 
 
-def events_of(answer: Answer, facts: Facts) -> list[bytes]:
+def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     """The events of the streamed answer, as bytes, an error event in its place."""
     last = body_of(answer, facts)
     kind = f"response.{last['status']}"
@@ -108,7 +108,7 @@ def usage_object(usage: Usage) -> JsonObject:
     }
 
 
-def together(answer: Answer) -> bytes:
+def together(answer: ScriptedAnswer) -> bytes:
     """What the reasoning of an answer is followed by, as `responses_view.known_as` tells it; empty for nothing."""
     if answer.own:
         return known_as(canonical(answer.own[0]))
@@ -118,7 +118,7 @@ def together(answer: Answer) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------- items
-def output_of(answer: Answer, facts: Facts) -> list[JsonObject]:
+def output_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[JsonObject]:
     """The output items, complete: reasoning with its encrypted content, the API's own, the message, the calls."""
     offered = {tool.name: tool for tool in tools_of(facts.request)}
     items = [_unknown_item(facts)] if "unknown_blocks" in answer.events else []
@@ -133,7 +133,7 @@ def output_of(answer: Answer, facts: Facts) -> list[JsonObject]:
     return items
 
 
-def _shown(answer: Answer, facts: Facts) -> list[JsonObject]:
+def _shown(answer: ScriptedAnswer, facts: AnswerFacts) -> list[JsonObject]:
     """The items as this request gets them."""
     items, wanted = output_of(answer, facts), facts.request.get("include")
     if isinstance(wanted, list) and SEALED in wanted:
@@ -144,13 +144,13 @@ def _shown(answer: Answer, facts: Facts) -> list[JsonObject]:
     ]
 
 
-def _reasoning(facts: Facts) -> JsonObject:
+def _reasoning(facts: AnswerFacts) -> JsonObject:
     summary = [{"type": "summary_text", "text": facts.readable}] if facts.readable else []
     token = facts.token
     return {"id": f"rs_{facts.answer_id}", "type": "reasoning", "summary": summary, "encrypted_content": token}
 
 
-def _message(answer: Answer, facts: Facts) -> JsonObject:
+def _message(answer: ScriptedAnswer, facts: AnswerFacts) -> JsonObject:
     content = [{"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}]
     return {
         "id": f"msg_{facts.answer_id}",
@@ -161,7 +161,7 @@ def _message(answer: Answer, facts: Facts) -> JsonObject:
     }
 
 
-def _call(call: Call, number: str, offered: Offered | None) -> JsonObject:
+def _call(call: ScriptedCall, number: str, offered: Offered | None) -> JsonObject:
     """A function call, or a freeform one where the tool was offered as such."""
     inside = {"namespace": offered.namespace} if offered and offered.namespace else {}
     known = {"status": "completed", "call_id": call.id, "name": call.name, **inside}
@@ -170,19 +170,19 @@ def _call(call: Call, number: str, offered: Offered | None) -> JsonObject:
     return {"id": f"fc_{number}", "type": "function_call", **known, "arguments": call.arguments_text()}
 
 
-def _unknown_item(facts: Facts) -> JsonObject:
+def _unknown_item(facts: AnswerFacts) -> JsonObject:
     said = {"note": "of a type that no client knows"}
     return {"id": f"vc_{facts.answer_id}", "type": "vendor_call", "status": "completed", "x_vendor": said}
 
 
 # --------------------------------------------------------------------------------------------------------------- events
-def _items(answer: Answer, items: Sequence[JsonObject]) -> Iterator[JsonObject]:
+def _items(answer: ScriptedAnswer, items: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """The events of all items; calls of the form `interleaved` are told side by side."""
     each = [list(_item_events(item, at, answer)) for at, item in enumerate(items)]
     return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
 
 
-def _item_events(item: JsonObject, index: int, answer: Answer) -> Iterator[JsonObject]:
+def _item_events(item: JsonObject, index: int, answer: ScriptedAnswer) -> Iterator[JsonObject]:
     at = {"output_index": index}
     opened, inner = _INNER.get(item["type"], _nothing_inside)(item, answer)
     yield {"type": "response.output_item.added", **at, "item": opened}
@@ -195,7 +195,7 @@ Inside = tuple[JsonObject, list[JsonObject]]
 """An item as it is first told, and the events that complete it."""
 
 
-def _inside_message(item: JsonObject, answer: Answer) -> Inside:
+def _inside_message(item: JsonObject, answer: ScriptedAnswer) -> Inside:
     (part,) = item["content"]
     at: JsonObject = {"content_index": 0}
     deltas = [{"delta": piece, "logprobs": []} for piece in pieces_of(part["text"], answer.piece)]
@@ -207,7 +207,7 @@ def _inside_message(item: JsonObject, answer: Answer) -> Inside:
     ]
 
 
-def _inside_reasoning(item: JsonObject, answer: Answer) -> Inside:
+def _inside_reasoning(item: JsonObject, answer: ScriptedAnswer) -> Inside:
     events: list[JsonObject] = []
     for index, part in enumerate(item["summary"]):
         at = {"summary_index": index}
@@ -221,7 +221,7 @@ def _inside_reasoning(item: JsonObject, answer: Answer) -> Inside:
     return item | {"summary": []}, events
 
 
-def _inside_call(item: JsonObject, answer: Answer) -> Inside:
+def _inside_call(item: JsonObject, answer: ScriptedAnswer) -> Inside:
     key, stem = ("input", "custom_tool_call_input") if "input" in item else ("arguments", "function_call_arguments")
     done = {"type": f"response.{stem}.done", key: item[key]}
     opened = {name: item[name] for name in item if name != key} | {"status": "in_progress"}
@@ -231,7 +231,7 @@ def _inside_call(item: JsonObject, answer: Answer) -> Inside:
     return opened if "arguments_absent" in answer.call_forms else opened | {key: ""}, [*deltas, done]
 
 
-def _nothing_inside(item: JsonObject, _: Answer) -> Inside:
+def _nothing_inside(item: JsonObject, _: ScriptedAnswer) -> Inside:
     return item | {"status": "in_progress"}, []
 
 
@@ -252,7 +252,7 @@ def _failed(event: ErrorEvent, response: JsonObject) -> JsonObject:
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
-def _frame(facts: Facts) -> JsonObject:
+def _frame(facts: AnswerFacts) -> JsonObject:
     dropped = [dict(each) for each in facts.transformations]
     echoed = {key: facts.request.get(key, default) for key, default in ECHOED.items()}
     return {

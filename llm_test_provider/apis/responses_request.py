@@ -16,8 +16,8 @@ from typing import Any
 
 from llm_test_provider.answer import JsonObject
 from llm_test_provider.apis.json import canonical, mapping, mappings
-from llm_test_provider.prompt_cache import Part
-from llm_test_provider.reasoning_binding import Bound, Item
+from llm_test_provider.prompt_cache import PromptPart
+from llm_test_provider.reasoning_binding import BoundRequest, ReasoningItem
 from llm_test_provider.templates import text_of
 from llm_test_provider.tokens import MESSAGE_OVERHEAD, Counter
 
@@ -123,7 +123,7 @@ def output_of(item: JsonItem) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- caches
-def parts_of(body: Mapping[str, Any], items: Sequence[JsonItem], count: Counter) -> tuple[Part, ...]:
+def parts_of(body: Mapping[str, Any], items: Sequence[JsonItem], count: Counter) -> tuple[PromptPart, ...]:
     """Tools, instructions, items. This API has no markers: a cache that wants them finds one behind the head and one
     at the end, as in chat completions."""
     head = [(canonical(["tools", body["tools"]]), count(json.dumps(body["tools"])))] if body.get("tools") else []
@@ -132,7 +132,7 @@ def parts_of(body: Mapping[str, Any], items: Sequence[JsonItem], count: Counter)
         head.append((canonical(["instructions", instructions]), MESSAGE_OVERHEAD + count(str(instructions))))
     content = [*head, *((_canonical(item), _tokens(item, count)) for item in items)]
     marked = (len(head) - 1, len(content) - 1)
-    return tuple(Part(data, tokens, at in marked) for at, (data, tokens) in enumerate(content))
+    return tuple(PromptPart(data, tokens, at in marked) for at, (data, tokens) in enumerate(content))
 
 
 def _tokens(item: JsonItem, count: Counter) -> int:
@@ -155,16 +155,18 @@ def _canonical(item: JsonItem) -> bytes:
 
 
 # -------------------------------------------------------------------------------------------------------------- binding
-def bound_of(body: Mapping[str, Any], items: Sequence[JsonItem]) -> Bound:
+def bound_of(body: Mapping[str, Any], items: Sequence[JsonItem]) -> BoundRequest:
     """Head and parts for `binding.examine`: instructions, tools and output format, then the items."""
     head = canonical([body.get("instructions"), body.get("tools"), mapping(body.get("text")).get("format")])
     parts = [
-        Item(text_of(item.get("summary")), str(item.get("encrypted_content")), str(item.get("id") or f"input[{at}]"))
+        ReasoningItem(
+            text_of(item.get("summary")), str(item.get("encrypted_content")), str(item.get("id") or f"input[{at}]")
+        )
         if kind_of(item) == "reasoning"
         else _canonical(item)
         for at, item in enumerate(items)
     ]
-    return Bound(head, tuple(parts))
+    return BoundRequest(head, tuple(parts))
 
 
 def known_as(part: bytes) -> bytes:

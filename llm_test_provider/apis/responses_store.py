@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-from llm_test_provider.answer import ApiError, JsonObject, Reply, error_reply
+from llm_test_provider.answer import ApiError, FixedReply, JsonObject, error_reply
 from llm_test_provider.apis.json import encoded, mapping
 from llm_test_provider.apis.responses_request import JsonItem, items_of, kind_of
-from llm_test_provider.script import Received
+from llm_test_provider.script import ReceivedRequest
 
 MOST_KEPT = 50_000
 """Responses, and items, that are remembered; the oldest go first."""
@@ -24,7 +24,7 @@ PATH = re.compile(r"/responses/(?P<id>[^/]+)(?P<rest>/cancel|/input_items)?/?$")
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredResponse:
     """One response: as it was given, the input it was asked with, and the items of all turns up to it."""
 
     response: JsonObject
@@ -32,17 +32,17 @@ class Stored:
     items: list[JsonObject]
 
 
-class Kept:
+class ResponseStore:
     """The memory of one provider."""
 
     def __init__(self) -> None:
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, StoredResponse] = {}
         self._items: dict[str, JsonObject] = {}
         self._reasoning: dict[str, tuple[str, str]] = {}
         """For an item that was made with reasoning: id and encrypted content of that."""
 
     # ------------------------------------------------------------------------------------------------------- a request
-    def resolve(self, received: Received) -> Reply | None:
+    def resolve(self, received: ReceivedRequest) -> FixedReply | None:
         """Put in what the request refers to; a refusal where that is not there."""
         body = mapping(received.body)
         previous = body.get("previous_response_id")
@@ -80,7 +80,7 @@ class Kept:
         return ""
 
     # ------------------------------------------------------------------------------------------------------- an answer
-    def keep(self, received: Received, response: JsonObject, output: Sequence[JsonObject]) -> None:
+    def keep(self, received: ReceivedRequest, response: JsonObject, output: Sequence[JsonObject]) -> None:
         """Remember an answer: the response as it was given, and its items with all that is in them."""
         made_with: tuple[str, str] | None = None
         for item in output:
@@ -96,7 +96,7 @@ class Kept:
             for at, item in enumerate(map(self._found, items_of(received.body)))
         ]
         self._items |= {str(item["id"]): dict(item) for item in (*asked, *output)}
-        self._stored[response["id"]] = Stored(response, asked, [*(received.items or ()), *output])
+        self._stored[response["id"]] = StoredResponse(response, asked, [*(received.items or ()), *output])
 
     def _forget(self) -> None:
         """A provider may run for days."""
@@ -105,7 +105,7 @@ class Kept:
                 del memory[next(iter(memory))]
 
     # ----------------------------------------------------------------------------------------------------- other paths
-    def answer(self, method: str, path: str, query: str) -> Reply | None:
+    def answer(self, method: str, path: str, query: str) -> FixedReply | None:
         """What a path below `/responses/` gives; `None` where this is none."""
         match = PATH.search(path)
         if match is None:
@@ -126,7 +126,7 @@ class Kept:
             case _:
                 return None
 
-    def _cancelled(self, stored: Stored) -> Reply:
+    def _cancelled(self, stored: StoredResponse) -> FixedReply:
         if not stored.response["background"]:
             return error_reply(400, ApiError("Cannot cancel a synchronous response."))
         stored.response |= {"status": "cancelled", "output": []}
@@ -155,5 +155,5 @@ def _listed(items: Sequence[JsonObject], query: str) -> JsonObject:
     }
 
 
-def _json(value: JsonObject) -> Reply:
-    return Reply(200, encoded(value))
+def _json(value: JsonObject) -> FixedReply:
+    return FixedReply(200, encoded(value))

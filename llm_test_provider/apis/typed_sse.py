@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from llm_test_provider.answer import Answer, JsonObject
+from llm_test_provider.answer import JsonObject, ScriptedAnswer
 from llm_test_provider.apis import chat_sse as event_forms
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import encoded
@@ -68,7 +68,7 @@ def in_turn(each: Sequence[Sequence[JsonObject]], calls: int, call_forms: Sequen
         yield from (event for event in turn if event is not None)
 
 
-def fragments(text: str, answer: Answer) -> list[str]:
+def fragments(text: str, answer: ScriptedAnswer) -> list[str]:
     """The arguments of a call in the pieces in which this answer sends them."""
     return pieces_of(text, 1 if "one_character" in answer.call_forms else answer.piece)
 

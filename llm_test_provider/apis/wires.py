@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from llm_test_provider.answer import Answer, ApiError, ErrorEvent, Facts, Headers, JsonObject, Reply
+from llm_test_provider.answer import AnswerFacts, ApiError, ErrorEvent, FixedReply, Headers, JsonObject, ScriptedAnswer
 from llm_test_provider.apis import Dialect
 from llm_test_provider.apis import chat as completion
 from llm_test_provider.apis import messages as messages_wire
@@ -20,9 +20,9 @@ from llm_test_provider.apis import responses as responses_wire
 from llm_test_provider.apis import responses_checks as responses_check
 from llm_test_provider.apis import responses_request as responses_view
 from llm_test_provider.apis.json import mapping, mappings
-from llm_test_provider.prompt_cache import Part
-from llm_test_provider.reasoning_binding import WORDS, Bound, Kind, Mode
-from llm_test_provider.script import Received
+from llm_test_provider.prompt_cache import PromptPart
+from llm_test_provider.reasoning_binding import WORDS, BoundRequest, Kind, Mode
+from llm_test_provider.script import ReceivedRequest
 from llm_test_provider.tokens import Counter, parts_of
 
 
@@ -30,12 +30,12 @@ from llm_test_provider.tokens import Counter, parts_of
 class Wire:
     """One dialect. `check` says why a request is refused."""
 
-    check: Callable[[Received], ApiError | None]
-    parts: Callable[[Received, Counter], tuple[Part, ...]]
-    bound: Callable[[Received], Bound]
-    body_of: Callable[[Answer, Facts], JsonObject]
-    events_of: Callable[[Answer, Facts], list[bytes]]
-    error_body: Callable[[Reply], bytes]
+    check: Callable[[ReceivedRequest], ApiError | None]
+    parts: Callable[[ReceivedRequest, Counter], tuple[PromptPart, ...]]
+    bound: Callable[[ReceivedRequest], BoundRequest]
+    body_of: Callable[[ScriptedAnswer, AnswerFacts], JsonObject]
+    events_of: Callable[[ScriptedAnswer, AnswerFacts], list[bytes]]
+    error_body: Callable[[FixedReply], bytes]
     """A reply that tells an error, in the shape of this API."""
     failure: Callable[[ErrorEvent], JsonObject]
     """What an unstreamed answer is where the streamed one turns into an error."""
@@ -49,17 +49,19 @@ class Wire:
     """The cache of a model that names none."""
     too_long: str = "openai"
     """The words for a prompt that is too long, of a model that names none."""
-    mode: Callable[[Received, Mode], Mode] = lambda _, mode: mode
+    mode: Callable[[ReceivedRequest, Mode], Mode] = lambda _, mode: mode
     """What a request makes of the way in which its model binds reasoning."""
     known_as: Callable[[bytes], bytes] = bytes
-    readable: Callable[[Received, Answer], str] = lambda _, answer: "" if answer.redacted else answer.reasoning
+    readable: Callable[[ReceivedRequest, ScriptedAnswer], str] = lambda _, answer: (
+        "" if answer.redacted else answer.reasoning
+    )
     """The reasoning of an answer as far as a request gets to read it."""
-    together: Callable[[Answer], bytes] = lambda _: b""
+    together: Callable[[ScriptedAnswer], bytes] = lambda _: b""
     """What the reasoning of an answer is bound to of the answer itself, as `known_as` tells it."""
 
 
 # ----------------------------------------------------------------------------------------------------- chat completions
-def _check_chat(received: Received) -> ApiError | None:
+def _check_chat(received: ReceivedRequest) -> ApiError | None:
     body = received.body
     if not isinstance(body, dict):
         return ApiError("We could not parse the JSON body of your request.")
@@ -78,7 +80,7 @@ def _openai_headers(number: int) -> Headers:
 CHAT = Wire(
     check=_check_chat,
     parts=lambda received, count: parts_of(received.body, count),
-    bound=lambda _: Bound(b""),
+    bound=lambda _: BoundRequest(b""),
     body_of=completion.body_of,
     events_of=completion.events_of,
     error_body=lambda reply: reply.body,
@@ -90,21 +92,21 @@ CHAT = Wire(
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
-def check_messages(received: Received, *, counted: bool = False) -> ApiError | None:
+def check_messages(received: ReceivedRequest, *, counted: bool = False) -> ApiError | None:
     """Why a request is refused that asks for an answer, or only to be `counted`."""
     betas = ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
     words = messages_check.refusal(received.body, betas, counted=counted)
     return ApiError(words) if words else None
 
 
-def _mode_of_messages(received: Received, mode: Mode) -> Mode:
+def _mode_of_messages(received: ReceivedRequest, mode: Mode) -> Mode:
     """A request may choose, where its model binds at all."""
     binding = mapping(mapping(received.body.get("thinking")).get("block_binding"))
     wanted: Mapping[object, Mode] = {"drop_block": "drop", "error": "error"}
     return mode if mode == "none" else wanted.get(binding.get("prefix_mismatch_behavior"), mode)
 
 
-def _readable_in_messages(received: Received, answer: Answer) -> str:
+def _readable_in_messages(received: ReceivedRequest, answer: ScriptedAnswer) -> str:
     """Thoughts may be left out of sight; their signature is there all the same."""
     omitted = mapping(received.body.get("thinking")).get("display") == "omitted"
     return "" if answer.redacted or omitted else answer.reasoning

@@ -5,31 +5,31 @@ receipts.py      what one request cost, as a value      accounts.py  how it is c
 totals.py        many receipts added up                printed.py   the sums as text, in columns (tables.py) that fit
 """
 
-from proxy.accounting.prompt_cache import CacheKey, CacheUse, Chain, Piece, PrefixCache
-from proxy.accounting.receipts import SUMMARY, Decision, Outcome, Receipt, usd
-from proxy.accounting.request_costs import Account, Accountant, response_headers
-from proxy.accounting.text_tables import statement, table
-from proxy.accounting.totals import By, Row, total, totals, without_fixed
+from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
+from proxy.accounting.receipts import SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
+from proxy.accounting.request_costs import Accountant, RequestAccount, response_headers
+from proxy.accounting.text_tables import format_statement, format_table
+from proxy.accounting.totals import GroupBy, ReceiptTotals, group_receipts, sum_receipts, without_fixed
 
 __all__ = [
-    "SUMMARY",
-    "Account",
+    "SUMMARY_STATUS",
     "Accountant",
-    "By",
     "CacheKey",
     "CacheUse",
-    "Chain",
-    "Decision",
-    "Outcome",
-    "Piece",
-    "PrefixCache",
+    "GateDecision",
+    "GroupBy",
+    "PromptCacheModel",
+    "PromptChain",
+    "PromptPiece",
     "Receipt",
-    "Row",
+    "ReceiptTotals",
+    "RequestAccount",
+    "RequestOutcome",
+    "format_statement",
+    "format_table",
+    "format_usd",
+    "group_receipts",
     "response_headers",
-    "statement",
-    "table",
-    "total",
-    "totals",
-    "usd",
+    "sum_receipts",
     "without_fixed",
 ]

@@ -16,23 +16,23 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-DONT_NEED = 4
+MADV_DONTNEED = 4
 """`MADV_DONTNEED` of Linux."""
 
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) .*?(?: (/.*))?$")
 
 
-def give_back(path: Path) -> None:
+def release_mapped_pages(path: Path) -> None:
     """Give back the pages of this file; without Linux, or where it does not say what is mapped, nothing happens."""
     if sys.platform != "linux":
         return
     advise = ctypes.CDLL(None).madvise
     with suppress(OSError):
-        for start, end in _unwritten(path.resolve()):
-            advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONT_NEED)
+        for start, end in _unmodified_mappings(path.resolve()):
+            advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_DONTNEED)
 
 
-def _unwritten(path: Path) -> Iterator[tuple[int, int]]:
+def _unmodified_mappings(path: Path) -> Iterator[tuple[int, int]]:
     """First address and end of each mapping of the file that may not be written to and never was."""
     found: tuple[int, int] | None = None
     for line in Path("/proc/self/smaps").read_text().splitlines():

@@ -21,17 +21,17 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 
-AS_OF = "2026-11-21"
+PRICES_AS_OF = "2026-11-21"
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-LONG_WRITE = 2.0
+HOUR_WRITE_MULTIPLE = 2.0
 """Price of a token that the cache shall keep for an hour, as a multiple of the input price."""
 
-Binding = Literal["none", "drop", "error"]
+ReasoningBinding = Literal["none", "drop", "error"]
 """What happens to reasoning whose prefix changed: nothing, it is dropped, or the request is refused."""
 AfterTool = Literal["message", "suffix"]
 """Whether a user message may stand behind tool results, or must be appended to the message before it."""
@@ -63,7 +63,7 @@ class Tariff(msgspec.Struct, frozen=True):
     included, and its answer `long_output` times; 0 where every request costs the same."""
     long_input: float = 2.0
     long_output: float = 1.5
-    binding: Binding = "none"
+    binding: ReasoningBinding = "none"
     thinking_in_loop: ThinkingInLoop = "optional"
     """`required`: inside a tool loop the last assistant message must open with its reasoning."""
     required: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Tariff(msgspec.Struct, frozen=True):
     """False: a declared price stands in for the one we do not know."""
     window_known: bool = True
     """False: a declared window stands in; nothing may be trimmed because of it."""
-    as_of: str = AS_OF
+    as_of: str = PRICES_AS_OF
     """The day the prices were seen, as YYYY-MM-DD; empty where nobody said."""
     source: str = "built-in"
     """Where the row stands: `built-in`, `default_tariff`, or the key in the configuration."""
@@ -83,7 +83,7 @@ class Tariff(msgspec.Struct, frozen=True):
     @property
     def write_long(self) -> float:
         """As `write`, for an hour. Where writing costs nothing extra, that does not either."""
-        return max(self.write, LONG_WRITE) if self.write > 1 else self.write
+        return max(self.write, HOUR_WRITE_MULTIPLE) if self.write > 1 else self.write
 
     def for_input(self, tokens: float) -> Tariff:
         """The prices of a request with so many tokens of input."""
@@ -93,7 +93,7 @@ class Tariff(msgspec.Struct, frozen=True):
         return replace(self, input=self.input * self.long_input, output=answer, long_context=0)
 
 
-UNKNOWN = Tariff(
+UNKNOWN_TARIFF = Tariff(
     ("*",),
     input=1.0,
     output=None,
@@ -107,13 +107,13 @@ UNKNOWN = Tariff(
 """For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something."""
 
 
-class ConfiguredRow(msgspec.Struct, frozen=True):
+class ConfiguredTariff(msgspec.Struct, frozen=True):
     """A row of the configuration: `key` is where it is written, `names` are lower-case globs, `says` the fields of
     `Tariff` that it sets. What it leaves out is as the model has it without the row."""
 
     key: str
     names: tuple[str, ...]
-    says: Mapping[str, Any]
+    overrides: Mapping[str, Any]
 
 
 # Input prices, read and write multiples, minimum prefixes and lifetimes: provider pages and price tables collected for
@@ -307,7 +307,7 @@ TARIFFS: tuple[Tariff, ...] = (
 
 _REGION_AND_VENDOR = re.compile(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|deepseek|mistral)\.")
 _ONE_OF = re.compile(r"\[[^]]+\]")
-_BEHIND = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+)$")
+_DATE_OR_ROUTING_SUFFIX = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+)$")
 
 
 def family_of(model: str) -> str:
@@ -319,17 +319,17 @@ def family_of(model: str) -> str:
 def plain_name(model: str) -> str:
     """A model's name without provider, region, date and routing suffix: `openai/GPT-5.4-2026-03-05` is `gpt-5.4`."""
     name = _REGION_AND_VENDOR.sub("", model.strip().lower().rpartition("/")[2])
-    while (shorter := _BEHIND.sub("", name)) != name:
+    while (shorter := _DATE_OR_ROUTING_SUFFIX.sub("", name)) != name:
         name = shorter
     return name
 
 
-def length_of(glob: str) -> int:
+def glob_length(glob: str) -> int:
     """How much of a name a glob spells out; a choice of characters is one of them."""
     return len(_ONE_OF.sub("?", glob))
 
 
-AnyRow = TypeVar("AnyRow", Tariff, ConfiguredRow)
+AnyRow = TypeVar("AnyRow", Tariff, ConfiguredTariff)
 
 
 class Tariffs:
@@ -342,60 +342,60 @@ class Tariffs:
 
     def __init__(
         self,
-        configured: Sequence[ConfiguredRow] = (),
-        default: Tariff = UNKNOWN,
+        configured: Sequence[ConfiguredTariff] = (),
+        default: Tariff = UNKNOWN_TARIFF,
         built_in: Sequence[Tariff] = TARIFFS,
     ) -> None:
         self.configured, self.default, self.built_in = tuple(configured), default, tuple(built_in)
-        self.of = remembered(1024)(self._of)
+        self.tariff_of = memoize(1024)(self._find_tariff)
 
-    def _of(self, model: str) -> Tariff:
+    def _find_tariff(self, model: str) -> Tariff:
         name, written = plain_name(model), model.strip().lower()
-        base, built_in_length = _longest(self.built_in, (name,))
-        row, length = _longest(self.configured, (name, written))
+        base, built_in_length = _longest_match(self.built_in, (name,))
+        row, length = _longest_match(self.configured, (name, written))
         if row is None or length < built_in_length:
             return base or self.default
-        return _changed(base or self.default, row)
+        return _apply_overrides(base or self.default, row)
 
-    def rows(self) -> tuple[Tariff, ...]:
+    def all_tariffs(self) -> tuple[Tariff, ...]:
         """Every row as its first name gets it, the configured ones first, the default last."""
         return (
-            *(_changed(self._without(row), row) for row in self.configured),
+            *(_apply_overrides(self._base_of(row), row) for row in self.configured),
             *self.built_in,
             self.default,
         )
 
-    def _without(self, row: ConfiguredRow) -> Tariff:
-        return _longest(self.built_in, (plain_name(row.names[0]),))[0] or self.default
+    def _base_of(self, row: ConfiguredTariff) -> Tariff:
+        return _longest_match(self.built_in, (plain_name(row.names[0]),))[0] or self.default
 
 
-def _longest(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow | None, int]:
+def _longest_match(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow | None, int]:
     """The row with the longest glob that fits any of `names`, the first of several, and that length; None and 0."""
     fitting = [
-        (row, length_of(glob)) for row in rows for glob in row.names if any(fnmatchcase(name, glob) for name in names)
+        (row, glob_length(glob)) for row in rows for glob in row.names if any(fnmatchcase(name, glob) for name in names)
     ]
     return max(fitting, key=lambda found: found[1], default=(None, 0))
 
 
-def _changed(base: Tariff, row: ConfiguredRow) -> Tariff:
+def _apply_overrides(base: Tariff, row: ConfiguredTariff) -> Tariff:
     """`base` with what a configured row says. A price that nobody dated is not as old as the one it replaces."""
-    priced, sized = "input" in row.says, "window" in row.says
+    priced, sized = "input" in row.overrides, "window" in row.overrides
     made = replace(
         base,
-        **{"as_of": "" if priced else base.as_of, **row.says},
+        **{"as_of": "" if priced else base.as_of, **row.overrides},
         names=row.names,
         source=row.key,
         known=base.known or priced,
         window_known=base.window_known or sized,
     )
-    fits = made.max_output < made.window or "max_output" in row.says
+    fits = made.max_output < made.window or "max_output" in row.overrides
     return made if fits else replace(made, max_output=made.window // 4)
 
 
-BUILT_IN = Tariffs()
+BUILT_IN_TARIFFS = Tariffs()
 """What holds where no configuration is at hand."""
 
 
 def tariff_for(model: str) -> Tariff:
     """The row of a model in `TARIFFS` alone. Where a configuration is at hand, ask `Config.tariff_of`."""
-    return BUILT_IN.of(model)
+    return BUILT_IN_TARIFFS.tariff_of(model)

@@ -17,18 +17,18 @@ import msgspec
 
 from proxy.accounting.pricing import Tariff
 
-Piece = tuple[str, int]
+PromptPiece = tuple[str, int]
 """Identity and tokens of tools and system text, or of one message."""
-Chain = Sequence[Piece]
+PromptChain = Sequence[PromptPiece]
 CacheKey = tuple[str, str, str]
 """Tenant, upstream, model: what a provider keeps a cache for."""
 
-MOST_PIECES = 1_000_000
+MAX_PIECES = 1_000_000
 """Pieces one simulation remembers, eight bytes each; the conversations longest unused go first."""
-MOST_LINES = 32
+MAX_CHAINS_PER_CONVERSATION = 32
 """Lines one conversation keeps warm: frames, forks and branches. The longest unused go first."""
-MOST_HEADS = 4096
-MARK = 8
+MAX_HEADS = 4096
+HASH_BYTES = 8
 """Bytes a piece is remembered by."""
 
 
@@ -54,26 +54,26 @@ class CacheUse(msgspec.Struct, frozen=True, gc=False):
         return self.cached + self.written + self.uncached
 
 
-class Marked(msgspec.Struct, frozen=True, gc=False):
+class HashedChain(msgspec.Struct, frozen=True, gc=False):
     """A chain as caches compare it, made once for all that are asked about it. `marks` are its identities in a row,
     eight bytes each: long chains compare at the speed of memory. `head` and `opening` are the first and the first two
     of them, `total` is the sum of `tokens`."""
 
-    marks: bytes
+    hashes: bytes
     head: bytes
-    opening: bytes
+    first_two: bytes
     tokens: tuple[int, ...]
     total: int
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
+class _SentChain(msgspec.Struct, frozen=True, gc=False):
     """A chain that was sent: its marks in a row, and when it was used last, in ms."""
 
-    marks: bytes
-    used: int
+    hashes: bytes
+    used_at: int
 
 
-class PrefixCache:
+class PromptCacheModel:
     """What a provider's prompt cache holds, as far as it can be told from outside.
 
     A piece is found only behind the same pieces as before, a changed or moved one makes everything behind it new. Each
@@ -81,98 +81,100 @@ class PrefixCache:
     breakpoints are taken to get one behind the last message.
     """
 
-    def __init__(self, most_pieces: int = MOST_PIECES) -> None:
+    def __init__(self, most_pieces: int = MAX_PIECES) -> None:
         self._most_pieces = most_pieces
         self._pieces = 0
         # By key and the first two pieces: conversations that begin alike share a shelf, all others only their head.
-        self._shelves: OrderedDict[tuple[CacheKey, bytes], list[_Line]] = OrderedDict()
+        self._conversations: OrderedDict[tuple[CacheKey, bytes], list[_SentChain]] = OrderedDict()
         self._heads: OrderedDict[tuple[CacheKey, bytes], int] = OrderedDict()
 
-    def knows(self, key: CacheKey, chain: Chain | Marked) -> bool:
+    def has_seen(self, key: CacheKey, chain: PromptChain | HashedChain) -> bool:
         """Whether a conversation that begins like this was seen, however long ago."""
-        return (key, marked(chain).opening) in self._shelves
+        return (key, hash_chain(chain).first_two) in self._conversations
 
-    def use(self, key: CacheKey, chain: Chain | Marked, tariff: Tariff, now: int, *, warm: bool = False) -> CacheUse:
+    def record_request(
+        self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
+    ) -> CacheUse:
         """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
-        line = marked(chain)
+        line = hash_chain(chain)
         tokens, total = line.tokens, line.total
         since = now - tariff.ttl_s * 1000
-        found = self._used(key, line, since, now)
-        return _used_of(total, sum(tokens[:-1] if warm else tokens[:found]), tariff)
+        found = self._find_warm_pieces(key, line, since, now)
+        return _cache_use_of(total, sum(tokens[:-1] if warm else tokens[:found]), tariff)
 
-    def _used(self, key: CacheKey, line: Marked, since: int, now: int) -> int:
+    def _find_warm_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int) -> int:
         """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
-        opening, head, marks = (key, line.opening), (key, line.head), line.marks
-        before, head_used = self._shelves.pop(opening, ()), self._heads.pop(head, since - 1)
+        opening, head, marks = (key, line.first_two), (key, line.head), line.hashes
+        before, head_used = self._conversations.pop(opening, ()), self._heads.pop(head, since - 1)
         found, gone = int(head_used >= since), 0
-        after: list[_Line] = []
+        after: list[_SentChain] = []
         for other in before:
-            if other.used < since:
-                gone += len(other.marks)
-            elif marks.startswith(other.marks):  # a line that goes on is the same line, longer
-                gone += len(other.marks)
-                found = max(found, len(other.marks) // MARK)
+            if other.used_at < since:
+                gone += len(other.hashes)
+            elif marks.startswith(other.hashes):  # a line that goes on is the same line, longer
+                gone += len(other.hashes)
+                found = max(found, len(other.hashes) // HASH_BYTES)
             else:
-                found = max(found, _shared(other.marks, marks))
+                found = max(found, _common_pieces(other.hashes, marks))
                 after.append(other)
-        if len(after) >= MOST_LINES:
-            gone += len(after.pop(0).marks)
-        after.append(_Line(marks, now))
-        self._shelves[opening] = after
+        if len(after) >= MAX_CHAINS_PER_CONVERSATION:
+            gone += len(after.pop(0).hashes)
+        after.append(_SentChain(marks, now))
+        self._conversations[opening] = after
         self._heads[head] = now
-        self._pieces += len(line.tokens) - gone // MARK
+        self._pieces += len(line.tokens) - gone // HASH_BYTES
         self._make_room()
         return found
 
     def _make_room(self) -> None:
-        while len(self._heads) > MOST_HEADS:
+        while len(self._heads) > MAX_HEADS:
             self._heads.popitem(last=False)
-        while self._pieces > self._most_pieces and len(self._shelves) > 1:
-            self._pieces -= _size(self._shelves.popitem(last=False)[1])
+        while self._pieces > self._most_pieces and len(self._conversations) > 1:
+            self._pieces -= _size(self._conversations.popitem(last=False)[1])
 
 
-def known_less(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
+def with_shorter_prefix(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
     """The same request where at most `prefix` tokens of its beginning were known."""
-    return use if use.prefix <= prefix else _used_of(use.total, prefix, tariff)
+    return use if use.prefix <= prefix else _cache_use_of(use.total, prefix, tariff)
 
 
-def _used_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
-    cached = _storable(prefix, tariff)
+def _cache_use_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
+    cached = _cacheable_tokens(prefix, tariff)
     # Where storing costs nothing extra, what is stored is plain input.
-    written = max(0, _storable(total, tariff) - cached) if tariff.write != 1 else 0
+    written = max(0, _cacheable_tokens(total, tariff) - cached) if tariff.write != 1 else 0
     return CacheUse(cached, written, total - cached - written, prefix)
 
 
-def marked(chain: Chain | Marked) -> Marked:
+def hash_chain(chain: PromptChain | HashedChain) -> HashedChain:
     """A chain as caches compare it."""
-    if isinstance(chain, Marked):
+    if isinstance(chain, HashedChain):
         return chain
     if not chain:
-        return Marked(b"", b"", b"", (), 0)
+        return HashedChain(b"", b"", b"", (), 0)
     identities, tokens = zip(*chain, strict=True)
     marks = array("q", list(map(hash, identities))).tobytes()
-    return Marked(marks, marks[:MARK], marks[: 2 * MARK], tokens, sum(tokens))
+    return HashedChain(marks, marks[:HASH_BYTES], marks[: 2 * HASH_BYTES], tokens, sum(tokens))
 
 
-def _size(lines: Sequence[_Line]) -> int:
-    return sum([len(line.marks) for line in lines]) // MARK
+def _size(lines: Sequence[_SentChain]) -> int:
+    return sum([len(line.hashes) for line in lines]) // HASH_BYTES
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _common_pieces(one: bytes, other: bytes) -> int:
     """How many pieces two lines have in common at their beginning."""
-    low, high = 0, min(len(one), len(other)) // MARK
-    if one[: high * MARK] == other[: high * MARK]:
+    low, high = 0, min(len(one), len(other)) // HASH_BYTES
+    if one[: high * HASH_BYTES] == other[: high * HASH_BYTES]:
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        if one[: middle * MARK] == other[: middle * MARK]:
+        if one[: middle * HASH_BYTES] == other[: middle * HASH_BYTES]:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _storable(tokens: int, tariff: Tariff) -> int:
+def _cacheable_tokens(tokens: int, tariff: Tariff) -> int:
     """Tokens of a prefix that a cache of this tariff can hold."""
     whole = tokens - tokens % tariff.step
     return whole if whole >= tariff.minimum else 0

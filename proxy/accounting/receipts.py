@@ -12,17 +12,17 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.pricing import AS_OF
+from proxy.accounting.pricing import PRICES_AS_OF
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger.messages import Usage
 
-SUMMARY = "summary"
+SUMMARY_STATUS = "summary"
 """Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""
-ANSWERED = "answered"
+ANSWERED_STATUS = "answered"
 """Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class GateDecision(msgspec.Struct, frozen=True, gc=False):
     """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
     in input tokens that would be paid in full."""
 
@@ -53,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """Reasoning that can no longer be sent."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970."""
 
     id: str
@@ -80,13 +80,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: str = ""
     would_send: int = 0
     """Shadow: tokens that would have been sent."""
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[GateDecision, ...] = ()
     """What the gate was asked with this request, in order."""
     lost_reasoning: int = 0
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
 
 
-class Receipt(Outcome, frozen=True, kw_only=True, gc=False):
+class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """What a client request cost. Tokens of ours are counted by `counter`; money is USD."""
 
     rounds: int
@@ -125,7 +125,7 @@ class Receipt(Outcome, frozen=True, kw_only=True, gc=False):
     """False: the model is not in the table, and declared defaults stand in."""
     output_priced: bool
     """False: the output price is not known, output counts as free on both sides."""
-    tariffs_as_of: str = AS_OF
+    tariffs_as_of: str = PRICES_AS_OF
     """The day the prices were seen; empty where nobody said."""
     counter: str = ""
     own_traces: int = 0
@@ -138,6 +138,6 @@ class Receipt(Outcome, frozen=True, kw_only=True, gc=False):
     """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
 
 
-def usd(amount: float) -> str:
+def format_usd(amount: float) -> str:
     """USD with eight decimals: a hundredth of what one cached token of a cheap model costs."""
     return f"{amount:.8f}"

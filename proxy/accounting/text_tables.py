@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.accounting.totals import By, Row
+from proxy.accounting.totals import GroupBy, ReceiptTotals
 
 GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A heading and one cell a row. `rank` 0 stays; of the others the one with the highest goes first.
 
     `least`: a text may be cut to this many characters, with `…` at its end unless it is an id, whose beginning stands
@@ -30,83 +30,87 @@ class Column:
     heading: str
     cells: tuple[str, ...]
     rank: int = 0
-    least: int = 0
-    number: bool = True
+    min_width: int = 0
+    is_number: bool = True
     is_id: bool = False
 
     @property
     def width(self) -> int:
         return max(map(len, (self.heading, *self.cells)))
 
-    def cut(self, width: int) -> Column:
+    def shortened(self, width: int) -> TableColumn:
         """At most `width` characters wide, and never less than its heading and `least` ask for."""
-        width = max(width, self.least, len(self.heading))
+        width = max(width, self.min_width, len(self.heading))
         end = 0 if self.is_id else 1
         cells = (cell if len(cell) <= width else cell[: width - end] + "…" * end for cell in self.cells)
         return replace(self, cells=tuple(cells))
 
 
-def lines(columns: Sequence[Column], width: int | None = None) -> list[str]:
+def format_columns(columns: Sequence[TableColumn], width: int | None = None) -> list[str]:
     """The columns side by side, headings first. A column without a single word in it is left away."""
     kept = [column for column in columns if any(column.cells) or column.rank == 0]
     if width is not None:
-        kept = _fitted(kept, width)
+        kept = _fit_columns(kept, width)
     rows = zip(*((column.heading, *column.cells) for column in kept), strict=True)
     return [GAP.join(_padded(cell, column) for cell, column in zip(row, kept, strict=True)).rstrip() for row in rows]
 
 
-def _fitted(columns: Sequence[Column], width: int) -> list[Column]:
+def _fit_columns(columns: Sequence[TableColumn], width: int) -> list[TableColumn]:
     """Names cut as far as they may be, then columns left out, then the names given what room there is."""
     kept = list(columns)
-    while _narrowest(kept) > width and (least := max(kept, key=lambda column: column.rank)).rank:
+    while _min_total_width(kept) > width and (least := max(kept, key=lambda column: column.rank)).rank:
         kept.remove(least)
-    room = width - _narrowest(kept)
+    room = width - _min_total_width(kept)
     for at, column in enumerate(kept):
-        if column.least:
-            cut = column.cut(column.cut(0).width + max(0, room))
-            room -= cut.width - column.cut(0).width
+        if column.min_width:
+            cut = column.shortened(column.shortened(0).width + max(0, room))
+            room -= cut.width - column.shortened(0).width
             kept[at] = cut
     return kept
 
 
-def _narrowest(columns: Sequence[Column]) -> int:
-    widths = [column.cut(0).width if column.least else column.width for column in columns]
+def _min_total_width(columns: Sequence[TableColumn]) -> int:
+    widths = [column.shortened(0).width if column.min_width else column.width for column in columns]
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _padded(cell: str, column: Column) -> str:
-    return cell.rjust(column.width) if column.number else cell.ljust(column.width)
+def _padded(cell: str, column: TableColumn) -> str:
+    return cell.rjust(column.width) if column.is_number else cell.ljust(column.width)
 
 
 TITLE = 30
 """Characters of a title, where there is room."""
 ID = 12
 """Characters of an id, where there is none: any command takes its beginning."""
-LEAST_TITLE = 19
+MIN_TITLE_WIDTH = 19
 """Characters of a title, or of a day and a time, before columns are left out for it."""
-SMALL = 0.01
+SMALL_AMOUNT_USD = 0.01
 """USD: where all amounts are smaller, two more decimals are shown."""
-_IDS: tuple[By, ...] = ("request", "frame", "conversation")
+_KEYED_BY_ID: tuple[GroupBy, ...] = ("request", "frame", "conversation")
 
 
-def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width: int | None = None) -> str:
+def format_table(
+    rows: Sequence[ReceiptTotals], *, by: GroupBy | None = None, heading: str = "", width: int | None = None
+) -> str:
     """A line for each row. `by` says what the rows stand for."""
-    is_id = by in _IDS
+    is_id = by in _KEYED_BY_ID
 
-    def counted(name: str, of: Callable[[Row], int], rank: int = 0) -> Column:
-        return Column(name, tuple(f"{of(row):,}" for row in rows), rank)
+    def counted(name: str, of: Callable[[ReceiptTotals], int], rank: int = 0) -> TableColumn:
+        return TableColumn(name, tuple(f"{of(row):,}" for row in rows), rank)
 
-    def looked_up(name: str, of: Callable[[Row], int | None], rank: int) -> Column:
-        return Column(name, tuple("" if (count := of(row)) is None else f"{count:,}" for row in rows), rank)
+    def looked_up(name: str, of: Callable[[ReceiptTotals], int | None], rank: int) -> TableColumn:
+        return TableColumn(name, tuple("" if (count := of(row)) is None else f"{count:,}" for row in rows), rank)
 
-    def paid(name: str, of: Callable[[Row], float], rank: int = 0) -> Column:
-        return Column(name, amounts([of(row) for row in rows]), rank)
+    def paid(name: str, of: Callable[[ReceiptTotals], float], rank: int = 0) -> TableColumn:
+        return TableColumn(name, format_amounts([of(row) for row in rows]), rank)
 
     named = by in ("frame", "conversation")
     columns = (
-        Column(heading, tuple(row.key for row in rows), least=ID if is_id else 2 * ID, number=False, is_id=is_id),
-        Column("title", tuple(_cut(row.title) for row in rows), 1, least=LEAST_TITLE, number=False),
-        Column("status", tuple(row.status for row in rows), 5, number=False),
+        TableColumn(
+            heading, tuple(row.key for row in rows), min_width=ID if is_id else 2 * ID, is_number=False, is_id=is_id
+        ),
+        TableColumn("title", tuple(_cut(row.title) for row in rows), 1, min_width=MIN_TITLE_WIDTH, is_number=False),
+        TableColumn("status", tuple(row.status for row in rows), 5, is_number=False),
         counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
         counted("rounds", lambda row: row.rounds, 13),
         counted("recalls", lambda row: row.recalls, 6 if named else 14),
@@ -117,7 +121,7 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
         counted("cached", lambda row: row.sent_cached, 8),
         counted("written", lambda row: row.sent_written, 10),
         counted("uncached", lambda row: row.sent_uncached, 9),
-        Column("usage", tuple(usage_of(row) for row in rows), 7),
+        TableColumn("usage", tuple(format_reported_input(row) for row in rows), 7),
         counted("own", lambda row: row.own, 11),
         counted("saved", lambda row: row.tokens_saved, 4),
         counted("peak in", lambda row: row.peak_in, 15),
@@ -126,12 +130,12 @@ def table(rows: Sequence[Row], *, by: By | None = None, heading: str = "", width
         paid("untouched $", lambda row: row.cost_untouched, 3),
         paid("saved $", lambda row: row.saved),
     )
-    return "\n".join(lines(columns, width))
+    return "\n".join(format_columns(columns, width))
 
 
-def statement(row: Row, *, fixed: bool = True) -> str:
+def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
     """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
-    cost, untouched, saved = amounts([row.cost, row.cost_untouched, row.saved])
+    cost, untouched, saved = format_amounts([row.cost, row.cost_untouched, row.saved])
     came = "came from clients" if fixed else "came, less the fixed part"
     known = [
         (came, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
@@ -147,13 +151,13 @@ def statement(row: Row, *, fixed: bool = True) -> str:
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
     headings = ("", "tokens", "cached", "written", "uncached", "USD")
     columns = [
-        Column(name, tuple(cell), number=name != "")
+        TableColumn(name, tuple(cell), is_number=name != "")
         for name, cell in zip(headings, zip(*cells, strict=True), strict=True)
     ]
-    return "\n".join([*lines(columns), *_words(row)])
+    return "\n".join([*format_columns(columns), *_explanations(row)])
 
 
-def _words(row: Row) -> list[str]:
+def _explanations(row: ReceiptTotals) -> list[str]:
     """What the figures need to be understood."""
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
     words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
@@ -184,23 +188,23 @@ def _words(row: Row) -> list[str]:
     return words
 
 
-def _share(row: Row) -> str:
+def _share(row: ReceiptTotals) -> str:
     """How much of the money was saved."""
     if not row.cost_untouched:
         return ""
     return f"; {100 * abs(row.saved) / row.cost_untouched:.0f} % of the money {'lost' if row.saved < 0 else 'saved'}"
 
 
-def usage_of(row: Row) -> str:
+def format_reported_input(row: ReceiptTotals) -> str:
     """Input tokens as the provider reports them; with `?` where it did not for every request, empty where for none."""
     if not row.reported_input:
         return ""
     return f"{row.reported_input:,}{'' if row.reported == row.requests else '?'}"
 
 
-def amounts(money: Sequence[float]) -> tuple[str, ...]:
+def format_amounts(money: Sequence[float]) -> tuple[str, ...]:
     """USD with four decimals, with six where all of them are small."""
-    places = 4 if not any(money) or max(map(abs, money)) >= SMALL else 6
+    places = 4 if not any(money) or max(map(abs, money)) >= SMALL_AMOUNT_USD else 6
     return tuple(f"{amount:.{places}f}" for amount in money)
 
 

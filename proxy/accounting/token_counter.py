@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from proxy.accounting.mapped import give_back
+from proxy.accounting.mapped import release_mapped_pages
 
 DATA_URL_TOKENS = 1000
-SLICE = 16 * 1024
+SLICE_CHARACTERS = 16 * 1024
 """Characters counted in one go: below 1 ms for English and code, about 3 ms at worst."""
 
 _DATA_URL = re.compile(r"data:[^;,\s\"']{0,100}(?:;[^;,\s\"']{1,100}){0,5};base64,[A-Za-z0-9+/=_\-]+")
 _BARE = re.compile(r"(\"(?:file_)?data\":\")[A-Za-z0-9+/=_\-]{1200,}(?=\")")
 """As a dialect tells a part that is no text. What is shorter counts less as it stands."""
 
-_BORDER = re.compile(r"[^\W\d_](?=[ \n\r\t.,;:!?(){}\[\]<>=\"/\\\uff0c\u3002\u3001])")
+_TOKEN_BOUNDARY = re.compile(r"[^\W\d_](?=[ \n\r\t.,;:!?(){}\[\]<>=\"/\\\uff0c\u3002\u3001])")
 """A letter before one of these always ends a token of o200k, whatever stands around the two: every rule of its pattern
 that takes letters stops there, and none looks back. (Not before an apostrophe, which it may join.)"""
 
 
-class Counter(Protocol):
+class TokenCounterProtocol(Protocol):
     """What the rest of the proxy knows of tokens."""
 
     @property
@@ -62,17 +62,21 @@ class TokenCounter:
     @property
     def name(self) -> str:
         """What counts: `o200k (rs-bpe)` or `estimate (characters / 4)`."""
-        self._counting()
+        self._loaded_count()
         return self._name
 
-    async def warm(self) -> None:
+    async def preload(self) -> None:
         """Load the vocabulary (60 ms) in a thread, at start; otherwise the first count does."""
-        await asyncio.to_thread(self._counting)
+        await asyncio.to_thread(self._loaded_count)
 
     def count(self, text: str) -> int:
         """Tokens of `text`, at once."""
-        text, files = _without_files(text)
-        counted = self._counting()(text) if len(text) <= SLICE else sum(map(self._counting(), sliced(text)))
+        text, files = _remove_base64_files(text)
+        counted = (
+            self._loaded_count()(text)
+            if len(text) <= SLICE_CHARACTERS
+            else sum(map(self._loaded_count(), sliced(text)))
+        )
         return counted + files * DATA_URL_TOKENS
 
     async def count_all(self, texts: Iterable[str]) -> list[int]:
@@ -80,43 +84,43 @@ class TokenCounter:
         counts, since = [], 0
         for text in texts:
             total = 0
-            for count in self._slices(text):
+            for count in self._count_slices(text):
                 total += count
-                since += min(len(text), SLICE)
-                if since >= SLICE:
+                since += min(len(text), SLICE_CHARACTERS)
+                if since >= SLICE_CHARACTERS:
                     since = 0
                     await asyncio.sleep(0)
             counts.append(total)
         return counts
 
-    def _slices(self, text: str) -> Iterator[int]:
-        count = self._counting()
-        text, files = _without_files(text)
+    def _count_slices(self, text: str) -> Iterator[int]:
+        count = self._loaded_count()
+        text, files = _remove_base64_files(text)
         if files:
             yield files * DATA_URL_TOKENS
         for part in sliced(text):
             yield count(part)
 
-    def _counting(self) -> Callable[[str], int]:
+    def _loaded_count(self) -> Callable[[str], int]:
         if self._count is None:
             try:
-                self._count, self._name = _tolerant(self._load()), "o200k (rs-bpe)"
+                self._count, self._name = _accepting_surrogates(self._load()), "o200k (rs-bpe)"
             except (ImportError, OSError):
-                self._count, self._name = estimate, "estimate (characters / 4)"
+                self._count, self._name = estimate_tokens, "estimate (characters / 4)"
         return self._count
 
 
 _ASCII = re.compile("[\x00-\x7f]+")
-_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
-_PICTURES = re.compile("[\u2600-\u27bf\U00010000-\U0001ffff]")
+_CJK = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_EMOJI = re.compile("[\u2600-\u27bf\U00010000-\U0001ffff]")
 
 
-def estimate(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Tokens as a quarter of the characters, rounded up. Of what is not ASCII, a Chinese, Japanese or Korean
     character is 0.7 tokens, a picture 1.3, any other 0.3, as o200k has it on the average (S4-63)."""
     if text.isascii():
         return -(-len(text) // 4)
-    wide, pictures = len(_WIDE.findall(text)), len(_PICTURES.findall(text))
+    wide, pictures = len(_CJK.findall(text)), len(_EMOJI.findall(text))
     latin = sum(map(len, _ASCII.findall(text)))
     others = len(text) - latin - wide - pictures
     return -(-(5 * latin + 14 * wide + 26 * pictures + 6 * others) // 20)
@@ -129,17 +133,17 @@ def sliced(text: str) -> Iterator[str]:
     counts a token or two too many per slice.
     """
     start = 0
-    while len(text) - start > SLICE:
-        middle = start + SLICE // 2
-        border = _BORDER.search(text, middle, start + SLICE)
-        end = border.end() if border else start + SLICE
+    while len(text) - start > SLICE_CHARACTERS:
+        middle = start + SLICE_CHARACTERS // 2
+        border = _TOKEN_BOUNDARY.search(text, middle, start + SLICE_CHARACTERS)
+        end = border.end() if border else start + SLICE_CHARACTERS
         yield text[start:end]
         start = end
     if start < len(text):
         yield text[start:]
 
 
-def _without_files(text: str) -> tuple[str, int]:
+def _remove_base64_files(text: str) -> tuple[str, int]:
     """The text less what in it is a file as base64, and how many of them there were."""
     urls = bare = 0
     if ";base64," in text:
@@ -153,11 +157,11 @@ def _load_o200k() -> Callable[[str], int]:
     # Imported here: it costs 35 MiB, and the proxy must start where the package has no wheel.
     library = importlib.import_module("rs_bpe.bpe")
     counter: Callable[[str], int] = library.openai.o200k_base().count
-    give_back(Path(str(library.__file__)))  # 31 MiB more: the vocabulary as the file has it, read once
+    release_mapped_pages(Path(str(library.__file__)))  # 31 MiB more: the vocabulary as the file has it, read once
     return counter
 
 
-def _tolerant(exact: Callable[[str], int]) -> Callable[[str], int]:
+def _accepting_surrogates(exact: Callable[[str], int]) -> Callable[[str], int]:
     """Counts half characters too (lone surrogates are real client traffic), as the question marks they become."""
 
     def count(text: str) -> int:

@@ -18,15 +18,15 @@ from typing import Literal
 import msgspec
 
 from proxy.accounting.prompt_cache import CacheUse
-from proxy.accounting.receipts import ANSWERED, SUMMARY, Receipt
+from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, Receipt
 from proxy.core.ledger.messages import Usage
-from proxy.core.recall.reread_stats import ReadAgain
+from proxy.core.recall.reread_stats import RereadCount
 
-By = Literal["request", "frame", "conversation", "model", "day"]
+GroupBy = Literal["request", "frame", "conversation", "model", "day"]
 NO_FRAME = "(no frame)"
 
 
-class Row(msgspec.Struct, kw_only=True):
+class ReceiptTotals(msgspec.Struct, kw_only=True):
     """Receipts added up under one key. Tokens of ours unless they are reported; money is USD."""
 
     key: str
@@ -88,27 +88,27 @@ class Row(msgspec.Struct, kw_only=True):
     """Requests whose output counts as free, because its price is not known."""
 
     def add(self, receipt: Receipt) -> None:
-        for name, amount in _AMOUNTS.items():
+        for name, amount in _AMOUNT_BY_NAME.items():
             setattr(self, name, getattr(self, name) + amount(receipt))
         self.peak_in = max(self.peak_in, receipt.tokens_in)
         self.peak_sent = max(self.peak_sent, receipt.tokens_last)
 
-    def add_reads(self, again: ReadAgain) -> None:
-        self.rereads = (self.rereads or 0) + again.times
-        self.rereads_gone = (self.rereads_gone or 0) + again.gone
-        self.rereads_gone_by = dict(Counter(self.rereads_gone_by or {}) + Counter(again.by))
+    def add_rereads(self, again: RereadCount) -> None:
+        self.rereads = (self.rereads or 0) + again.total
+        self.rereads_gone = (self.rereads_gone or 0) + again.of_removed
+        self.rereads_gone_by = dict(Counter(self.rereads_gone_by or {}) + Counter(again.tools))
 
 
 def _is_request(receipt: Receipt) -> bool:
-    return receipt.status != SUMMARY
+    return receipt.status != SUMMARY_STATUS
 
 
-def _reported(receipt: Receipt) -> bool:
-    return (bool(receipt.rounds) or receipt.status == ANSWERED) and None not in receipt.usage_by_round
+def _has_full_usage(receipt: Receipt) -> bool:
+    return (bool(receipt.rounds) or receipt.status == ANSWERED_STATUS) and None not in receipt.usage_by_round
 
 
-_AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
-    "requests": lambda r: r.status != SUMMARY,
+_AMOUNT_BY_NAME: Mapping[str, Callable[[Receipt], float]] = {
+    "requests": lambda r: r.status != SUMMARY_STATUS,
     "rounds": lambda r: r.rounds,
     "recalls": lambda r: r.recalls,
     "tokens_in": lambda r: r.tokens_in,
@@ -128,8 +128,8 @@ _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
     "own_traces": lambda r: r.own_traces,
     "own_rounds": lambda r: r.own_rounds,
     "lost_reasoning": lambda r: r.lost_reasoning,
-    "reported": lambda r: _is_request(r) and _reported(r),
-    "reported_sent": lambda r: r.tokens_sent if _reported(r) else 0,
+    "reported": lambda r: _is_request(r) and _has_full_usage(r),
+    "reported_sent": lambda r: r.tokens_sent if _has_full_usage(r) else 0,
     "reported_input": lambda r: r.usage.input,
     "reported_output": lambda r: r.usage.output,
     "reported_cached": lambda r: r.usage.cached,
@@ -139,8 +139,8 @@ _AMOUNTS: Mapping[str, Callable[[Receipt], float]] = {
     "saved": lambda r: r.saved,
     "cost_fixed": lambda r: r.cost_fixed,
     "estimated": lambda r: _is_request(r) and r.basis == "estimated" and r.cost > 0,
-    "unpriced": lambda r: _is_request(r) and not r.priced and r.status != ANSWERED,
-    "output_unpriced": lambda r: _is_request(r) and not r.output_priced and r.status != ANSWERED,
+    "unpriced": lambda r: _is_request(r) and not r.priced and r.status != ANSWERED_STATUS,
+    "output_unpriced": lambda r: _is_request(r) and not r.output_priced and r.status != ANSWERED_STATUS,
 }
 """What a receipt adds to each sum."""
 
@@ -150,41 +150,45 @@ def day_of(created: int, zone: tzinfo | None) -> str:
     return datetime.fromtimestamp(created / 1000, zone).date().isoformat()
 
 
-def totals(
+def group_receipts(
     receipts: Iterable[Receipt],
-    by: By = "conversation",
+    by: GroupBy = "conversation",
     *,
     zone: tzinfo | None = UTC,
-    again: Mapping[str, ReadAgain] | None = None,
-) -> tuple[Row, ...]:
+    again: Mapping[str, RereadCount] | None = None,
+) -> tuple[ReceiptTotals, ...]:
     """One row per key, in the order in which the keys first appear; days are those of `zone`. `again`: what requests
     read again, by their ids."""
-    key_of: Mapping[By, Callable[[Receipt], str]] = {
+    key_of: Mapping[GroupBy, Callable[[Receipt], str]] = {
         "request": lambda receipt: receipt.id,
         "frame": lambda receipt: receipt.frame or NO_FRAME,
         "conversation": lambda receipt: receipt.conversation,
         "model": lambda receipt: receipt.model,
         "day": lambda receipt: day_of(receipt.created, zone),
     }
-    rows: dict[str, Row] = {}
+    rows: dict[str, ReceiptTotals] = {}
     for receipt in receipts:
         key = key_of[by](receipt)
-        _add(rows.setdefault(key, Row(key=key)), receipt, again)
+        _add(rows.setdefault(key, ReceiptTotals(key=key)), receipt, again)
     return tuple(rows.values())
 
 
-def total(receipts: Iterable[Receipt], *, again: Mapping[str, ReadAgain] | None = None) -> Row:
+def sum_receipts(receipts: Iterable[Receipt], *, again: Mapping[str, RereadCount] | None = None) -> ReceiptTotals:
     """All of them in one row."""
-    row = Row(key="total") if again is None else Row(key="total", rereads=0, rereads_gone=0, rereads_gone_by={})
+    row = (
+        ReceiptTotals(key="total")
+        if again is None
+        else ReceiptTotals(key="total", rereads=0, rereads_gone=0, rereads_gone_by={})
+    )
     for receipt in receipts:
         _add(row, receipt, again)
     return row
 
 
-def _add(row: Row, receipt: Receipt, again: Mapping[str, ReadAgain] | None) -> None:
+def _add(row: ReceiptTotals, receipt: Receipt, again: Mapping[str, RereadCount] | None) -> None:
     row.add(receipt)
     if again is not None:
-        row.add_reads(again.get(receipt.id, ReadAgain()))
+        row.add_rereads(again.get(receipt.id, RereadCount()))
 
 
 def without_fixed(receipt: Receipt) -> Receipt:
@@ -195,8 +199,8 @@ def without_fixed(receipt: Receipt) -> Receipt:
         receipt,
         tokens_in=receipt.tokens_in - untouched.total,
         tokens_sent=receipt.tokens_sent - once.total,
-        sent=_less(receipt.sent, once),
-        untouched=_less(receipt.untouched, untouched),
+        sent=_subtract(receipt.sent, once),
+        untouched=_subtract(receipt.untouched, untouched),
         usage=Usage(),
         usage_by_round=(None,) * receipt.rounds,
         cost=receipt.cost - receipt.cost_fixed,
@@ -207,5 +211,5 @@ def without_fixed(receipt: Receipt) -> Receipt:
     )
 
 
-def _less(use: CacheUse, part: CacheUse) -> CacheUse:
+def _subtract(use: CacheUse, part: CacheUse) -> CacheUse:
     return CacheUse(use.cached - part.cached, use.written - part.written, use.uncached - part.uncached)

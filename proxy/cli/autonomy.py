@@ -15,21 +15,21 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, one_line, say, say_json
-from proxy.cli.running import ask, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
+from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config.model import Config
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.policy.autonomy_rules import NAMES, RULES, Combiner, Level, clamped
-from proxy.management.actions.autonomy import AutonomyTold, choose, explained, take_back
+from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
+from proxy.management.actions.autonomy import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
 from proxy.management.views import lookup
-from proxy.management.views.loops import clear as cleared_in
+from proxy.management.views.loops import clear_loop_warnings as cleared_in
 from proxy.management.views.loops import loop_rows
 from proxy.management.views.schemas import LoopRow
-from proxy.management.views.totals import moment
+from proxy.management.views.totals import local_time
 from proxy.store import Store
 
-SHOWN = 10
+MAX_SUGGESTIONS_SHOWN = 10
 """Suggestions of the history that are printed; `--json` has all."""
 
 
@@ -52,68 +52,73 @@ def autonomy(
     as_json: AsJson = False,
 ) -> None:
     """How much the proxy decides about frames in a conversation: the rules, the scores, what was suggested."""
-    wanted: dict[str, Any] = dict.fromkeys(RULES) if reset else {}
-    wanted |= _wanted(level, combine, heuristics)
-    wanted |= {name: clamped(v) for name, v in (("push_threshold", push), ("pop_threshold", pop)) if v is not None}
+    wanted: dict[str, Any] = dict.fromkeys(RULE_NAMES) if reset else {}
+    wanted |= _parse_changes(level, combine, heuristics)
+    wanted |= {
+        name: clamp_threshold(v) for name, v in (("push_threshold", push), ("pop_threshold", pop)) if v is not None
+    }
     if in_context is not None:
         wanted["suggest_in_context"] = in_context
     if (wanted or clear) and not conversation:
         raise typer.BadParameter("name the conversation to change; `callstack tree` shows their ids")
-    told, cleared = run(_done(at(config, data), conversation, wanted, clear=clear))
+    told, cleared = run_async(_apply_changes(settings_at(config, data), conversation, wanted, clear=clear))
     if as_json:
-        say_json(told if not clear else {**told, "cleared": cleared})
+        print_json(told if not clear else {**told, "cleared": cleared})
         return
     if clear:
-        say(f"took back {counted(cleared, 'suggestion')}")
+        print_line(f"took back {pluralize(cleared, 'suggestion')}")
     for line in autonomy_text(told):
-        say(line)
+        print_line(line)
 
 
-def _wanted(level: str, combine: str, heuristics: str) -> dict[str, Any]:
+def _parse_changes(level: str, combine: str, heuristics: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, word, allowed in (("level", level, get_args(Level)), ("combine", combine, get_args(Combiner))):
+    for name, word, allowed in (
+        ("level", level, get_args(AutonomyLevel)),
+        ("combine", combine, get_args(ScoreCombiner)),
+    ):
         if word and word not in allowed:
             raise typer.BadParameter(f"{name} {word!r}; allowed: {', '.join(allowed)}")
         if word:
             found[name] = word
     if heuristics:
         named = {part.strip() for part in heuristics.split(",") if part.strip()} - {"none"}
-        if unknown := sorted(named - set(NAMES)):
-            raise typer.BadParameter(f"heuristic {unknown[0]!r}; allowed: {', '.join(NAMES)}, or none")
-        found["heuristics"] = tuple(name for name in NAMES if name in named)
+        if unknown := sorted(named - set(HEURISTIC_NAMES)):
+            raise typer.BadParameter(f"heuristic {unknown[0]!r}; allowed: {', '.join(HEURISTIC_NAMES)}, or none")
+        found["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in named)
     return found
 
 
-async def _done(
+async def _apply_changes(
     settings: Config, reference: str, wanted: Mapping[str, Any], *, clear: bool
-) -> tuple[AutonomyTold, int]:
-    async with opened(settings) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        server = running(settings.data)
+) -> tuple[AutonomyView, int]:
+    async with opened_store(settings) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        server = find_running_proxy(settings.data)
         cleared = 0
         if server is None:
-            cleared = await _changed(store, ledger, wanted, clear=clear)
+            cleared = await _apply_in_store(store, ledger, wanted, clear=clear)
         else:
             path = f"/stack/conversations/{ledger.conversation.id}/autonomy"
             if wanted:
-                ask(server, "PATCH", path, dict(wanted))
+                ask_proxy(server, "PATCH", path, dict(wanted))
             if clear:
-                cleared = int(ask(server, "DELETE", f"{path}/suggestions")["cleared"])
+                cleared = int(ask_proxy(server, "DELETE", f"{path}/suggestions")["cleared"])
             ledger = await lookup.ledger_of(store, None, ledger.conversation.id)
-        return explained(ledger, lookup.newest_story(ledger), settings, _now()), cleared
+        return autonomy_view(ledger, lookup.newest_path_state(ledger), settings, _now()), cleared
 
 
-async def _changed(store: Store, ledger: Ledger, wanted: Mapping[str, Any], *, clear: bool) -> int:
+async def _apply_in_store(store: Store, ledger: Ledger, wanted: Mapping[str, Any], *, clear: bool) -> int:
     if wanted:
-        await choose(store, ledger, wanted, _now())
-    return (await take_back(store, ledger, counts=False, at=_now()))[1] if clear else 0
+        await change_rules(store, ledger, wanted, _now())
+    return (await clear_pending_suggestions(store, ledger, counts=False, at=_now()))[1] if clear else 0
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def autonomy_text(told: AutonomyTold) -> Iterator[str]:
+def autonomy_text(told: AutonomyView) -> Iterator[str]:
     """The rules, a line for each heuristic, and the newest suggestions."""
     here = f" (set here: {', '.join(told['chosen'])})" if told["chosen"] else ""
     yield f"conversation {told['conversation']}, frame {told['frame']}"
@@ -126,9 +131,9 @@ def autonomy_text(told: AutonomyTold) -> Iterator[str]:
         (each["name"], each["type"], str(each["score"]), "" if each["enabled"] else "off", _inputs(each["inputs"]))
         for each in told["scores"]
     ]
-    yield from columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
-    for each in told["history"][-SHOWN:]:
-        yield one_line(f"{moment(each['time'])}  {each['state']}: {each['text']}")
+    yield from align_columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
+    for each in told["history"][-MAX_SUGGESTIONS_SHOWN:]:
+        yield one_line(f"{local_time(each['time'])}  {each['state']}: {each['text']}")
     yield ", ".join(f"{name} {count}" for name, count in told["stats"].items())
 
 
@@ -146,36 +151,36 @@ def loops(
     as_json: AsJson = False,
 ) -> None:
     """Loops that the model of a conversation was warned of, the oldest first."""
-    settings = at(config, data)
+    settings = settings_at(config, data)
     if clear:
         if not conversation:
             raise typer.BadParameter("name the conversation to clear; `callstack tree` shows their ids")
-        count = run(_clear(settings, conversation))
+        count = run_async(_clear_warnings(settings, conversation))
         if as_json:
-            say_json({"cleared": count})
+            print_json({"cleared": count})
         else:
-            say(f"cleared {counted(count, 'loop')}; what is done from now on is counted anew")
+            print_line(f"cleared {pluralize(count, 'loop')}; what is done from now on is counted anew")
         return
-    rows = run(_listed(settings, conversation))
+    rows = run_async(_load_loops(settings, conversation))
     if as_json:
-        say_json({"loops": rows})
+        print_json({"loops": rows})
         return
     for line in loops_text(rows):
-        say(line)
+        print_line(line)
 
 
-async def _listed(settings: Config, reference: str) -> list[LoopRow]:
-    async with opened(settings) as store:
-        return loop_rows(await lookup.ledger_named(store, None, reference))
+async def _load_loops(settings: Config, reference: str) -> list[LoopRow]:
+    async with opened_store(settings) as store:
+        return loop_rows(await lookup.find_ledger(store, None, reference))
 
 
-async def _clear(settings: Config, reference: str) -> int:
-    async with opened(settings) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        server = running(settings.data)
+async def _clear_warnings(settings: Config, reference: str) -> int:
+    async with opened_store(settings) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        server = find_running_proxy(settings.data)
         if server is None:
-            return (await cleared_in(store, ledger, time.time_ns() // 1_000_000)).loops
-    return int(ask(server, "DELETE", f"/stack/conversations/{ledger.conversation.id}/loops")["cleared"])
+            return (await cleared_in(store, ledger, time.time_ns() // 1_000_000)).count
+    return int(ask_proxy(server, "DELETE", f"/stack/conversations/{ledger.conversation.id}/loops")["cleared"])
 
 
 def loops_text(rows: Sequence[LoopRow]) -> Iterator[str]:
@@ -185,7 +190,7 @@ def loops_text(rows: Sequence[LoopRow]) -> Iterator[str]:
         return
     cells = [
         (
-            moment(row["created"]),
+            local_time(row["created"]),
             row["kind"],
             str(row["count"]),
             "yes" if row["standing"] else "no",
@@ -194,4 +199,4 @@ def loops_text(rows: Sequence[LoopRow]) -> Iterator[str]:
         )
         for row in rows
     ]
-    yield from columns([("when", "kind", "times", "standing", "frame", "calls"), *cells], right=(2,))
+    yield from align_columns([("when", "kind", "times", "standing", "frame", "calls"), *cells], right=(2,))

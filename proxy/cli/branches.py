@@ -13,36 +13,36 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, say, say_json
-from proxy.cli.running import ask, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, pluralize, print_json, print_line
+from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config.model import Config
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
 from proxy.core.text import cut_for_display
 from proxy.management.actions import branches
 from proxy.management.actions.branches import (
+    BranchMessage,
     BranchRow,
-    BranchTold,
+    BranchSwitchView,
     CheckpointRow,
-    Choice,
-    InjectionTold,
-    MessageOn,
-    Path,
+    ConversationPath,
+    InjectionSelection,
+    InjectionView,
 )
 from proxy.management.views import lookup
-from proxy.management.views.conversations import story_of
-from proxy.management.views.totals import moment
+from proxy.management.views.conversations import path_state_of
+from proxy.management.views.totals import local_time
 from proxy.store import Store
 
-Conversation = Annotated[
+InConversation = Annotated[
     str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
 ]
-Listed = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
+ListFlag = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
 Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
-SHOWN = 80
+MAX_MESSAGE_LENGTH = 80
 """Characters of a message in a list."""
-Ask = Callable[[Store, Path], Coroutine[Any, Any, tuple[Any, Sequence[Event]]]]
+BranchAction = Callable[[Store, ConversationPath], Coroutine[Any, Any, tuple[Any, Sequence[LedgerEvent]]]]
 Row = TypeVar("Row")
 
 
@@ -51,29 +51,31 @@ class Listing(Generic[Row]):
     """How a kind of point is listed: the `member` of the JSON, all of them, one of them by name, a line for each."""
 
     member: str
-    rows: Callable[[Story], list[Row]]
-    detail: Callable[[Ledger, Story, str], Any]
+    rows: Callable[[PathState], list[Row]]
+    detail: Callable[[Ledger, PathState, str], Any]
     lines: Callable[[Sequence[Row]], Iterator[str]]
 
 
 def checkpoint(
     name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes, underscores; default: a fresh one.")] = "",
-    conversation: Conversation = "",
-    listed: Listed = False,
+    conversation: InConversation = "",
+    listed: ListFlag = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Name the newest point of a conversation, so that a branch can begin there."""
-    settings = at(config, data)
+    settings = settings_at(config, data)
     if listed:
-        _list(settings, conversation, CHECKPOINTS, name, as_json=as_json)
+        _print_listing(settings, conversation, CHECKPOINT_LISTING, name, as_json=as_json)
         return
 
-    async def set_it(store: Store, path: Path) -> tuple[CheckpointRow, Sequence[Event]]:
+    async def set_it(store: Store, path: ConversationPath) -> tuple[CheckpointRow, Sequence[LedgerEvent]]:
         return await branches.set_checkpoint(store, path, name)
 
-    told: CheckpointRow = run(_asked(settings, conversation, set_it, ("checkpoints", {"name": name})))
+    told: CheckpointRow = run_async(
+        _ask_proxy_or_store(settings, conversation, set_it, ("checkpoints", {"name": name}))
+    )
     _print(as_json, told, [f"checkpoint {told['name']} is set on {told['branch']}"])
 
 
@@ -81,41 +83,41 @@ def branch(
     name: Annotated[str, typer.Argument(help="Of the new branch; default: a fresh one.")] = "",
     start: Annotated[str, typer.Option("--from", help="The checkpoint it begins at; default: the newest.")] = "",
     reason: Reason = "",
-    conversation: Conversation = "",
-    listed: Listed = False,
+    conversation: InConversation = "",
+    listed: ListFlag = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Begin a new line of work at a checkpoint, with the user's next message."""
-    settings = at(config, data)
+    settings = settings_at(config, data)
     if listed:
-        _list(settings, conversation, BRANCHES, name, as_json=as_json)
+        _print_listing(settings, conversation, BRANCH_LISTING, name, as_json=as_json)
         return
 
-    async def begin(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
+    async def begin(store: Store, path: ConversationPath) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
         return await branches.begin_branch(store, path, start, name, reason)
 
     body = {"checkpoint": start, "name": name, "reason": reason}
-    told: BranchTold = run(_asked(settings, conversation, begin, ("branches", body)))
+    told: BranchSwitchView = run_async(_ask_proxy_or_store(settings, conversation, begin, ("branches", body)))
     _print(as_json, told, [f"branch {told['branch']} begins at checkpoint {told['checkpoint']} {told['comes']}"])
 
 
 def switch(
     name: Annotated[str, typer.Argument(metavar="branch", help="The branch to go on with; main is the first line.")],
     reason: Reason = "",
-    conversation: Conversation = "",
+    conversation: InConversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with another branch, as it was left, with the user's next message."""
 
-    async def turn(store: Store, path: Path) -> tuple[BranchTold, Sequence[Event]]:
-        return await branches.switch(store, path, name, reason)
+    async def turn(store: Store, path: ConversationPath) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
+        return await branches.switch_to_branch(store, path, name, reason)
 
     asked = ("switch", {"branch": name, "reason": reason})
-    told: BranchTold = run(_asked(at(config, data), conversation, turn, asked))
+    told: BranchSwitchView = run_async(_ask_proxy_or_store(settings_at(config, data), conversation, turn, asked))
     _print(as_json, told, [f"the work goes on, on {told['branch']} {told['comes']}"])
 
 
@@ -128,66 +130,68 @@ def inject(
     to: Annotated[
         str, typer.Option("--to", help="The branch to copy to; default: where the next request stands.")
     ] = "",
-    conversation: Conversation = "",
+    conversation: InConversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy messages of a branch, or what a frame of it returned, once to the end of another."""
-    choice = Choice(source, messages or [], frame, to)
+    choice = InjectionSelection(source, messages or [], frame, to)
 
-    async def copy(store: Store, path: Path) -> tuple[InjectionTold, Sequence[Event]]:
+    async def copy(store: Store, path: ConversationPath) -> tuple[InjectionView, Sequence[LedgerEvent]]:
         return await branches.inject(store, path, choice)
 
-    body = {"branch": source, "messages": choice.numbers, "frame": frame, "to": to}
-    told: InjectionTold = run(_asked(at(config, data), conversation, copy, ("inject", body)))
+    body = {"branch": source, "messages": choice.message_numbers, "frame": frame, "to": to}
+    told: InjectionView = run_async(
+        _ask_proxy_or_store(settings_at(config, data), conversation, copy, ("inject", body))
+    )
     _print(
         as_json,
         told,
-        [f"{counted(told['texts'], 'text')} of {source} will be copied to {told['branch']} {told['comes']}"],
+        [f"{pluralize(told['texts'], 'text')} of {source} will be copied to {told['branch']} {told['comes']}"],
     )
 
 
 # ------------------------------------------------------------------------------------------------------------- working
-async def _path(settings: Config, reference: str) -> Path:
-    async with opened(settings) as store:
-        return await _newest(store, reference)
+async def _open_path(settings: Config, reference: str) -> ConversationPath:
+    async with opened_store(settings) as store:
+        return await _load_newest_path(store, reference)
 
 
-def _list(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
+def _print_listing(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
     """All there are, or the messages of the one with this name."""
-    path = run(_path(settings, reference))
+    path = run_async(_open_path(settings, reference))
     if name:
-        one = listing.detail(path.ledger, path.story, name)
-        _print(as_json, one, messages_text(one["messages"]))
+        one = listing.detail(path.ledger, path.path_state, name)
+        _print(as_json, one, branch_messages_text(one["messages"]))
     else:
-        rows = listing.rows(path.story)
+        rows = listing.rows(path.path_state)
         _print(as_json, {listing.member: rows}, listing.lines(rows))
 
 
-async def _newest(store: Store, reference: str) -> Path:
-    ledger = await lookup.ledger_named(store, None, reference)
-    return Path(ledger, story_of(ledger), time.time_ns() // 1_000_000)
+async def _load_newest_path(store: Store, reference: str) -> ConversationPath:
+    ledger = await lookup.find_ledger(store, None, reference)
+    return ConversationPath(ledger, path_state_of(ledger), time.time_ns() // 1_000_000)
 
 
-async def _asked(settings: Config, reference: str, work: Ask, route: tuple[str, object]) -> Any:
+async def _ask_proxy_or_store(settings: Config, reference: str, work: BranchAction, route: tuple[str, object]) -> Any:
     """What the running proxy answers to this body at this route of the conversation, or what is done in the store."""
-    async with opened(settings) as store:
-        path = await _newest(store, reference)
-        server = running(settings.data)
+    async with opened_store(settings) as store:
+        path = await _load_newest_path(store, reference)
+        server = find_running_proxy(settings.data)
         if server is None:
             told, _ = await work(store, path)
             return told
     where, body = route
-    return ask(server, "POST", f"/stack/conversations/{path.ledger.conversation.id}/{where}", body)
+    return ask_proxy(server, "POST", f"/stack/conversations/{path.ledger.conversation.id}/{where}", body)
 
 
 def _print(as_json: bool, told: object, lines: Sequence[str] | Iterator[str]) -> None:  # noqa: FBT001 - the option of every command
     if as_json:
-        say_json(told)
+        print_json(told)
         return
     for line in lines:
-        say(line)
+        print_line(line)
 
 
 def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
@@ -195,24 +199,24 @@ def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
     if not rows:
         yield "There is no checkpoint here. `callstack checkpoint NAME` sets one."
         return
-    cells = [(row["name"], row["branch"], moment(row["created"])) for row in rows]
-    yield from columns([("checkpoint", "branch", "set"), *cells])
+    cells = [(row["name"], row["branch"], local_time(row["created"])) for row in rows]
+    yield from align_columns([("checkpoint", "branch", "set"), *cells])
 
 
 def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
     """One line for each, the main one first."""
     cells = [(row["name"], row["checkpoint"] or "", _standing(row)) for row in rows]
-    yield from columns([("branch", "begins at", ""), *cells])
+    yield from align_columns([("branch", "begins at", ""), *cells])
 
 
-def messages_text(rows: Sequence[MessageOn]) -> Iterator[str]:
+def branch_messages_text(rows: Sequence[BranchMessage]) -> Iterator[str]:
     """One line for each, with the number by which it is copied."""
-    cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], SHOWN)) for row in rows]
-    yield from columns([("number", "role", "text"), *cells], right=(0,))
+    cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], MAX_MESSAGE_LENGTH)) for row in rows]
+    yield from align_columns([("number", "role", "text"), *cells], right=(0,))
 
 
-CHECKPOINTS = Listing("checkpoints", branches.checkpoint_rows, branches.checkpoint_detail, checkpoints_text)
-BRANCHES = Listing("branches", branches.branch_rows, branches.branch_detail, branches_text)
+CHECKPOINT_LISTING = Listing("checkpoints", branches.checkpoint_rows, branches.checkpoint_detail, checkpoints_text)
+BRANCH_LISTING = Listing("branches", branches.branch_rows, branches.branch_detail, branches_text)
 
 
 def _standing(row: BranchRow) -> str:

@@ -15,10 +15,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from proxy.cli.output import remark
+from proxy.cli.output import print_note
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.errors import InvalidConfiguration, StoreError, UnknownFrame
+from proxy.errors import InvalidConfiguration, NotFound, StoreError
 from proxy.store import Store
 from proxy.store.sql import open_store
 
@@ -33,21 +33,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Result = TypeVar("Result")
 
 
-def configuration(
+def load_settings(
     file: Path | None = None, flags: Mapping[str, object] | None = None, *, asks_upstreams: bool = True
 ) -> Config:
     """Raises InvalidConfiguration with a line per fault."""
-    return load_config(flags, os.environ, file_of(file), asks_upstreams=asks_upstreams)
+    return load_config(flags, os.environ, config_file_of(file), asks_upstreams=asks_upstreams)
 
 
-def file_of(named: Path | None) -> Path | None:
+def config_file_of(named: Path | None) -> Path | None:
     """The configuration file that counts, or None where there is none."""
     return named if named is not None else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
 
-def at(file: Path | None, data: Path | None) -> Config:
+def settings_at(file: Path | None, data: Path | None) -> Config:
     """The configuration of a command that only needs to know where things lie."""
-    return configuration(file, {"data": str(data) if data else None}, asks_upstreams=False)
+    return load_settings(file, {"data": str(data) if data else None}, asks_upstreams=False)
 
 
 def data_flag(settings: Config) -> str:
@@ -56,7 +56,7 @@ def data_flag(settings: Config) -> str:
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncIterator[Store]:
+async def opened_store(config: Config) -> AsyncIterator[Store]:
     """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. A
     damaged one stays as it is: to move it away is for `serve`, which has to go on. Raises InvalidConfiguration where
     there is none yet."""
@@ -71,9 +71,9 @@ async def opened(config: Config) -> AsyncIterator[Store]:
     try:
         await store.start()
         yield store
-    except UnknownFrame as error:
+    except NotFound as error:
         # Most often it lies in another directory, the one a `serve --data` was told.
-        raise UnknownFrame(f"{error} Looked in {path}; --data names another directory.") from None
+        raise NotFound(f"{error} Looked in {path}; --data names another directory.") from None
     except StoreError as error:
         if error.code != "store_corrupt":
             raise
@@ -82,9 +82,9 @@ async def opened(config: Config) -> AsyncIterator[Store]:
     finally:
         await store.close()
         for note in store.health().notes:
-            remark(note)
+            print_note(note)
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a command's coroutine to its end."""
     return asyncio.run(work)

@@ -22,42 +22,42 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.accounting import Receipt
 from proxy.accounting.pricing import Tariff
 from proxy.accounting.token_counter import TokenCounter
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, configuration, file_of, opened, run
-from proxy.cli.output import columns, counted, say, say_json
-from proxy.cli.running import Presence, page, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, config_file_of, load_settings, opened_store, run_async
+from proxy.cli.output import align_columns, pluralize, print_json, print_line
+from proxy.cli.running import ServerInfo, fetch_page, find_running_proxy
 from proxy.config.model import Config
 from proxy.config.sections import UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.management.views.conversations import last_rows
+from proxy.management.views.conversations import recent_conversation_rows
 from proxy.management.views.schemas import ConversationRow
-from proxy.management.views.totals import receipt_in
+from proxy.management.views.totals import decode_receipt
 from proxy.server.runner import bind
 from proxy.store import RequestRecord
 from proxy.store.failures import as_store_error
-from proxy.upstream.http import HttpUpstream, Pool
-from proxy.upstream.litellm import fault
+from proxy.upstream.http import ConnectionPool, HttpUpstream
+from proxy.upstream.litellm import unavailable_reason
 from proxy.upstream.routing import outgoing_headers
 
-NEWEST = 1_000
+MAX_REQUESTS_CHECKED = 1_000
 """Requests looked at: the newest."""
-LOADED = 50
+MAX_CONVERSATIONS_CHECKED = 50
 """Conversations that are read, to see whether they can be: those worked in last."""
-BYPASSED = 0.01
+MAX_BYPASS_SHARE = 0.01
 """Share of requests that went around us from which something is wrong."""
-FAILED = 0.05
+MAX_ERROR_SHARE = 0.05
 """And the same for requests that got an error: providers have one now and then."""
-SET_ASIDE = "serve will set it aside and begin a new one"
+SET_ASIDE_HINT = "serve will set it aside and begin a new one"
 """What comes of a damaged file, and of no other: one that is locked or may not be read stays where it is."""
-ENDED = ("client_left", "cancelled", "shutdown")
+HARMLESS_REASONS = ("client_left", "cancelled", "shutdown")
 """Errors that are nobody's fault: somebody ended the request."""
-PATIENCE_S = 5.0
-State = Literal["ok", "finding", "unsure"]
-COLORS: dict[State, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
+UPSTREAM_TIMEOUT_S = 5.0
+CheckState = Literal["ok", "finding", "unsure"]
+COLORS: dict[CheckState, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    state: State
+    state: CheckState
     about: str
     text: str
 
@@ -71,41 +71,41 @@ def doctor(
 ) -> None:
     """Check port, upstream, store, tokenizer and configuration. Exit code 1: something was found."""
     flags = {"data": str(data) if data else None, "upstream": upstream, "port": port}
-    settings = configuration(config, flags)  # a wrong configuration ends here, with one line for each fault
-    checks = list(examined(settings, file_of(config)))
+    settings = load_settings(config, flags)  # a wrong configuration ends here, with one line for each fault
+    checks = list(run_checks(settings, config_file_of(config)))
     if as_json:
-        say_json([asdict(check) for check in checks])
+        print_json([asdict(check) for check in checks])
     else:
-        for check, line in zip(checks, columns([(c.state, c.about, c.text) for c in checks]), strict=True):
-            say(line, COLORS[check.state])
+        for check, line in zip(checks, align_columns([(c.state, c.about, c.text) for c in checks]), strict=True):
+            print_line(line, COLORS[check.state])
     raise typer.Exit(int(any(check.state == "finding" for check in checks)))
 
 
-def examined(config: Config, file: Path | None) -> Iterator[Check]:
+def run_checks(config: Config, file: Path | None) -> Iterator[Check]:
     """Every check, in the order in which one would look."""
-    yield _configuration(file)
+    yield _check_configuration(file)
     try:
-        server = running(config.data)
+        server = find_running_proxy(config.data)
     except ProxyError as error:
         server = None
         yield Check("finding", "proxy", str(error))
-    yield _port(config, server)
+    yield _check_port(config, server)
     if server is not None:
-        yield _recent(server)
-    yield from run(_upstreams(config, server))
-    yield _tokenizer()
-    yield from _directory(config)
-    yield from _store(config)
+        yield _check_recent_bypasses(server)
+    yield from run_async(_check_upstreams(config, server))
+    yield _check_tokenizer()
+    yield from _check_data_directory(config)
+    yield from _check_store(config)
 
 
-def _configuration(file: Path | None) -> Check:
+def _check_configuration(file: Path | None) -> Check:
     variables = sorted(name for name in os.environ if name.startswith("STACK_"))
     sources = [str(file)] if file else ["no file"]
     sources += [f"environment: {', '.join(variables)}"] if variables else ["no STACK_ variables"]
     return Check("ok", "configuration", f"valid; {'; '.join(sources)}")
 
 
-def _port(config: Config, server: Presence | None) -> Check:
+def _check_port(config: Config, server: ServerInfo | None) -> Check:
     where = f"{config.host}:{config.port}"
     if server is not None:
         return Check("ok", "port", f"a proxy runs on this data at {server.url} (process {server.pid})")
@@ -116,10 +116,10 @@ def _port(config: Config, server: Presence | None) -> Check:
     return Check("ok", "port", f"{where} is free; no proxy runs on this data")
 
 
-def _recent(server: Presence) -> Check:
+def _check_recent_bypasses(server: ServerInfo) -> Check:
     """O1: what the running proxy says of its last five minutes; it raises the alarm itself."""
     try:
-        families = {f.name: f.samples for f in text_string_to_metric_families(page(server, "/metrics"))}
+        families = {f.name: f.samples for f in text_string_to_metric_families(fetch_page(server, "/metrics"))}
         [requests], [alarm] = families["callstack_recent_requests"], families["callstack_bypass_alarm"]
         around = {s.labels["reason"]: int(s.value) for s in families["callstack_recent_bypasses"]}
     except ProxyError as error:
@@ -128,48 +128,48 @@ def _recent(server: Presence) -> Check:
         return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
     told = f"{sum(around.values())} of {int(requests.value)} requests went around us"
     words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
-    state: State = "finding" if alarm.value else "ok"
+    state: CheckState = "finding" if alarm.value else "ok"
     return Check(state, "last 5 minutes", f"{told} ({words})" if words else told)
 
 
 # ----------------------------------------------------------------------------------------------------------- upstream
-async def _upstreams(config: Config, server: Presence | None) -> list[Check]:
+async def _check_upstreams(config: Config, server: ServerInfo | None) -> list[Check]:
     if not config.upstreams and server is not None:
         told = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
         return [Check("unsure", "upstream", told)]
     if not config.upstreams:
         return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
-    pool = Pool()
+    pool = ConnectionPool()
     try:
-        return [await _upstream(name, settings, pool) for name, settings in config.upstreams.items()]
+        return [await _check_upstream(name, settings, pool) for name, settings in config.upstreams.items()]
     finally:
         await pool.aclose()
 
 
-async def _upstream(name: str, settings: UpstreamSettings, pool: Pool) -> Check:
+async def _check_upstream(name: str, settings: UpstreamSettings, pool: ConnectionPool) -> Check:
     about = f"upstream {name}"
     if settings.kind == "litellm":
-        return _through_litellm(about, settings)
-    return await _at_url(about, settings, HttpUpstream(name, settings, pool))
+        return _check_litellm(about, settings)
+    return await _check_url(about, settings, HttpUpstream(name, settings, pool))
 
 
-def _through_litellm(about: str, settings: UpstreamSettings) -> Check:
+def _check_litellm(about: str, settings: UpstreamSettings) -> Check:
     """Whether litellm is here. The provider itself is not asked: what that costs is for the provider to say."""
-    if reason := fault():
+    if reason := unavailable_reason():
         return Check("finding", about, f"kind litellm: {reason}")
     credential = "the configured key" if settings.key is not None else "whatever key litellm finds by itself"
     return Check("ok", about, f"litellm is installed, and asks with {credential}; the provider was not asked")
 
 
-async def _at_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream) -> Check:
+async def _check_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream) -> Check:
     """Asks for the list of models: costs nothing, and every compatible provider has it."""
     headers = outgoing_headers([], settings, readable=False)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(UPSTREAM_TIMEOUT_S):
             answer = await upstream.send("GET", "/v1/models", b"", headers, b"")
             await answer.aclose()
     except TimeoutError:
-        return Check("finding", about, f"{settings.url} did not answer in {PATIENCE_S:.0f} s")
+        return Check("finding", about, f"{settings.url} did not answer in {UPSTREAM_TIMEOUT_S:.0f} s")
     except ProxyError as error:
         return Check("finding", about, f"{settings.url}: {error}")
     if answer.status < 400:
@@ -184,14 +184,14 @@ async def _at_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream
 
 
 # ---------------------------------------------------------------------------------------------------------- this host
-def _tokenizer() -> Check:
+def _check_tokenizer() -> Check:
     counter = TokenCounter()
     if counter.count("one two three") and counter.name.startswith("o200k"):
         return Check("ok", "tokenizer", f"{counter.name} counts")
     return Check("finding", "tokenizer", f"{counter.name}: counts are estimates; install rs-bpe for exact ones")
 
 
-def _directory(config: Config) -> Iterator[Check]:
+def _check_data_directory(config: Config) -> Iterator[Check]:
     if not config.data.is_dir():
         yield Check("ok", "data", f"{config.data} is not there yet; serve makes it")
         return
@@ -210,19 +210,19 @@ def _private(config: Config) -> Iterator[Path]:
 
 
 # -------------------------------------------------------------------------------------------------------------- store
-def _store(config: Config) -> Iterator[Check]:
+def _check_store(config: Config) -> Iterator[Check]:
     path = config.store_path
     if path is None:
         yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
     elif not path.is_file():
         yield Check("ok", "store", f"{path} is not there yet; serve makes it")
-    elif fault := integrity(path):
+    elif fault := integrity_fault(path):
         yield Check("finding", "store", f"{path}: {fault}")
     else:
-        yield from run(_contents(config))
+        yield from run_async(_check_contents(config))
 
 
-def integrity(path: Path) -> str:
+def integrity_fault(path: Path) -> str:
     """What is wrong with the file and what will come of it, or nothing. Read only, so that nothing is changed by
     looking."""
     try:
@@ -233,23 +233,23 @@ def integrity(path: Path) -> str:
             connection.close()
     except sqlite3.Error as caught:
         error = as_store_error(caught)
-        return f"{error}; {SET_ASIDE}" if error.code == "store_corrupt" else str(error)
-    return "" if found == "ok" else f"{found}; {SET_ASIDE}"
+        return f"{error}; {SET_ASIDE_HINT}" if error.code == "store_corrupt" else str(error)
+    return "" if found == "ok" else f"{found}; {SET_ASIDE_HINT}"
 
 
-async def _contents(config: Config) -> list[Check]:
+async def _check_contents(config: Config) -> list[Check]:
     try:
-        async with opened(config) as store:
+        async with opened_store(config) as store:
             health = store.health()
-            records = await store.requests(None, "", NEWEST)
-            rows = await last_rows(store, None, LOADED)
+            records = await store.requests(None, "", MAX_REQUESTS_CHECKED)
+            rows = await recent_conversation_rows(store, None, MAX_CONVERSATIONS_CHECKED)
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
-    size = f"{health.where}: {counted(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
-    return [Check("ok", "store", size), _read(rows), *judged(records, config.tariff_of)]
+    size = f"{health.where}: {pluralize(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
+    return [Check("ok", "store", size), _check_readable(rows), *check_requests(records, config.tariff_of)]
 
 
-def _read(rows: Sequence[ConversationRow]) -> Check:
+def _check_readable(rows: Sequence[ConversationRow]) -> Check:
     """Whether the conversations worked in last make sense: the requests of one that does not go around us."""
     broken = [row["id"] for row in rows if "unreadable" in row]
     if not broken:
@@ -259,37 +259,39 @@ def _read(rows: Sequence[ConversationRow]) -> Check:
     return Check("finding", "conversations", f"{told}: {todo}")
 
 
-def judged(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+def check_requests(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
     """What the newest requests tell. `records` are the newest first."""
     listed = list(records)
     around = [r for r in listed if r.status.startswith("bypass")]
     share = len(around) / len(listed) if listed else 0.0
     told = f"{len(around)} of the newest {len(listed)} requests went around us"
-    yield Check("finding" if share > BYPASSED else "ok", "bypass", f"{told}{_reasons(around)}")
-    yield _failed(listed)
-    yield from _beyond_window(listed, tariff_of)
-    yield from _priced(listed, tariff_of)
+    yield Check("finding" if share > MAX_BYPASS_SHARE else "ok", "bypass", f"{told}{_reasons(around)}")
+    yield _check_errors(listed)
+    yield from _check_windows(listed, tariff_of)
+    yield from _check_prices(listed, tariff_of)
 
 
-def _failed(records: Sequence[RequestRecord]) -> Check:
-    receipts = [(r, receipt_in(r)) for r in records if r.status == "error"]
-    failed = [record for record, receipt in receipts if receipt is None or receipt.reason not in ENDED]
+def _check_errors(records: Sequence[RequestRecord]) -> Check:
+    receipts = [(r, decode_receipt(r)) for r in records if r.status == "error"]
+    failed = [record for record, receipt in receipts if receipt is None or receipt.reason not in HARMLESS_REASONS]
     told = f"{len(failed)} of the newest {len(records)} requests failed"
-    many = bool(records) and len(failed) / len(records) > FAILED
+    many = bool(records) and len(failed) / len(records) > MAX_ERROR_SHARE
     return Check("finding" if many else "ok", "errors", f"{told}{_reasons(failed)}")
 
 
 def _reasons(records: Iterable[RequestRecord]) -> str:
-    words = sorted({r.status.partition("reason=")[2] or receipt.reason for r in records if (receipt := receipt_in(r))})
+    words = sorted(
+        {r.status.partition("reason=")[2] or receipt.reason for r in records if (receipt := decode_receipt(r))}
+    )
     return f" ({', '.join(word for word in words if word)})" if any(words) else ""
 
 
-def _beyond_window(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
     """Clients see how full the trimmed line is, so their own history may outgrow the window: with us it goes on,
     without us the next request would be refused."""
     newest: dict[str, Receipt] = {}
     for record in records:
-        receipt = receipt_in(record)
+        receipt = decode_receipt(record)
         if receipt is not None and receipt.conversation:
             newest.setdefault(receipt.conversation, receipt)
     beyond = [(r, row) for r in newest.values() if r.tokens_in > (row := tariff_of(r.model)).window]
@@ -303,13 +305,13 @@ def _beyond_window(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
             yield Check("unsure", "history", words)
     if not beyond:
         yield Check(
-            "ok", "history", f"{counted(len(newest), 'recent conversation')} would fit the window without us too"
+            "ok", "history", f"{pluralize(len(newest), 'recent conversation')} would fit the window without us too"
         )
 
 
-def _priced(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
+def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
     """Which row of the tables each model got, the one used last first."""
-    models = dict.fromkeys(receipt.model for r in records if (receipt := receipt_in(r)) is not None)
+    models = dict.fromkeys(receipt.model for r in records if (receipt := decode_receipt(r)) is not None)
     for model in models:
         row = tariff_of(model)
         if row.known:

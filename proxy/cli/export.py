@@ -13,21 +13,21 @@ from typing import Annotated
 
 import typer
 
-from proxy.auth import LOCAL
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, data_flag, opened, run
-from proxy.cli.output import columns, complain, counted, say, say_json
-from proxy.cli.running import running
+from proxy.auth import LOCAL_TENANT
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, data_flag, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
+from proxy.cli.running import find_running_proxy
 from proxy.config.model import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
 from proxy.management.export import files as writing
 from proxy.management.export.flamegraph import MEASURES
-from proxy.management.export.formats import FORMATS, Format, Options, format_named, measure_named
-from proxy.management.export.importer import Imported, imported
-from proxy.management.export.source import Material, gathered
+from proxy.management.export.formats import FORMATS, ExportFormat, ExportOptions, format_named, measure_named
+from proxy.management.export.importer import ImportResult, import_conversation
+from proxy.management.export.source import ExportInput, load_export_input
 from proxy.management.views import lookup
 from proxy.store.sql import open_store
 
-WHOLE = "ledger"
+DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""
 
 
@@ -40,7 +40,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help=f"One of {', '.join(FORMATS)}. Default: {WHOLE}; with nothing named at all they are listed.",
+            help=f"One of {', '.join(FORMATS)}. Default: {DEFAULT_FORMAT}; with nothing named at all they are listed.",
         ),
     ] = "",
     out: Annotated[
@@ -56,64 +56,66 @@ def export(
     if not (kind or conversation or out):
         list_formats()
         return
-    kind = kind or WHOLE
+    kind = kind or DEFAULT_FORMAT
     try:
-        chosen, options = format_named(kind), Options(whole, measure_named(measure))
+        chosen, options = format_named(kind), ExportOptions(whole, measure_named(measure))
     except BadRequest as error:
         raise typer.BadParameter(str(error)) from None
-    if out is None and chosen.files is not None:
+    if out is None and chosen.render_files is not None:
         raise typer.BadParameter(f"{kind} has several files: name a folder, or a file that ends in .zip, with --out")
-    material = run(_gathered(at(config, data), conversation, thread))
+    material = run_async(_load_material(settings_at(config, data), conversation, thread))
     if out is None:
-        _print(writing.stream(chosen, material, options))
+        _print(writing.export_chunks(chosen, material, options))
     else:
         _write(chosen, material, options, out)
 
 
 def list_formats() -> None:
     """The formats, and which of them can be imported."""
-    rows = [(name, each.about, "import" if each.returns else "") for name, each in FORMATS.items()]
-    for line in columns([("format", "what it is", ""), *rows]):
-        say(line)
+    rows = [(name, each.description, "import" if each.is_importable else "") for name, each in FORMATS.items()]
+    for line in align_columns([("format", "what it is", ""), *rows]):
+        print_line(line)
 
 
-async def _gathered(settings: Config, reference: str, thread: str) -> Material:
-    async with opened(settings) as store:
-        return await gathered(store, await lookup.ledger_named(store, None, reference), thread, settings.observed_tools)
+async def _load_material(settings: Config, reference: str, thread: str) -> ExportInput:
+    async with opened_store(settings) as store:
+        return await load_export_input(
+            store, await lookup.find_ledger(store, None, reference), thread, settings.observed_tools
+        )
 
 
 def _print(pieces: Iterable[bytes]) -> None:
     """To whatever reads it; a terminal gets what cannot move its cursor."""
     for piece in pieces:
         if sys.stdout.isatty():
-            say(piece.decode("utf-8", "surrogateescape").rstrip("\n"))
+            print_line(piece.decode("utf-8", "surrogateescape").rstrip("\n"))
         else:
             sys.stdout.buffer.write(piece)
     sys.stdout.flush()
 
 
-def _write(chosen: Format, material: Material, options: Options, out: Path) -> None:
-    writing.written(chosen, material, options, out)
-    say(f"{material.id}: written to {out}")
+def _write(chosen: ExportFormat, material: ExportInput, options: ExportOptions, out: Path) -> None:
+    writing.write_export(chosen, material, options, out)
+    print_line(f"{material.id}: written to {out}")
 
 
 # ------------------------------------------------------------------------------------------------------------- import
 def import_(
     place: Annotated[Path, typer.Argument(help="A file of the format ledger; a folder or .zip of stack or jetbox.")],
-    tenant: Annotated[str, typer.Option(help="Whose it will be: the tenant, such as key-NAME.")] = LOCAL.id,
+    tenant: Annotated[str, typer.Option(help="Whose it will be: the tenant, such as key-NAME.")] = LOCAL_TENANT.id,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
-    settings = at(config, data)
+    settings = settings_at(config, data)
     try:
-        told = run(_imported(settings, tenant, place))
+        told = run_async(_import_conversation(settings, tenant, place))
     except BadRequest as error:  # the command was right, what it was given is not
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(1) from None
     if as_json:
-        say_json(
+        print_json(
             {
                 "conversation": told.conversation,
                 "format": told.format,
@@ -123,19 +125,19 @@ def import_(
             }
         )
         return
-    size = f"{counted(told.frames, 'frame')}, {counted(told.requests, 'request')}"
+    size = f"{pluralize(told.frames, 'frame')}, {pluralize(told.requests, 'request')}"
     shown = f"`callstack tree {told.conversation}{data_flag(settings)}` shows it"
-    say(f"{told.conversation}: {size}, from the format {told.format}. {shown}.")
+    print_line(f"{told.conversation}: {size}, from the format {told.format}. {shown}.")
 
 
-async def _imported(settings: Config, tenant: str, place: Path) -> Imported:
+async def _import_conversation(settings: Config, tenant: str, place: Path) -> ImportResult:
     if settings.store_path is None:
         raise InvalidConfiguration("store: it is kept in memory, and would be gone with this command")
-    if running(settings.data) is not None:
+    if find_running_proxy(settings.data) is not None:
         raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, import, start it again.", code="proxy_runs")
     store = open_store(settings.store, settings.data)
     try:
         await store.start()
-        return await imported(store, tenant, place, data_flag(settings))
+        return await import_conversation(store, tenant, place, data_flag(settings))
     finally:
         await store.close()

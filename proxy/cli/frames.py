@@ -16,52 +16,68 @@ from typing import Annotated, NamedTuple
 import typer
 from msgspec.structs import replace
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import counted, harmless, say, say_json
-from proxy.cli.running import ask, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
+from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config.model import Config
-from proxy.core.commands.command_values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.errors import InvalidConfiguration, UnknownFrame
+from proxy.core.commands.command_values import (
+    ActivateCommand,
+    FrameCommand,
+    FrameSpec,
+    InvalidateCommand,
+    PlanCommand,
+    PopCommand,
+    PushCommand,
+    RenameCommand,
+)
+from proxy.errors import InvalidConfiguration, NotFound
 from proxy.management.actions import frames as unfolding
-from proxy.management.actions.frames import At, HandTold, do
+from proxy.management.actions.frames import CommandTarget, FrameCommandView, run_command
 from proxy.management.views import lookup
-from proxy.management.views.conversations import rows_of, story_of
-from proxy.management.views.schemas import UnfoldingTold
-from proxy.store import Forgotten
+from proxy.management.views.conversations import conversation_rows_of, path_state_of
+from proxy.management.views.schemas import UnfoldView
+from proxy.store import DeletionResult
 
-FrameNamed = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
-Conversation = Annotated[
+FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
+ConversationOption = Annotated[
     str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
 ]
 Criteria = Annotated[str, typer.Option("--criteria", help="When it is done; default: as its title says.")]
 
 
-class Route(NamedTuple):
+class ProxyRoute(NamedTuple):
     """How a running proxy is asked for a deed: the end of the path, and the body."""
 
     method: str
-    end: str
+    path_suffix: str
     body: object
 
 
 def push(
     title: Annotated[str, typer.Argument(help="2-5 words.")],
     criteria: Criteria = "",
-    conversation: Conversation = "",
+    conversation: ConversationOption = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Begin a frame under the active one."""
-    route = Route("POST", "frames", {"title": title, "criteria": criteria})
-    _tell(run(_in_conversation(at(config, data), conversation, Push(Step(title, criteria)), route)), as_json=as_json)
+    route = ProxyRoute("POST", "frames", {"title": title, "criteria": criteria})
+    _print_result(
+        run_async(
+            _run_in_conversation(
+                settings_at(config, data), conversation, PushCommand(FrameSpec(title, criteria)), route
+            )
+        ),
+        as_json=as_json,
+    )
 
 
 def plan(
     titles: Annotated[list[str], typer.Argument(metavar="titles", help="One frame each.")],
     criteria: Annotated[str, typer.Option("--criteria", help="When it is done; for a single frame.")] = "",
     under: Annotated[str, typer.Option("--under", help="Id or title of a frame; default: the active one.")] = "",
-    conversation: Conversation = "",
+    conversation: ConversationOption = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
@@ -70,19 +86,26 @@ def plan(
     if criteria and len(titles) > 1:
         raise typer.BadParameter("--criteria goes with one title; plan the frames one by one")
     children = [{"title": title, "criteria": criteria} for title in titles]
-    route = Route("POST", "frames", {"plan": True, "parent": under, "children": children})
-    deed = Plan(tuple(Step(title, criteria) for title in titles), under)
-    _tell(run(_in_conversation(at(config, data), conversation, deed, route)), as_json=as_json)
+    route = ProxyRoute("POST", "frames", {"plan": True, "parent": under, "children": children})
+    deed = PlanCommand(tuple(FrameSpec(title, criteria) for title in titles), under)
+    _print_result(
+        run_async(_run_in_conversation(settings_at(config, data), conversation, deed, route)), as_json=as_json
+    )
 
 
 def activate(
-    frame: FrameNamed,
+    frame: FrameArgument,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Begin a planned frame, resume a blocked one, try a failed one again."""
-    _tell(run(_to_frame(at(config, data), frame, Activate(""), Route("POST", "/activate", None))), as_json=as_json)
+    _print_result(
+        run_async(
+            _run_on_frame(settings_at(config, data), frame, ActivateCommand(""), ProxyRoute("POST", "/activate", None))
+        ),
+        as_json=as_json,
+    )
 
 
 def pop(
@@ -106,25 +129,28 @@ def pop(
         raise typer.BadParameter(f"{status!r}; allowed: completed, failed, blocked", param_hint="--status")
     if frame and conversation:
         raise typer.BadParameter("--in names whose active frame ends; a frame that is named needs none")
-    settings, route = at(config, data), Route("POST", "/pop", {"status": status, "results": results})
-    ended = frame or run(_active(settings, conversation))
-    _tell(run(_to_frame(settings, ended, Pop("", status, results), route)), as_json=as_json)
+    settings, route = settings_at(config, data), ProxyRoute("POST", "/pop", {"status": status, "results": results})
+    ended = frame or run_async(_active_frame_of(settings, conversation))
+    _print_result(run_async(_run_on_frame(settings, ended, PopCommand("", status, results), route)), as_json=as_json)
 
 
 def invalidate(
-    frame: FrameNamed,
+    frame: FrameArgument,
     reason: Annotated[str, typer.Option("--reason", help="Why; the model reads it.")],
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """A frame is no longer wanted, and neither is what is planned below it."""
-    route = Route("POST", "/invalidate", {"reason": reason})
-    _tell(run(_to_frame(at(config, data), frame, Invalidate("", reason), route)), as_json=as_json)
+    route = ProxyRoute("POST", "/invalidate", {"reason": reason})
+    _print_result(
+        run_async(_run_on_frame(settings_at(config, data), frame, InvalidateCommand("", reason), route)),
+        as_json=as_json,
+    )
 
 
 def rename(
-    frame: FrameNamed,
+    frame: FrameArgument,
     title: Annotated[str, typer.Option("--title", help="Default: as it is.")] = "",
     criteria: Annotated[str, typer.Option("--criteria", help="Default: as they are.")] = "",
     config: ConfigFile = None,
@@ -132,51 +158,63 @@ def rename(
     as_json: AsJson = False,
 ) -> None:
     """Other words for a frame, while it is planned."""
-    route = Route("PATCH", "", {"title": title, "criteria": criteria})
-    _tell(run(_to_frame(at(config, data), frame, Rename("", title, criteria), route)), as_json=as_json)
+    route = ProxyRoute("PATCH", "", {"title": title, "criteria": criteria})
+    _print_result(
+        run_async(_run_on_frame(settings_at(config, data), frame, RenameCommand("", title, criteria), route)),
+        as_json=as_json,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- working
-async def _in_conversation(settings: Config, reference: str, deed: Deed, route: Route) -> HandTold:
-    async with opened(settings) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        server = running(settings.data)
+async def _run_in_conversation(
+    settings: Config, reference: str, deed: FrameCommand, route: ProxyRoute
+) -> FrameCommandView:
+    async with opened_store(settings) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        server = find_running_proxy(settings.data)
         if server is None:
-            told, _ = await do(store, settings, At(ledger, story_of(ledger), _now()), deed)
+            told, _ = await run_command(store, settings, CommandTarget(ledger, path_state_of(ledger), _now()), deed)
             return told
-    answer: HandTold = ask(
-        server, route.method, f"/stack/conversations/{ledger.conversation.id}/{route.end}", route.body
+    answer: FrameCommandView = ask_proxy(
+        server, route.method, f"/stack/conversations/{ledger.conversation.id}/{route.path_suffix}", route.body
     )
     return answer
 
 
-async def _active(settings: Config, reference: str) -> str:
+async def _active_frame_of(settings: Config, reference: str) -> str:
     """The id of the active frame of a conversation. Raises UnknownFrame, also where no frame was begun there."""
-    async with opened(settings) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        if active := story_of(ledger).tree.active:
+    async with opened_store(settings) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        if active := path_state_of(ledger).tree.active:
             return active
-        raise UnknownFrame(f"No frame was begun in {ledger.conversation.id}. `callstack tree` lists conversations.")
+        raise NotFound(f"No frame was begun in {ledger.conversation.id}. `callstack tree` lists conversations.")
 
 
-async def _to_frame(
-    settings: Config, reference: str, deed: Activate | Pop | Invalidate | Rename, route: Route
-) -> HandTold:
-    async with opened(settings) as store:
-        ledger, story, frame = await lookup.frame_named(store, None, reference)
-        server = running(settings.data)
+async def _run_on_frame(
+    settings: Config,
+    reference: str,
+    deed: ActivateCommand | PopCommand | InvalidateCommand | RenameCommand,
+    route: ProxyRoute,
+) -> FrameCommandView:
+    async with opened_store(settings) as store:
+        ledger, story, frame = await lookup.find_frame_in_store(store, None, reference)
+        server = find_running_proxy(settings.data)
         if server is None:
-            told, _ = await do(store, settings, At(ledger, story, _now()), replace(deed, frame=frame.id))
+            told, _ = await run_command(
+                store, settings, CommandTarget(ledger, story, _now()), replace(deed, frame=frame.id)
+            )
             return told
-    answer: HandTold = ask(server, route.method, f"/stack/frames/{frame.id}{route.end}", route.body)
+    answer: FrameCommandView = ask_proxy(
+        server, route.method, f"/stack/frames/{frame.id}{route.path_suffix}", route.body
+    )
     return answer
 
 
-def _tell(told: HandTold, *, as_json: bool) -> None:
+def _print_result(told: FrameCommandView, *, as_json: bool) -> None:
     if as_json:
-        say_json(told)
+        print_json(told)
     else:
-        say(told["told"])
+        print_line(told["told"])
 
 
 def _now() -> int:
@@ -185,7 +223,7 @@ def _now() -> int:
 
 END_OF_TIME = 2**53
 """ms since the epoch, behind everything: a clock that ran ahead must not save a conversation from `--all`."""
-MODES = ("off", "shadow", "passive", "active", "default")
+MODE_CHOICES = ("off", "shadow", "passive", "active", "default")
 
 
 def mode(
@@ -195,21 +233,21 @@ def mode(
     data: DataDirectory = None,
 ) -> None:
     """Turn the proxy down or away for one conversation, from its next request on."""
-    if mode not in MODES:
-        raise typer.BadParameter(f"{mode!r}; allowed: {', '.join(MODES)}")
-    settings = at(config, data)
-    found = run(_set_mode(settings, conversation, "" if mode == "default" else mode))
-    say(f"{found}: mode {mode}")
+    if mode not in MODE_CHOICES:
+        raise typer.BadParameter(f"{mode!r}; allowed: {', '.join(MODE_CHOICES)}")
+    settings = settings_at(config, data)
+    found = run_async(_set_mode(settings, conversation, "" if mode == "default" else mode))
+    print_line(f"{found}: mode {mode}")
 
 
 async def _set_mode(settings: Config, reference: str, wanted: str) -> str:
-    async with opened(settings) as store:
-        known = await lookup.named(store, None, _named(reference))
-        server = running(settings.data)
+    async with opened_store(settings) as store:
+        known = await lookup.find_conversation(store, None, _require_name(reference))
+        server = find_running_proxy(settings.data)
         if server is not None:
-            ask(server, "PUT", f"/stack/conversations/{known.id}/mode", {"mode": wanted or None})
+            ask_proxy(server, "PUT", f"/stack/conversations/{known.id}/mode", {"mode": wanted or None})
         else:
-            await store.durable(store.write(known.tenant, [replace(known, mode=wanted)]))
+            await store.wait_until_durable(store.write(known.tenant, [replace(known, mode=wanted)]))
     return known.id
 
 
@@ -221,25 +259,25 @@ def unfold(
     as_json: AsJson = False,
 ) -> None:
     """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
-    told = run(_unfold(at(config, data), frame, now=now))
+    told = run_async(_request_unfold(settings_at(config, data), frame, now=now))
     if as_json:
-        say_json(told)
+        print_json(told)
     else:
-        say(unfolding_text(told))
+        print_line(unfolding_text(told))
 
 
-async def _unfold(settings: Config, reference: str, *, now: bool) -> UnfoldingTold:
-    async with opened(settings) as store:
-        ledger, _, frame = await lookup.frame_named(store, None, reference)
-        server = running(settings.data)
+async def _request_unfold(settings: Config, reference: str, *, now: bool) -> UnfoldView:
+    async with opened_store(settings) as store:
+        ledger, _, frame = await lookup.find_frame_in_store(store, None, reference)
+        server = find_running_proxy(settings.data)
         if server is None:
             moment = time.time_ns() // 1_000_000
-            return (await unfolding.ask_back(store, ledger, frame.id, now=now, at=moment)).told
-    told: UnfoldingTold = ask(server, "POST", f"/stack/frames/{frame.id}/unfold?now={str(now).lower()}")
+            return (await unfolding.store_unfold_request(store, ledger, frame.id, now=now, at=moment)).view
+    told: UnfoldView = ask_proxy(server, "POST", f"/stack/frames/{frame.id}/unfold?now={str(now).lower()}")
     return told
 
 
-def unfolding_text(told: UnfoldingTold) -> str:
+def unfolding_text(told: UnfoldView) -> str:
     """What comes back, and when."""
     known = "" if told["new"] else " (asked before)"
     return f"{told['frame']} ({told['title']!r}) comes back {told['comes']}; it is never folded again{known}"
@@ -256,50 +294,50 @@ def forget(
     """Really delete conversations: frames, requests and bodies; no copy stays."""
     if sum((bool(conversation), bool(before), everything)) != 1:
         raise typer.BadParameter("name one conversation, or --before DATE, or --all")
-    until = END_OF_TIME if everything else milliseconds(before) if before else 0
-    settings = at(config, data)
+    until = END_OF_TIME if everything else parse_local_time(before) if before else 0
+    settings = settings_at(config, data)
     if conversation:
-        conversation, what = run(_described(settings, conversation))
+        conversation, what = run_async(_describe_conversation(settings, conversation))
     else:
         what = f"everything before {before}" if before else "everything"
     if not yes:
-        typer.confirm(harmless(f"Delete {what} in {settings.data} for good?"), abort=True)
-    gone = run(_forget(settings, conversation, until))
-    say(f"deleted {counted(gone.conversations, 'conversation')}, {gone.bytes:,} bytes")
+        typer.confirm(escape_unsafe(f"Delete {what} in {settings.data} for good?"), abort=True)
+    gone = run_async(_delete_conversations(settings, conversation, until))
+    print_line(f"deleted {pluralize(gone.conversations, 'conversation')}, {gone.bytes:,} bytes")
 
 
-async def _described(settings: Config, reference: str) -> tuple[str, str]:
+async def _describe_conversation(settings: Config, reference: str) -> tuple[str, str]:
     """Its whole id, and words by which a person knows it again. Raises UnknownFrame."""
-    async with opened(settings) as store:
-        known = await lookup.named(store, None, reference)
-        rows = await rows_of(store, [known])
+    async with opened_store(settings) as store:
+        known = await lookup.find_conversation(store, None, reference)
+        rows = await conversation_rows_of(store, [known])
     if not rows:
-        raise lookup.unknown(known.id)
+        raise lookup.unknown_conversation(known.id)
     [row] = rows
     title = "it cannot be read" if "unreadable" in row else repr(row["title"])
-    return row["id"], f"conversation {row['id']} ({title}, {counted(row['requests'], 'request')})"
+    return row["id"], f"conversation {row['id']} ({title}, {pluralize(row['requests'], 'request')})"
 
 
-async def _forget(settings: Config, reference: str, before: int) -> Forgotten:
-    async with opened(settings) as store:
-        known = await lookup.named(store, None, _named(reference)) if not before else None
-        server = running(settings.data)
+async def _delete_conversations(settings: Config, reference: str, before: int) -> DeletionResult:
+    async with opened_store(settings) as store:
+        known = await lookup.find_conversation(store, None, _require_name(reference)) if not before else None
+        server = find_running_proxy(settings.data)
         if server is None:
-            return await store.forget(known.tenant if known else None, known.id if known else "", before)
+            return await store.delete_conversations(known.tenant if known else None, known.id if known else "", before)
     # Our own connection is closed first: an open one would keep copies in the log of the database.
     path = f"/stack/conversations/{known.id}" if known else f"/stack/conversations?before={before}"
-    told = ask(server, "DELETE", path)
-    return Forgotten(told["conversations"], told["bytes"])
+    told = ask_proxy(server, "DELETE", path)
+    return DeletionResult(told["conversations"], told["bytes"])
 
 
-def _named(reference: str) -> str:
+def _require_name(reference: str) -> str:
     """An empty name would mean the newest conversation: right for looking, not for changing."""
     if not reference:
         raise InvalidConfiguration("conversation: name one; `callstack tree` shows their ids")
     return reference
 
 
-def milliseconds(moment: str) -> int:
+def parse_local_time(moment: str) -> int:
     """A day or a time as ms since the epoch; without a zone it is this machine's."""
     try:
         return int(datetime.fromisoformat(moment).astimezone(UTC).timestamp() * 1000)

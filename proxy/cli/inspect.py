@@ -22,101 +22,106 @@ from typing import Annotated
 import typer
 
 from proxy.accounting.token_counter import TokenCounter
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, one_line, page, say, say_bytes, say_json
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, one_line, pluralize, print_bytes, print_json, print_line, print_paged
 from proxy.config.model import Config
-from proxy.core.filemap import BUDGET
-from proxy.core.filemap.render import PARTS
+from proxy.core.filemap import DEFAULT_MAP_TOKENS
+from proxy.core.filemap.render import PARTIAL_FILE_SUFFIX
 from proxy.core.frames.tree import Status
 from proxy.core.text import cut_for_display
 from proxy.core.tools.inspect_tools import TREE_ICONS
 from proxy.errors import BadRequest
 from proxy.management.views import conversations, logs, lookup, requests
-from proxy.management.views.as_of import ledger_at, moment_in
-from proxy.management.views.contexts import SeenFilesTold, seen_files
+from proxy.management.views.as_of import ledger_at, parse_timestamp
+from proxy.management.views.contexts import SeenFilesView, seen_files_view
 from proxy.management.views.diff import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
-from proxy.management.views.explain import AncestorTold, Explained, SiblingTold, explained_told
-from proxy.management.views.resume import Resume
-from proxy.management.views.resume import resume as stands
+from proxy.management.views.explain import AncestorView, ExplanationView, SiblingView, explanation_view
+from proxy.management.views.resume import ResumeView
+from proxy.management.views.resume import resume_view as stands
 from proxy.management.views.schemas import (
     ConversationRow,
-    DecisionTold,
+    CostDecisionView,
     FrameLog,
     LogItem,
     MessageChange,
     NamedChanges,
-    ReceiptTold,
-    RequestDifference,
-    RoundDifference,
+    ReceiptView,
+    RequestDiff,
+    RoundDiff,
 )
-from proxy.management.views.search import MOST, FoundRows, found_rows
-from proxy.management.views.totals import moment
+from proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
+from proxy.management.views.totals import local_time
 from proxy.store import Store
 
-LISTED = 10
+MAX_CONVERSATIONS_LISTED = 10
 """Conversations listed above the newest one's tree."""
 SHORT_ID = 12
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
-AsOf = Annotated[
+AsOfOption = Annotated[
     str, typer.Option("--as-of", help="As it was known then: an ISO time (UTC without a zone), or ms since the epoch.")
 ]
-Conversation = Annotated[str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")]
+ConversationArgument = Annotated[
+    str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
+]
 
 
-def time_of(as_of: str) -> int | None:
+def parse_as_of(as_of: str) -> int | None:
     """The time that was typed, in ms since the epoch; None where none was. Raises BadParameter."""
     try:
-        return moment_in(as_of)
+        return parse_timestamp(as_of)
     except BadRequest as error:
         raise typer.BadParameter(str(error)) from None
 
 
 # --------------------------------------------------------------------------------------------------------------- tree
 def tree(
-    conversation: Conversation = "",
+    conversation: ConversationArgument = "",
     details: Annotated[bool, typer.Option("--details", help="With criteria, results and artifacts.")] = False,
-    as_of: AsOf = "",
+    as_of: AsOfOption = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """The frames of a conversation; without an argument the newest one's, below a list of the others."""
-    run(_tree(at(config, data), conversation, time_of(as_of), details=details, as_json=as_json))
+    run_async(
+        _print_tree(settings_at(config, data), conversation, parse_as_of(as_of), details=details, as_json=as_json)
+    )
 
 
-async def _tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:
-    async with opened(config) as store:
+async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, details: bool, as_json: bool) -> None:
+    async with opened_store(config) as store:
         if not (reference or as_json):
-            await _list_conversations(store)
-        ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
-        story = conversations.story_of(ledger, names=config.observed_tools)
+            await _print_conversations(store)
+        ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
+        story = conversations.path_state_of(ledger, names=config.observed_tools)
         row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
-            say_json({"conversation": row, "state": conversations.state(ledger, story)})
+            print_json({"conversation": row, "state": conversations.tree_state_view(ledger, story)})
             return
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
-        say(f"{row['id']}  {counted(row['requests'], 'request')}, {awake}{mode}", "cyan")
-        say(conversations.tree_text(ledger, story, details=details))
+        print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {awake}{mode}", "cyan")
+        print_line(conversations.tree_text(ledger, story, details=details))
 
 
-async def _list_conversations(store: Store) -> None:
+async def _print_conversations(store: Store) -> None:
     """Nothing where there is only one."""
-    rows = await conversations.last_rows(store, None, LISTED)
+    rows = await conversations.recent_conversation_rows(store, None, MAX_CONVERSATIONS_LISTED)
     if len(rows) < 2:
         return
     cells = [
-        (r["id"][:SHORT_ID], moment(r["last_active"]), str(r["requests"]), str(r["frames"]), _title(r)) for r in rows
+        (r["id"][:SHORT_ID], local_time(r["last_active"]), str(r["requests"]), str(r["frames"]), _title(r))
+        for r in rows
     ]
-    for line in columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
-        say(line)
-    say()
+    for line in align_columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
+        print_line(line)
+    print_line()
 
 
 def _title(row: ConversationRow) -> str:
-    return lookup.UNREADABLE if "unreadable" in row else row["title"]
+    return lookup.UNREADABLE_TITLE if "unreadable" in row else row["title"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- log
@@ -128,22 +133,22 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Everything a frame did, oldest first, also what is no longer sent."""
-    found = run(_log(at(config, data), frame, raw=raw))
+    found = run_async(_load_log(settings_at(config, data), frame, raw=raw))
     if as_json:
-        say_json(found)
+        print_json(found)
     elif raw:
-        say_bytes(
+        print_bytes(
             message["wire"].encode("utf-8", "surrogateescape")
             for entry in found["entries"]
             for message in (entry, *entry["results"])
         )
     else:
-        page(log_text(found))
+        print_paged(log_text(found))
 
 
-async def _log(config: Config, reference: str, *, raw: bool) -> FrameLog:
-    async with opened(config) as store:
-        ledger, story, frame = await lookup.frame_named(store, None, reference)
+async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
+    async with opened_store(config) as store:
+        ledger, story, frame = await lookup.find_frame_in_store(store, None, reference)
         return logs.frame_log(ledger, story, frame.id, raw=raw)
 
 
@@ -157,7 +162,7 @@ def _entry_text(entry: LogItem) -> str:
     marks = [f"to {entry['answers']}"] if entry["answers"] else []
     marks += ["broken off"] if not entry["complete"] else []
     marks += ["on another branch"] if not entry["current"] else []
-    head = f"--- {entry['role']}  {moment(entry['created'])}  {entry['tokens']} tokens  {entry['id']}"
+    head = f"--- {entry['role']}  {local_time(entry['created'])}  {entry['tokens']} tokens  {entry['id']}"
     lines = [head + "".join(f"  [{mark}]" for mark in marks)]
     lines += [entry["text"]] if entry["text"] else []
     lines += [f"-> {call['name']}({call['arguments']})  {call['id']}" for call in entry["calls"]]
@@ -173,27 +178,27 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """The client's body against each body sent for it, message by message."""
-    found = run(_diff(at(config, data), request))
+    found = run_async(_load_diff(settings_at(config, data), request))
     if as_json:
-        say_json(found)
+        print_json(found)
         return
-    say(f"request {found['id']}  {found['status']}", "cyan")
+    print_line(f"request {found['id']}  {found['status']}", "cyan")
     for line in receipt_text(found["receipt"]):
-        say(line)
+        print_line(line)
     if any(not one["same"] and one["readable"] for one in found["rounds"]):
-        say("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
+        print_line("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
     if not found["rounds"]:
-        say("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
+        print_line("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
     for one in found["rounds"]:
-        _say_round(one)
+        _print_round(one)
 
 
-async def _diff(config: Config, request: str) -> RequestDifference:
-    async with opened(config) as store:
-        return requests.request_difference(await requests.stored_request(store, None, request))
+async def _load_diff(config: Config, request: str) -> RequestDiff:
+    async with opened_store(config) as store:
+        return requests.request_diff(await requests.stored_request(store, None, request))
 
 
-def receipt_text(receipt: ReceiptTold) -> list[str]:
+def receipt_text(receipt: ReceiptView) -> list[str]:
     """What it cost, and what the gate decided, also what it put off; nothing while it is being answered."""
     if not receipt:
         return []
@@ -201,87 +206,91 @@ def receipt_text(receipt: ReceiptTold) -> list[str]:
     money = f"{receipt['cost']:.6f} USD, untouched {receipt['cost_untouched']:.6f} ({receipt['basis']})"
     lost = receipt.get("lost_reasoning", 0)
     reasoning = [f"{lost:,} tokens of reasoning had to be left out"] if lost else []
-    return [f"{tokens}; {money}", *reasoning, *map(_decision, receipt.get("decisions", []))]
+    return [f"{tokens}; {money}", *reasoning, *map(_decision_text, receipt.get("decisions", []))]
 
 
-def _decision(told: DecisionTold) -> str:
+def _decision_text(told: CostDecisionView) -> str:
     """One answer of the gate; cost and gain in input tokens."""
     if not told["done"] and not told["removed"]:
         return f"{told['kind']}: nothing that could leave is worth it yet"
     answer = "done" if told["done"] else "not now"
     line = f"{told['removed']:,} leave, {told['compaction']:,} stand for them, {told['behind']:,} stay behind"
-    worth = f"gain {told['gain']:,.0f}, cost {told['cost']:,.0f} over {counted(told['requests'], 'request')}"
+    worth = f"gain {told['gain']:,.0f}, cost {told['cost']:,.0f} over {pluralize(told['requests'], 'request')}"
     asked, why = f"{told['kind']} {told['subject']}".rstrip(), told["reason"].replace("_", " ")
     return f"{asked}: {answer} ({why}); {line}; {worth}"
 
 
-def _say_round(one: RoundDifference) -> None:
-    say()
-    say(f"round {one['round']}: {one['client_bytes']:,} bytes came, {one['sent_bytes']:,} were sent", "cyan")
+def _print_round(one: RoundDiff) -> None:
+    print_line()
+    print_line(f"round {one['round']}: {one['client_bytes']:,} bytes came, {one['sent_bytes']:,} were sent", "cyan")
     if one["same"]:
-        say("byte for byte what the client sent")
+        print_line("byte for byte what the client sent")
     elif not one["readable"]:
-        say("not both are chat requests; compare the bodies: /stack/requests/ID")
+        print_line("not both are chat requests; compare the bodies: /stack/requests/ID")
     else:
-        _say_changes(one)
+        _print_changes(one)
 
 
-def _say_changes(one: RoundDifference) -> None:
+def _print_changes(one: RoundDiff) -> None:
     counts = one["counts"]
-    say(", ".join(f"{counts[what]} {what}" for what in CHANGES))
-    say(f"tools: {_named_changes(one['tools'])}")
-    say(f"fields: {_named_changes(one['fields'])}")
+    print_line(", ".join(f"{counts[what]} {what}" for what in CHANGES))
+    print_line(f"tools: {_name_changes_text(one['tools'])}")
+    print_line(f"fields: {_name_changes_text(one['fields'])}")
     for row in one["head"]:
-        _say_message(row, "head ")
+        _print_message_change(row, "head ")
     for row in one["messages"]:
-        _say_message(row, "")
+        _print_message_change(row, "")
 
 
-def _named_changes(changes: NamedChanges) -> str:
+def _name_changes_text(changes: NamedChanges) -> str:
     told = {"changed": changes["changed"], "inserted": changes["inserted"], "left out": changes["left_out"]}
     return "; ".join(f"{what} {', '.join(names)}" for what, names in told.items() if names) or "the same"
 
 
-def _say_message(row: MessageChange, place: str) -> None:
+def _print_message_change(row: MessageChange, place: str) -> None:
     calls = f" -> {', '.join(row['calls'])}" if row["calls"] else ""
     said = f"{SIGNS[row['change']]} {place}{row['role']:<9} {row['bytes']:>7,} B{calls}  {row['text']}"
-    say(said.rstrip(), COLORS[row["change"]])
+    print_line(said.rstrip(), COLORS[row["change"]])
 
 
-TITLE = 40
+MAX_TITLE_SHOWN = 40
 """Characters of a title in a row."""
 
 
 def explain(
-    conversation: Conversation = "",
+    conversation: ConversationArgument = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Why each frame stands in the block of the active frame, or does not: its score, part by part."""
-    told = run(_explained(at(config, data), conversation))
+    told = run_async(_load_explanation(settings_at(config, data), conversation))
     if as_json:
-        say_json(told)
+        print_json(told)
         return
-    for line in explained_text(told):
-        say(line)
+    for line in explanation_text(told):
+        print_line(line)
 
 
-async def _explained(config: Config, reference: str) -> Explained:
-    async with opened(config) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        story, now = conversations.story_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
-        return explained_told(ledger, story, config, now, TokenCounter().count)
+async def _load_explanation(config: Config, reference: str) -> ExplanationView:
+    async with opened_store(config) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        story, now = conversations.path_state_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
+        return explanation_view(ledger, story, config, now, TokenCounter().count)
 
 
-def explained_text(told: Explained) -> Iterator[str]:
+def explanation_text(told: ExplanationView) -> Iterator[str]:
     """A table of ancestors and one of siblings; the score stands behind its parts."""
-    how = "which was not told; as it would be now" if told["at"] is None else f"as it was told at {moment(told['at'])}"
+    how = (
+        "which was not told; as it would be now"
+        if told["at"] is None
+        else f"as it was told at {local_time(told['at'])}"
+    )
     yield f"The block of {told['frame']} ({one_line(told['title'])}), {how}"
     yield ""
     if told["ancestors"]:
         names = ("ancestor", "depth", "nearness", "recency", "status", "results", "artifacts", "score", "tokens", "")
-        yield from columns([names, *map(_above, told["ancestors"])], right=range(1, 9))
+        yield from align_columns([names, *map(_ancestor_cells, told["ancestors"])], right=range(1, 9))
     else:
         yield "No frame stands above it."
     yield ""
@@ -289,28 +298,28 @@ def explained_text(told: Explained) -> Iterator[str]:
         yield "Nothing was finished beside it, nor beside those above it."
         return
     names = ("sibling", "level", "relevance", "recency", "results", "artifacts", "status", "score", "tokens", "")
-    yield from columns([names, *map(_beside, told["siblings"])], right=range(1, 9))
+    yield from align_columns([names, *map(_sibling_cells, told["siblings"])], right=range(1, 9))
     yield ""
     yield f"A sibling stands from a relevance of {told['minimum_relevance']} on, and the three newest in any case."
 
 
-def _above(row: AncestorTold) -> tuple[str, ...]:
+def _ancestor_cells(row: AncestorView) -> tuple[str, ...]:
     parts = row["parts"]
     figures = (parts["nearness"], parts["recency"], parts["status"], parts["results"], parts["artifacts"])
-    return (_named(row), str(row["depth"]), *map(_figure, figures), *_ending(row))
+    return (_frame_cell(row), str(row["depth"]), *map(_figure, figures), *_result_cells(row))
 
 
-def _beside(row: SiblingTold) -> tuple[str, ...]:
+def _sibling_cells(row: SiblingView) -> tuple[str, ...]:
     rest = row["rest"]
     figures = (row["relevance"], rest["recency"], rest["results"], rest["artifacts"], rest["status"])
-    return (_named(row), str(row["level"]), *map(_figure, figures), *_ending(row))
+    return (_frame_cell(row), str(row["level"]), *map(_figure, figures), *_result_cells(row))
 
 
-def _named(row: AncestorTold | SiblingTold) -> str:
-    return f"{row['frame']} {cut_for_display(row['title'], TITLE)}"
+def _frame_cell(row: AncestorView | SiblingView) -> str:
+    return f"{row['frame']} {cut_for_display(row['title'], MAX_TITLE_SHOWN)}"
 
 
-def _ending(row: AncestorTold | SiblingTold) -> tuple[str, str, str]:
+def _result_cells(row: AncestorView | SiblingView) -> tuple[str, str, str]:
     stands = "stands" if row["kept"] else "left out"
     return _figure(row["score"]), str(row["tokens"]), f"{stands}: {row['why']}"
 
@@ -321,30 +330,30 @@ def _figure(points: float) -> str:
 
 
 def resume(
-    conversation: Conversation = "",
-    as_of: AsOf = "",
+    conversation: ConversationArgument = "",
+    as_of: AsOfOption = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
-    told = run(_resume(at(config, data), conversation, time_of(as_of)))
+    told = run_async(_load_resume(settings_at(config, data), conversation, parse_as_of(as_of)))
     if as_json:
-        say_json(told)
+        print_json(told)
         return
     for line in resume_text(told):
-        say(line)
+        print_line(line)
 
 
-async def _resume(config: Config, reference: str, moment_ms: int | None) -> Resume:
-    async with opened(config) as store:
-        ledger = ledger_at(await lookup.ledger_named(store, None, reference), moment_ms)
-        return stands(ledger, conversations.story_of(ledger))
+async def _load_resume(config: Config, reference: str, moment_ms: int | None) -> ResumeView:
+    async with opened_store(config) as store:
+        ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
+        return stands(ledger, conversations.path_state_of(ledger))
 
 
-def resume_text(told: Resume) -> Iterator[str]:
+def resume_text(told: ResumeView) -> Iterator[str]:
     """The way down first, what comes next last; sections without content are left out."""
-    yield f"{told['conversation']}  last active {moment(told['last_active'])}"
+    yield f"{told['conversation']}  last active {local_time(told['last_active'])}"
     for depth, frame in enumerate(told["path"]):
         yield f"{'  ' * depth}{_icon(frame['status'])} {one_line(frame['title'])} [{frame['frame']}]"
         if frame["criteria"]:
@@ -377,26 +386,26 @@ def _section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
 
 def search(
     words: Annotated[list[str], typer.Argument(help="What it was about; quotes and signs mean nothing.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_RESULTS, help="At most so many.")] = 10,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    found = run(_found(at(config, data), " ".join(words), limit))
+    found = run_async(_load_results(settings_at(config, data), " ".join(words), limit))
     if as_json:
-        say_json(found)
+        print_json(found)
         return
-    for line in found_text(found):
-        say(line)
+    for line in search_results_text(found):
+        print_line(line)
 
 
-async def _found(config: Config, query: str, limit: int) -> FoundRows:
-    async with opened(config) as store:
-        return await found_rows(store, None, query, limit)
+async def _load_results(config: Config, query: str, limit: int) -> SearchResults:
+    async with opened_store(config) as store:
+        return await search_frames(store, None, query, limit)
 
 
-def found_text(found: FoundRows) -> Iterator[str]:
+def search_results_text(found: SearchResults) -> Iterator[str]:
     """Two lines for each: which frame it is, and a line of what it says."""
     if not found["frames"]:
         yield "No finished frame has any of these words."
@@ -404,7 +413,7 @@ def found_text(found: FoundRows) -> Iterator[str]:
     if not found["all_words"]:
         yield "No finished frame has all of these words; these come close:"
     for row in found["frames"]:
-        about = f"{moment(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
+        about = f"{local_time(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
         yield f"{row['frame']}  {about}  {one_line(row['title'])}"
         if row["excerpt"]:
             yield f"    {one_line(row['excerpt'])}"
@@ -412,37 +421,37 @@ def found_text(found: FoundRows) -> Iterator[str]:
 
 
 def map_(
-    conversation: Conversation = "",
-    tokens: Annotated[int, typer.Option(min=100, max=16_000, help="At most so many are told.")] = BUDGET,
+    conversation: ConversationArgument = "",
+    tokens: Annotated[int, typer.Option(min=100, max=16_000, help="At most so many are told.")] = DEFAULT_MAP_TOKENS,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Which symbols are where, of the files that were read or written; those first that others refer to most."""
-    told = run(_mapped(at(config, data), conversation, tokens))
+    told = run_async(_load_map(settings_at(config, data), conversation, tokens))
     if as_json:
-        say_json(told)
+        print_json(told)
         return
     for line in map_text(told):
-        say(line)
+        print_line(line)
 
 
-async def _mapped(config: Config, reference: str, tokens: int) -> SeenFilesTold:
-    async with opened(config) as store:
-        ledger = await lookup.ledger_named(store, None, reference)
-        return seen_files(ledger, conversations.story_of(ledger), config, tokens, TokenCounter().count)
+async def _load_map(config: Config, reference: str, tokens: int) -> SeenFilesView:
+    async with opened_store(config) as store:
+        ledger = await lookup.find_ledger(store, None, reference)
+        return seen_files_view(ledger, conversations.path_state_of(ledger), config, tokens, TokenCounter().count)
 
 
-def map_text(told: SeenFilesTold) -> Iterator[str]:
+def map_text(told: SeenFilesView) -> Iterator[str]:
     """A file, below it what it defines; last how much of all that is."""
     if not told["files"]:
         yield "No file was seen here that defines anything." if told["seen"] else "No file was seen here."
         return
     for file in told["files"]:
-        yield one_line(file["path"]) + ("" if file["whole"] else PARTS)
+        yield one_line(file["path"]) + ("" if file["whole"] else PARTIAL_FILE_SUFFIX)
         for symbol in file["symbols"]:
             yield f"{symbol['line'] or '':>6} {one_line(symbol['text'])}"
     yield ""
     symbols = sum(len(file["symbols"]) for file in told["files"])
-    named = f"{counted(symbols, 'symbol')} of {counted(len(told['files']), 'file')}"
-    yield f"{named} in {told['tokens']:,} tokens; {counted(told['seen'], 'file')} seen in all"
+    named = f"{pluralize(symbols, 'symbol')} of {pluralize(len(told['files']), 'file')}"
+    yield f"{named} in {told['tokens']:,} tokens; {pluralize(told['seen'], 'file')} seen in all"

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from proxy.auth import issue_key, list_keys, revoke_key
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at
-from proxy.cli.output import columns, say, say_json
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
+from proxy.cli.output import align_columns, print_json, print_line
 from proxy.config.sections import Mode
 from proxy.errors import InvalidConfiguration
 
@@ -27,10 +27,10 @@ def add(
     data: DataDirectory = None,
 ) -> None:
     """Issue a key. It is shown this once; only its hash is kept."""
-    say(issue_key(at(config, data).keys_path, name, admin=admin, mode=_mode(mode)))
+    print_line(issue_key(settings_at(config, data).keys_path, name, admin=admin, mode=_parse_mode(mode)))
 
 
-def _mode(word: str) -> Mode | None:
+def _parse_mode(word: str) -> Mode | None:
     match word:
         case "off" | "shadow" | "passive" | "active":
             return word
@@ -43,21 +43,21 @@ def _mode(word: str) -> Mode | None:
 @key.command("list")
 def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:
     """Whose keys there are, oldest first."""
-    issued = list_keys(at(config, data).keys_path)
+    issued = list_keys(settings_at(config, data).keys_path)
     if as_json:
-        say_json([{"name": k.name, "created": k.created, "admin": k.admin, "mode": k.mode} for k in issued])
+        print_json([{"name": k.name, "created": k.created, "admin": k.admin, "mode": k.mode} for k in issued])
         return
     if not issued:
-        say("There is no key yet. Issue one with: callstack key add NAME")
+        print_line("There is no key yet. Issue one with: callstack key add NAME")
         return
     rows = [(k.name, k.created, k.mode or "", "admin" if k.admin else "") for k in issued]
-    for line in columns([("name", "created", "mode", ""), *rows]):
-        say(line)
+    for line in align_columns([("name", "created", "mode", ""), *rows]):
+        print_line(line)
 
 
 @key.command()
 def revoke(name: Name, config: ConfigFile = None, data: DataDirectory = None) -> None:
     """Take a key away; it ends at once."""
-    if not revoke_key(at(config, data).keys_path, name):
+    if not revoke_key(settings_at(config, data).keys_path, name):
         raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
-    say(f"revoked {name}")
+    print_line(f"revoked {name}")

@@ -26,25 +26,25 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from proxy.cli.output import one_line
-from proxy.telemetry.log_fields import Plain, plain, short
+from proxy.telemetry.log_fields import LogFields, log_field, truncate_field
 
-MOST_CAUSES = 5
+MAX_CAUSES = 5
 """Exceptions told of one chain, the last one first."""
-OURS = "stack_"
+FIELD_PREFIX = "stack_"
 """What our fields begin with, so that none has the name of one of the library's."""
-TOGETHER = "stack"
+COMBINED_FIELDS = "stack"
 """The field that holds all others of its line as one mapping, by their own names: for the line of every request, in
 which thirty fields, each put into the record and found there again, cost as much as all the rest. A `Plain` one is
 written as it is."""
-WAIT_S = 0.02
+FLUSH_DELAY_S = 0.02
 """How long a line of news waits for others, in seconds. Each write lets go of the interpreter, and to get it back from
 the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load. A page is as
 long as the event loop then works on it: 0.3 ms at 1,700 requests a second."""
-_NOTHING = logging.makeLogRecord({})
-_STANDARD = frozenset(vars(_NOTHING)) | {"message", "asctime", "taskName"}
+_EMPTY_RECORD = logging.makeLogRecord({})
+_STANDARD_ATTRIBUTES = frozenset(vars(_EMPTY_RECORD)) | {"message", "asctime", "taskName"}
 
 
-class Said(logging.LogRecord):
+class MinimalLogRecord(logging.LogRecord):
     """What was said, and when. Of threads, processes, tasks and places in the source no line tells anything, and to
     find them costs as much as the line: they are what they are in a record that knows nothing."""
 
@@ -58,10 +58,10 @@ class Said(logging.LogRecord):
         self.msecs = self.created % 1 * 1000
 
     def __getattr__(self, name: str) -> object:
-        return getattr(_NOTHING, name)
+        return getattr(_EMPTY_RECORD, name)
 
 
-class Page(logging.StreamHandler[TextIO]):
+class BufferedStreamHandler(logging.StreamHandler[TextIO]):
     """Writes lines together where an event loop sees to it, each by itself elsewhere. What was said is put into words
     only then: many lines in a row cost half of what each costs between other work. So nobody changes a value that was
     said."""
@@ -72,7 +72,7 @@ class Page(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._said.append(record)
-        if record.levelno > logging.INFO or not (len(self._said) > 1 or self._flushed_soon()):
+        if record.levelno > logging.INFO or not (len(self._said) > 1 or self._schedule_flush()):
             self.flush()
 
     def flush(self) -> None:
@@ -80,7 +80,7 @@ class Page(logging.StreamHandler[TextIO]):
         self.acquire()
         try:
             said, self._said = self._said, []
-            if page := "".join([self._line(record) for record in said]):
+            if page := "".join([self._format_line(record) for record in said]):
                 self.stream.write(page)
                 self.stream.flush()
         except (OSError, ValueError):
@@ -88,52 +88,52 @@ class Page(logging.StreamHandler[TextIO]):
         finally:
             self.release()
 
-    def _line(self, record: logging.LogRecord) -> str:
+    def _format_line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + self.terminator
         except Exception:  # as every handler of the library: a line that cannot be made is told of, and costs no more
             self.handleError(record)
             return ""
 
-    def _flushed_soon(self) -> bool:
+    def _schedule_flush(self) -> bool:
         """Whether somebody will: the first line of a page sees to it."""
         try:
-            asyncio.get_running_loop().call_later(WAIT_S, self.flush)
+            asyncio.get_running_loop().call_later(FLUSH_DELAY_S, self.flush)
         except RuntimeError:
             return False
         return True
 
 
-class Line(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
     """A record as one line, less what is empty, and a traceback below it where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = (f"{name}={_shown(value)}" for name, value in _fields(record).items() if value != "")
-        begins = (f"[{_moment(record)}]", "[stack]")  # S1-161
+        fields = (f"{name}={_quoted(value)}" for name, value in _fields_of(record).items() if value != "")
+        begins = (f"[{_timestamp(record)}]", "[stack]")  # S1-161
         said = [*begins, record.levelname.lower(), record.name, record.getMessage(), *fields]
         line = one_line(" ".join(said))
         return f"{line}\n{_trace(record.exc_info[1])}" if record.exc_info else line
 
 
-class Object(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """A record as one JSON object on one line, in ASCII: nothing in it moves a cursor or ends the line. A traceback is
     its field `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {
-            "time": _moment(record),
+            "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
         }
-        fields = _fields(record)
-        told |= fields if isinstance(fields, Plain) else {name: plain(value) for name, value in fields.items()}
+        fields = _fields_of(record)
+        told |= fields if isinstance(fields, LogFields) else {name: log_field(value) for name, value in fields.items()}
         if record.exc_info:
             told["exception"] = _trace(record.exc_info[1])
-        return _ascii(told)
+        return _ascii_json(told)
 
 
-def _ascii(told: dict[str, object]) -> str:
+def _ascii_json(told: dict[str, object]) -> str:
     """JSON in ASCII. Nearly all lines are that already, and msgspec writes them in an eighth of the time; what it
     cannot say, or says in other letters, is escaped."""
     try:
@@ -143,25 +143,25 @@ def _ascii(told: dict[str, object]) -> str:
     return line.decode() if line.isascii() else json.dumps(told)
 
 
-def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     """What whoever logged has added, in that order."""
     said = vars(record)
-    together: Mapping[str, object] | None = said.get(TOGETHER)
+    together: Mapping[str, object] | None = said.get(COMBINED_FIELDS)
     if together is not None:
         return together
-    return {name.removeprefix(OURS): value for name, value in said.items() if name not in _STANDARD}
+    return {name.removeprefix(FIELD_PREFIX): value for name, value in said.items() if name not in _STANDARD_ATTRIBUTES}
 
 
 def _trace(error: BaseException | None) -> str:
     """Where it was raised and of which type it is. What an exception says may quote a message (`int("...")` does)."""
     told: list[str] = []
-    while error is not None and len(told) < MOST_CAUSES:
+    while error is not None and len(told) < MAX_CAUSES:
         told.append(f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}")
         error = error.__cause__ or error.__context__
     return "\nafter\n".join(told)
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
 
 
@@ -170,12 +170,12 @@ def _second(moment: int) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _shown(value: object) -> str:
-    text = short(_as_text(value))
+def _quoted(value: object) -> str:
+    text = truncate_field(_value_text(value))
     return f'"{text}"' if " " in text or not text else text
 
 
-def _as_text(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case str():
             return value
@@ -189,12 +189,12 @@ def _as_text(value: object) -> str:
             return str(value)
 
 
-def keep_journal(level: str, form: Literal["auto", "text", "json"]) -> None:
+def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> None:
     """From now on, what is logged at `level` and above goes to stderr. Libraries are heard from warning on."""
-    handler = Page(sys.stderr)
+    handler = BufferedStreamHandler(sys.stderr)
     is_text = sys.stderr.isatty() if form == "auto" else form == "text"
-    handler.setFormatter(Line() if is_text else Object())
+    handler.setFormatter(TextLogFormatter() if is_text else JsonLogFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
-    logging.setLogRecordFactory(Said)
+    logging.setLogRecordFactory(MinimalLogRecord)
     logging._srcfile = None  # one of the switches that the library's own manual names: nobody looks for the place

@@ -12,30 +12,32 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, say_json
-from proxy.cli.output import say as tell
-from proxy.cli.running import Presence, ask, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, pluralize, print_json
+from proxy.cli.output import print_line as tell
+from proxy.cli.running import ServerInfo, ask_proxy, find_running_proxy
 from proxy.config.model import Config
 from proxy.core.ledger.ledger import Conversation
 from proxy.core.ledger.queued_messages import Lane
 from proxy.core.text import cut_for_display
-from proxy.exchange.background.inbox import Speaking
-from proxy.management.actions.frames import TreeStopped, stop_all
+from proxy.exchange.background.inbox import Inbox
+from proxy.management.actions.frames import StopView, stop_all
 from proxy.management.views import lookup
 from proxy.management.views.messages import message_rows
 from proxy.management.views.schemas import MessageRow
-from proxy.management.views.totals import moment
+from proxy.management.views.totals import local_time
 from proxy.store import Store
-from proxy.store.conversation_cache import Shelf
+from proxy.store.conversation_cache import ConversationCache
 
-Named = Annotated[str, typer.Argument(help="Id of the conversation, or its beginning (4 characters or more).")]
-SHOWN = 60
+ConversationName = Annotated[
+    str, typer.Argument(help="Id of the conversation, or its beginning (4 characters or more).")
+]
+MAX_TEXT_SHOWN = 60
 """Characters of a text in a list."""
 
 
 def say(
-    conversation: Named,
+    conversation: ConversationName,
     text: Annotated[str, typer.Argument(help="What the agent is to be told.")] = "",
     follow_up: Annotated[bool, typer.Option("--follow-up", help="When the model has nothing more to do.")] = False,
     thread: Annotated[str, typer.Option("--thread", help="Only in this thread.")] = "",
@@ -48,88 +50,88 @@ def say(
     """Say something to a running agent: it is told with its next request."""
     if (bool(text) + listed + clear) != 1:
         raise typer.BadParameter("write what the agent is to be told, or --list, or --clear; one of them")
-    settings = at(config, data)
+    settings = settings_at(config, data)
     if listed:
-        rows = run(_listed(settings, conversation))
-        _told({"messages": rows}, messages_text(rows), as_json=as_json)
+        rows = run_async(_load_messages(settings, conversation))
+        _print_value({"messages": rows}, queued_messages_text(rows), as_json=as_json)
     elif clear:
-        removed = run(_cleared(settings, conversation))
-        _told({"removed": removed}, [f"took back {counted(removed, 'message')}"], as_json=as_json)
+        removed = run_async(_clear_messages(settings, conversation))
+        _print_value({"removed": removed}, [f"took back {pluralize(removed, 'message')}"], as_json=as_json)
     else:
         body = {"text": text, "lane": Lane.FOLLOW_UP if follow_up else Lane.STEER, "thread": thread}
-        done = run(_said(settings, conversation, body))
+        done = run_async(_queue_message(settings, conversation, body))
         when = "when the model has nothing more to do" if follow_up else "with its next request"
         line = f"queued as number {done['position']}; the agent is told {when}"
-        _told(done, [line], as_json=as_json)
+        _print_value(done, [line], as_json=as_json)
 
 
 def cancel(
-    conversation: Named,
+    conversation: ConversationName,
     tree: Annotated[bool, typer.Option("--tree", help="Also block its frames, and give up what is planned.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop what is under way in a conversation, and take back what waits to be told."""
-    done = run(_cancelled(at(config, data), conversation, tree=tree))
-    _told(done, cancelled_text(done), as_json=as_json)
+    done = run_async(_cancel_requests(settings_at(config, data), conversation, tree=tree))
+    _print_value(done, cancelled_text(done), as_json=as_json)
 
 
-def _told(value: Any, lines: Sequence[str] | Iterator[str], *, as_json: bool) -> None:
+def _print_value(value: Any, lines: Sequence[str] | Iterator[str], *, as_json: bool) -> None:
     if as_json:
-        say_json(value)
+        print_json(value)
         return
     for line in lines:
         tell(line)
 
 
 # -------------------------------------------------------------------------------------------------------------- asking
-async def _said(settings: Config, reference: str, body: dict[str, str]) -> Any:
-    async with opened(settings) as store:
-        about, server = await _found(settings, store, reference)
+async def _queue_message(settings: Config, reference: str, body: dict[str, str]) -> Any:
+    async with opened_store(settings) as store:
+        about, server = await _find_conversation(settings, store, reference)
         if server is None:
             lane, text, thread = Lane(body["lane"]), body["text"], body["thread"]
-            said, position = await _speaking(settings, store).say(about.tenant, about.id, text, lane, thread)
+            said, position = await _inbox_of(settings, store).add_message(about.tenant, about.id, text, lane, thread)
             return {"queued": True, "position": position, "id": said.id}
-    return ask(server, "POST", f"/stack/conversations/{about.id}/messages", body)
+    return ask_proxy(server, "POST", f"/stack/conversations/{about.id}/messages", body)
 
 
-async def _listed(settings: Config, reference: str) -> list[MessageRow]:
-    async with opened(settings) as store:
-        about, _ = await _found(settings, store, reference)
-        speaking = _speaking(settings, store)
-        return message_rows(await speaking.queue(about.tenant, about.id), speaking.now())
+async def _load_messages(settings: Config, reference: str) -> list[MessageRow]:
+    async with opened_store(settings) as store:
+        about, _ = await _find_conversation(settings, store, reference)
+        speaking = _inbox_of(settings, store)
+        return message_rows(await speaking.list_messages(about.tenant, about.id), speaking.now())
 
 
-async def _cleared(settings: Config, reference: str) -> int:
-    async with opened(settings) as store:
-        about, server = await _found(settings, store, reference)
+async def _clear_messages(settings: Config, reference: str) -> int:
+    async with opened_store(settings) as store:
+        about, server = await _find_conversation(settings, store, reference)
         if server is None:
-            return await _speaking(settings, store).clear(about.tenant, about.id)
-    return int(ask(server, "DELETE", f"/stack/conversations/{about.id}/messages")["removed"])
+            return await _inbox_of(settings, store).clear_messages(about.tenant, about.id)
+    return int(ask_proxy(server, "DELETE", f"/stack/conversations/{about.id}/messages")["removed"])
 
 
-async def _cancelled(settings: Config, reference: str, *, tree: bool) -> Any:
-    async with opened(settings) as store:
-        about, server = await _found(settings, store, reference)
+async def _cancel_requests(settings: Config, reference: str, *, tree: bool) -> Any:
+    async with opened_store(settings) as store:
+        about, server = await _find_conversation(settings, store, reference)
         if server is None:
-            done = await _speaking(settings, store).cancel(about.tenant, about.id)
-            stopped: TreeStopped | None = None
+            done = await _inbox_of(settings, store).cancel_requests(about.tenant, about.id)
+            stopped: StopView | None = None
             if tree:
                 ledger = await lookup.ledger_of(store, about.tenant, about.id)
                 stopped, _ = await stop_all(store, settings, ledger, _now())
             return {"requests": done.requests, "messages": done.messages, "tree": stopped}
-    return ask(server, "POST", f"/stack/conversations/{about.id}/cancel", {"tree": tree})
+    return ask_proxy(server, "POST", f"/stack/conversations/{about.id}/cancel", {"tree": tree})
 
 
-async def _found(settings: Config, store: Store, reference: str) -> tuple[Conversation, Presence | None]:
+async def _find_conversation(settings: Config, store: Store, reference: str) -> tuple[Conversation, ServerInfo | None]:
     """The conversation, and the proxy that has it at hand, where one runs."""
-    ledger = await lookup.ledger_named(store, None, reference)
-    return ledger.conversation, running(settings.data)
+    ledger = await lookup.find_ledger(store, None, reference)
+    return ledger.conversation, find_running_proxy(settings.data)
 
 
-def _speaking(settings: Config, store: Store) -> Speaking:
-    return Speaking(store, Shelf(store), settings.queue_hours, _now, lambda: secrets.token_hex(16))
+def _inbox_of(settings: Config, store: Store) -> Inbox:
+    return Inbox(store, ConversationCache(store), settings.queue_hours, _now, lambda: secrets.token_hex(16))
 
 
 def _now() -> int:
@@ -137,18 +139,21 @@ def _now() -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- telling
-def messages_text(rows: Sequence[MessageRow]) -> Iterator[str]:
+def queued_messages_text(rows: Sequence[MessageRow]) -> Iterator[str]:
     """One line for each, with its text in the last column."""
     if not rows:
         yield "Nothing was said here from beside the client."
         return
-    cells = [(moment(row["created"]), row["state"], row["lane"], cut_for_display(row["text"], SHOWN)) for row in rows]
-    yield from columns([("when", "state", "lane", "text"), *cells])
+    cells = [
+        (local_time(row["created"]), row["state"], row["lane"], cut_for_display(row["text"], MAX_TEXT_SHOWN))
+        for row in rows
+    ]
+    yield from align_columns([("when", "state", "lane", "text"), *cells])
 
 
 def cancelled_text(done: Any) -> Iterator[str]:
     """What was stopped, and what became of the frames."""
-    yield f"stopped {counted(done['requests'], 'request')}, took back {counted(done['messages'], 'message')}"
+    yield f"stopped {pluralize(done['requests'], 'request')}, took back {pluralize(done['messages'], 'message')}"
     if done["tree"] is None:
         return
     for word, name in (("blocked", "blocked"), ("given up", "invalidated"), ("still under way", "left")):

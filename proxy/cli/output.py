@@ -21,7 +21,7 @@ _UNSAFE = re.compile(
 )
 
 
-def harmless(text: str) -> str:
+def escape_unsafe(text: str) -> str:
     """`text` with what a terminal would obey written out. Line ends and tabs stay."""
     if text.isprintable():  # nothing of what is unsafe is
         return text
@@ -30,53 +30,53 @@ def harmless(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The same on one line, for titles in rows."""
-    return harmless(" ".join(text.split()))
+    return escape_unsafe(" ".join(text.split()))
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """`1 request`, `2 requests`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def say(text: str = "", color: str | None = None) -> None:
+def print_line(text: str = "", color: str | None = None) -> None:
     """A line on stdout. `color` is a name of typer's; it is left away where nobody sees it."""
-    typer.secho(harmless(text), fg=color)
+    typer.secho(escape_unsafe(text), fg=color)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """An error on stderr."""
-    typer.secho(harmless(f"error: {message}"), fg="red", err=True)
+    typer.secho(escape_unsafe(f"error: {message}"), fg="red", err=True)
 
 
-def remark(message: str) -> None:
+def print_note(message: str) -> None:
     """On stderr, what is no error and still has to be known."""
-    typer.secho(harmless(f"note: {message}"), fg="yellow", err=True)
+    typer.secho(escape_unsafe(f"note: {message}"), fg="yellow", err=True)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """In ASCII: every control character stands as an escape."""
     typer.echo(json.dumps(value, indent=2))
 
 
-def say_bytes(lines: Iterable[bytes]) -> None:
+def print_bytes(lines: Iterable[bytes]) -> None:
     """Bytes as they are stored, one piece a line. A terminal gets them made harmless."""
     for line in lines:
         if sys.stdout.isatty():
-            say(line.decode("utf-8", "surrogateescape"))
+            print_line(line.decode("utf-8", "surrogateescape"))
         else:
             sys.stdout.buffer.write(line + b"\n")
     sys.stdout.flush()
 
 
-def page(text: str) -> None:
+def print_paged(text: str) -> None:
     """A long text: through the pager on a terminal, straight when piped."""
     if sys.stdout.isatty():
-        pydoc.pager(harmless(text))
+        pydoc.pager(escape_unsafe(text))
     else:
-        say(text)
+        print_line(text)
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
     """Rows as aligned lines; the columns in `right` are numbers. The last column is not padded."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

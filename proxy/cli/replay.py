@@ -26,82 +26,91 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from proxy.accounting import Row
-from proxy.accounting.text_tables import Column, lines
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, configuration, opened, run
-from proxy.cli.output import columns, complain, counted, harmless, one_line, say, say_json
+from proxy.accounting import ReceiptTotals
+from proxy.accounting.text_tables import TableColumn, format_columns
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_error, print_json, print_line
 from proxy.config.model import Config
 from proxy.config.sources import parse_assignments
-from proxy.replay.files import files_in
-from proxy.replay.loss import FAR
-from proxy.replay.outcome import Failed, Left, Missed, Needs, Played, by_markers_of_all, needs_of_all, row_of_all
+from proxy.replay.files import recording_files_in
+from proxy.replay.loss import FAR_REQUESTS
+from proxy.replay.outcome import (
+    MissedName,
+    NameNeeds,
+    RemovedContent,
+    ReplayFailure,
+    ReplayResult,
+    sum_marker_costs,
+    sum_needs,
+    sum_rows,
+)
 from proxy.replay.recording import Recording
 from proxy.replay.stored import stored_recording
-from proxy.replay.workers import Result, Task, cores, of_recording, played
+from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
 
 LIMITS = (
     "The recorded next step is fixed: this shows money and what would have been missing, not whether the agent would "
     "have done better or worse. A name used again is not yet a need, what stands behind a ref can be recalled but the "
     "model must ask, and the provider's cache and the prices are estimates."
 )
-TITLE = 60
-NAME = 60
-LEAST_NAME = 16
+MAX_FRAME_TITLE_LENGTH = 60
+MAX_MISSED_NAME_LENGTH = 60
+MIN_NAME_WIDTH = 16
 """Characters of a recording's name that a narrow terminal leaves."""
-SHOWN = 12
+MAX_ROWS_SHOWN = 12
 """Frames, and missed names, told for each recording; --json has more."""
-_MONEY = (
+_MONEY_HEADINGS = (
     ("", 0), ("requests", 6), ("tokens in", 2), ("sent", 1), ("own", 5), ("peak in", 4), ("peak sent", 3),
     ("cost $", 0), ("untouched $", 0), ("saved $", 0), ("ratio", 0),
 )  # fmt: skip
-_CONTEXT = (
+_CONTEXT_HEADINGS = (
     ("", 0), ("wakes", 5), ("folds", 0), ("trims", 4), ("pops", 3), ("frames left", 2), ("tokens left", 1),
     ("used again", 0), ("in context", 0), ("by ref", 0), ("lost", 0),
 )  # fmt: skip
 """Headings, and the rank by which a narrow terminal does without them: the highest goes first."""
 
 
-def tables(done: Sequence[Played], width: int | None = None) -> Iterator[str]:
+def result_tables(done: Sequence[ReplayResult], width: int | None = None) -> Iterator[str]:
     """Tokens and money; then what left, and what of it was used again. `width`: characters of the terminal."""
-    money = [_money(one.name, one.row) for one in done]
-    context = [_context(one) for one in done]
+    money = [_money_cells(one.name, one.row) for one in done]
+    context = [_context_cells(one) for one in done]
     if len(done) > 1:
-        money.append(_money("total", row_of_all(done)))
-        context.append(_summed(done))
-    yield from _table(_MONEY, money, width)
+        money.append(_money_cells("total", sum_rows(done)))
+        context.append(_total_context_cells(done))
+    yield from _table(_MONEY_HEADINGS, money, width)
     yield ""
-    yield from _table(_CONTEXT, context, width)
+    yield from _table(_CONTEXT_HEADINGS, context, width)
 
 
 def _table(headings: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     cells = zip(*([one_line(cell) for cell in row] for row in rows), strict=True)
     columns = [
-        Column(heading, tuple(column), rank, least=0 if at else LEAST_NAME, number=bool(at))
+        TableColumn(heading, tuple(column), rank, min_width=0 if at else MIN_NAME_WIDTH, is_number=bool(at))
         for at, ((heading, rank), column) in enumerate(zip(headings, cells, strict=True))
     ]
-    return lines(columns, width)
+    return format_columns(columns, width)
 
 
-def _money(name: str, row: Row) -> tuple[str, ...]:
+def _money_cells(name: str, row: ReceiptTotals) -> tuple[str, ...]:
     counts = (row.requests, row.tokens_in, row.tokens_sent, row.own, row.peak_in, row.peak_sent)
     money = (row.cost, row.cost_untouched, row.saved)
     return (name, *(f"{count:,}" for count in counts), *(f"{amount:.4f}" for amount in money), _ratio(row))
 
 
-def _ratio(row: Row) -> str:
+def _ratio(row: ReceiptTotals) -> str:
     return f"{row.cost / row.cost_untouched:.2f}" if row.cost_untouched else "-"
 
 
-def _context(one: Played) -> tuple[str, ...]:
+def _context_cells(one: ReplayResult) -> tuple[str, ...]:
     return _cells(one.name, Counter(one.events), one.left, one.needs)
 
 
-def _summed(done: Sequence[Played]) -> tuple[str, ...]:
+def _total_context_cells(done: Sequence[ReplayResult]) -> tuple[str, ...]:
     events = sum((Counter(one.events) for one in done), Counter())
-    return _cells("total", events, [left for one in done for left in one.left], needs_of_all(done))
+    return _cells("total", events, [left for one in done for left in one.left], sum_needs(done))
 
 
-def _cells(name: str, events: Counter[str], left: Sequence[Left], needs: Needs) -> tuple[str, ...]:
+def _cells(name: str, events: Counter[str], left: Sequence[RemovedContent], needs: NameNeeds) -> tuple[str, ...]:
     decided = (events[kind] for kind in ("woken", "folded", "trim", "popped"))
     counts = (*decided, len(left), sum(one.tokens for one in left))
     names = (f"{needs.used:,}", _share(needs.in_context, needs.used), f"{needs.behind_ref:,}", f"{needs.lost:,}")
@@ -114,34 +123,34 @@ def _share(part: int, whole: int) -> str:
 
 # -------------------------------------------------------------------------------------------------------------
 # sentences
-def story_of(done: Sequence[Played], *, details: bool) -> Iterator[str]:
+def conclusion_lines(done: Sequence[ReplayResult], *, details: bool) -> Iterator[str]:
     """The answers to both questions, what is odd, and what cannot be told."""
-    row, needs = row_of_all(done), needs_of_all(done)
-    yield _of_money(row)
-    yield from _of_markers(done)
-    yield from _of_names(needs)
+    row, needs = sum_rows(done), sum_needs(done)
+    yield _money_sentence(row)
+    yield from _marker_sentences(done)
+    yield from _name_sentences(needs)
     statuses = sum((Counter(one.statuses) for one in done), Counter())
     yield "Requests: " + ", ".join(f"{count:,} {status}" for status, count in statuses.most_common()) + "."
-    yield from _odd(done, row, details=details)
+    yield from _oddity_sentences(done, row, details=details)
     yield LIMITS
 
 
-def _of_money(row: Row) -> str:
+def _money_sentence(row: ReceiptTotals) -> str:
     share = f" ({100 * abs(row.saved) / row.cost_untouched:.1f} %)" if row.cost_untouched else ""
     word = "saved" if row.saved >= 0 else "lost"
     both = f"${row.cost:.4f} with the proxy, ${row.cost_untouched:.4f} untouched"
     return f"Money: {both}: {word} ${abs(row.saved):.4f}{share}."
 
 
-def _of_markers(done: Sequence[Played]) -> Iterator[str]:
-    told = by_markers_of_all(done)
+def _marker_sentences(done: Sequence[ReplayResult]) -> Iterator[str]:
+    told = sum_marker_costs(done)
     if told is not None:
         both = f"${told.cost:.4f} with the proxy, ${told.cost_untouched:.4f} untouched"
         share = f" (ratio {told.cost / told.cost_untouched:.2f})" if told.cost_untouched else ""
         yield f"Cache markers: where only those in the requests count, messages cost {both}{share}."
 
 
-def _of_names(needs: Needs) -> Iterator[str]:
+def _name_sentences(needs: NameNeeds) -> Iterator[str]:
     if not needs.used:
         yield "Names: no recorded answer used one that stood earlier in its history."
         return
@@ -153,60 +162,66 @@ def _of_names(needs: Needs) -> Iterator[str]:
     if needs.far_used:
         far_lost = needs.far_used - needs.far_in_context - needs.far_behind_ref
         yield (
-            f"Of the {needs.far_used:,} said last {FAR} or more requests before: "
+            f"Of the {needs.far_used:,} said last {FAR_REQUESTS} or more requests before: "
             f"{_share(needs.far_in_context, needs.far_used)}, {_share(needs.far_behind_ref, needs.far_used)}, "
             f"{_share(far_lost, needs.far_used)}."
         )
 
 
-def _odd(done: Sequence[Played], row: Row, *, details: bool) -> Iterator[str]:
+def _oddity_sentences(done: Sequence[ReplayResult], row: ReceiptTotals, *, details: bool) -> Iterator[str]:
     passed = sum(count for one in done for status, count in one.statuses.items() if status.startswith("bypass"))
     if passed:
-        yield f"Aside: {counted(passed, 'request')} passed without us (bypass), and what left unplaced is in no sum."
+        yield f"Aside: {pluralize(passed, 'request')} passed without us (bypass), and what left unplaced is in no sum."
     if row.unpriced:
-        requests = counted(row.unpriced, "request")
+        requests = pluralize(row.unpriced, "request")
         yield f"Prices: the model of {requests} is in no price table, a round price stands in; --model names another."
     if missing := sum(one.without_body for one in done):
-        yield f"Left out: {counted(missing, 'request')} of the store without a body, as after an import."
+        yield f"Left out: {pluralize(missing, 'request')} of the store without a body, as after an import."
     if unequal := sum(one.unequal for one in done):
-        yield f"Faults: {counted(unequal, 'answer')} reached the client as something else than was recorded."
+        yield f"Faults: {pluralize(unequal, 'answer')} reached the client as something else than was recorded."
     if notes := sum(len(one.notes) for one in done):
         yield f"Notes: {notes:,}" + ("." if details else "; --details shows them.")
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # details
-def details_of(done: Sequence[Played]) -> Iterator[str]:
+def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     """For each recording what left, the worst of what was missed, what was weighed, and what is odd about it."""
     for one in done:
         yield ""
-        yield f"{one.name}  ({one.model}, {one.dialect}, {counted(one.conversations, 'conversation')})"
-        yield from _listed("left the context", [_left(left) for left in one.left], len(one.left))
-        yield from _listed("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
+        yield f"{one.name}  ({one.model}, {one.dialect}, {pluralize(one.conversations, 'conversation')})"
+        yield from _detail_section("left the context", [_left(left) for left in one.left], len(one.left))
+        yield from _detail_section("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
         weighed = [(f"{count:,}", decision.replace("_", " ")) for decision, count in sorted(one.decisions.items())]
-        yield from _listed("weighed", weighed, len(weighed))
-        yield from _listed("notes", [(note,) for note in one.notes], len(one.notes))
+        yield from _detail_section("weighed", weighed, len(weighed))
+        yield from _detail_section("notes", [(note,) for note in one.notes], len(one.notes))
 
 
-def _listed(title: str, rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+def _detail_section(title: str, rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
     if not rows:
         return
     yield f"  {title}:"
-    yield from (f"    {line}" for line in columns(rows[:SHOWN]))
-    if count > SHOWN:
-        yield f"    and {count - SHOWN:,} more"
+    yield from (f"    {line}" for line in align_columns(rows[:MAX_ROWS_SHOWN]))
+    if count > MAX_ROWS_SHOWN:
+        yield f"    and {count - MAX_ROWS_SHOWN:,} more"
 
 
-def _left(left: Left) -> tuple[str, ...]:
+def _left(left: RemovedContent) -> tuple[str, ...]:
     size = f"{left.tokens:,} tokens"
     ref = f"ref {left.frame}" if left.ref else "no ref"
-    return (left.title[:TITLE] or "(no frame)", left.status, size, f"from request {left.first_request}", ref)
+    return (
+        left.title[:MAX_FRAME_TITLE_LENGTH] or "(no frame)",
+        left.status,
+        size,
+        f"from request {left.first_request}",
+        ref,
+    )
 
 
-def _missed(missed: Missed) -> tuple[str, ...]:
-    said = f"said by {missed.said_by} {counted(missed.age, 'request')} before"
+def _missed(missed: MissedName) -> tuple[str, ...]:
+    said = f"said by {missed.said_by} {pluralize(missed.age, 'request')} before"
     where = f"ref {missed.ref}" if missed.ref else "no ref"
-    return (missed.name[:NAME], f"{missed.times}x", f"first in request {missed.request}", said, where)
+    return (missed.name[:MAX_MISSED_NAME_LENGTH], f"{missed.times}x", f"first in request {missed.request}", said, where)
 
 
 class ClockChoice(StrEnum):
@@ -235,7 +250,7 @@ def replay(
     dialect: Annotated[
         DialectChoice | None, typer.Option(help="The API to play it in; default: the one the recording is in.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cores(),
+    jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cpu_count(),
     details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,
     quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,
     conversation: Annotated[str, typer.Option(help="A conversation of the store: its id, or the beginning.")] = "",
@@ -247,37 +262,39 @@ def replay(
     if data is not None and not conversation:
         raise typer.BadParameter("--data says where the store lies; name one of its conversations with --conversation")
     flags: dict[str, object] = {**parse_assignments(assigned or ()), **({"mode": mode} if mode else {})}
-    settings = configuration(config, flags, asks_upstreams=False)
-    task = Task(settings, model, clock.value, dialect.value if dialect else "")
-    named = files_in(files or ())
+    settings = load_settings(config, flags, asks_upstreams=False)
+    task = ReplayOptions(settings, model, clock.value, dialect.value if dialect else "")
+    named = recording_files_in(files or ())
     if not named and not conversation:
         where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"
         raise typer.BadParameter(f"there is nothing to replay: {where}")
-    with _progress(shown=not quiet and sys.stderr.isatty()) as told:
-        results = [*_from_store(at(config, data), conversation, task, told)] if conversation else []
-        results += played(named, task, jobs, told) if named else []
-    done = [result for result in results if isinstance(result, Played)]
-    failed = [result for result in results if isinstance(result, Failed)]
+    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as told:
+        results = [*_replay_stored(settings_at(config, data), conversation, task, told)] if conversation else []
+        results += replay_files(named, task, jobs, told) if named else []
+    done = [result for result in results if isinstance(result, ReplayResult)]
+    failed = [result for result in results if isinstance(result, ReplayFailure)]
     beside = [one for one in failed if one.foreign and Path(one.file) not in (files or ())] if done else []
-    _tell(done, [one for one in failed if one not in beside], task, details=details, as_json=as_json)
+    _print_results(done, [one for one in failed if one not in beside], task, details=details, as_json=as_json)
     for one in beside:
-        typer.echo(harmless(f"left out: {one.error}"), err=True)
+        typer.echo(escape_unsafe(f"left out: {one.error}"), err=True)
     if len(failed) > len(beside):
         raise typer.Exit(1 if done else 2)
 
 
-def _from_store(where: Config, conversation: str, task: Task, told: Callable[[float], None]) -> Iterator[Result]:
-    recording = run(_stored(where, conversation, task))
-    yield of_recording(recording, task, f"{where.data}", told)
+def _replay_stored(
+    where: Config, conversation: str, task: ReplayOptions, told: Callable[[float], None]
+) -> Iterator[ReplayOutcome]:
+    recording = run_async(_load_recording(where, conversation, task))
+    yield replay_recording(recording, task, f"{where.data}", told)
 
 
-async def _stored(where: Config, conversation: str, task: Task) -> Recording:
-    async with opened(where) as store:
+async def _load_recording(where: Config, conversation: str, task: ReplayOptions) -> Recording:
+    async with opened_store(where) as store:
         return await stored_recording(store, conversation, model=task.model, clock=task.clock, dialect=task.dialect)
 
 
 @contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[float], None]]:
+def _progress_bar(*, shown: bool) -> Iterator[Callable[[float], None]]:
     """A bar on stderr that goes when it is full."""
     if not shown:
         yield lambda share: None
@@ -288,16 +305,18 @@ def _progress(*, shown: bool) -> Iterator[Callable[[float], None]]:
         yield lambda share: bar.update(task, completed=share)
 
 
-def _tell(done: Sequence[Played], failed: Sequence[Failed], task: Task, *, details: bool, as_json: bool) -> None:
+def _print_results(
+    done: Sequence[ReplayResult], failed: Sequence[ReplayFailure], task: ReplayOptions, *, details: bool, as_json: bool
+) -> None:
     if as_json:
-        say_json(_as_json(done, failed, task))
+        print_json(_as_json(done, failed, task))
     elif done:
-        for line in (*tables(done, _width()), "", *story_of(done, details=details)):
-            say(line)
-        for line in details_of(done) if details else ():
-            say(line)
+        for line in (*result_tables(done, _width()), "", *conclusion_lines(done, details=details)):
+            print_line(line)
+        for line in detail_lines(done) if details else ():
+            print_line(line)
     for one in failed:
-        complain(one.error)
+        print_error(one.error)
 
 
 def _width() -> int | None:
@@ -305,7 +324,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> dict[str, Any]:
+def _as_json(done: Sequence[ReplayResult], failed: Sequence[ReplayFailure], task: ReplayOptions) -> dict[str, Any]:
     return {
         "mode": task.config.mode,
         "model": task.model or None,
@@ -313,7 +332,7 @@ def _as_json(done: Sequence[Played], failed: Sequence[Failed], task: Task) -> di
         "dialect": task.dialect or None,
         "recordings": msgspec.to_builtins(done),
         "total": msgspec.to_builtins(
-            {"row": row_of_all(done), "by_markers": by_markers_of_all(done), "needs": needs_of_all(done)}
+            {"row": sum_rows(done), "by_markers": sum_marker_costs(done), "needs": sum_needs(done)}
         ),
         "failed": msgspec.to_builtins(failed),
         "limits": LIMITS,

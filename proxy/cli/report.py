@@ -24,17 +24,17 @@ import typer
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
-from proxy.accounting import By, Row, statement, table
+from proxy.accounting import GroupBy, ReceiptTotals, format_statement, format_table
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.text_tables import Column, lines
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, counted, harmless, one_line, say, say_json
+from proxy.accounting.text_tables import TableColumn, format_columns
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_json, print_line
 from proxy.config.model import Config
 from proxy.management.views import lookup
-from proxy.management.views.totals import added_up, local_zone, read_receipts, sums
+from proxy.management.views.totals import load_receipts, local_zone, sum_receipts_by, totals_view
 
-BYS: tuple[By, ...] = get_args(By)
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that a spreadsheet would compute."""
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
@@ -42,7 +42,7 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one li
 
 # ------------------------------------------------------------------------------------------------------------- report
 def report(
-    by: Annotated[str, typer.Option(help=f"{', '.join(BYS[:-1])} or {BYS[-1]}.")] = "day",
+    by: Annotated[str, typer.Option(help=f"{', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.")] = "day",
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
     without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
@@ -55,62 +55,62 @@ def report(
     """Tokens and money: what clients sent, what was sent upstream, and the difference."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv: choose one")
-    wanted, settings = _by(by), at(config, data)
+    wanted, settings = _parse_grouping(by), settings_at(config, data)
     if as_json or as_csv:
-        told = run(_sums(settings, wanted, conversation, fixed=not without_fixed))
+        told = run_async(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
         if as_json:
-            say_json(told)
+            print_json(told)
         else:
-            _say_csv(told["rows"])
+            _print_csv(told["rows"])
     else:
-        run(_report(settings, wanted, conversation, fixed=not without_fixed))
+        run_async(_print_report(settings, wanted, conversation, fixed=not without_fixed))
 
 
-def _by(word: str) -> By:
-    for by in BYS:
+def _parse_grouping(word: str) -> GroupBy:
+    for by in GROUPINGS:
         if word == by:
             return by
-    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(BYS)}", param_hint="--by")
+    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(GROUPINGS)}", param_hint="--by")
 
 
-async def _sums(config: Config, by: By, reference: str, *, fixed: bool) -> Any:
-    async with opened(config) as store:
-        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        return await sums(store, None, by, only, names=config.observed_tools, fixed=fixed)
+async def _load_totals(config: Config, by: GroupBy, reference: str, *, fixed: bool) -> Any:
+    async with opened_store(config) as store:
+        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
+        return await totals_view(store, None, by, only, names=config.observed_tools, fixed=fixed)
 
 
-async def _report(config: Config, by: By, reference: str, *, fixed: bool) -> None:
-    async with opened(config) as store:
-        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        read = await read_receipts(store, None, only, fixed=fixed)
-        added = await added_up(store, None, by, read, config.observed_tools)
+async def _print_report(config: Config, by: GroupBy, reference: str, *, fixed: bool) -> None:
+    async with opened_store(config) as store:
+        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
+        read = await load_receipts(store, None, only, fixed=fixed)
+        added = await sum_receipts_by(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
-        say("No requests yet. Point a client at the proxy, and look again.")
+        print_line("No requests yet. Point a client at the proxy, and look again.")
         return
     if added.rows:
         heading = f"day, {local_zone()}" if by == "day" else by
-        say(table([_harmless(row) for row in added.rows], by=by, heading=heading, width=_width()))
-        say()
-        _say_all(added.total, fixed=fixed)
+        print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=_width()))
+        print_line()
+        _print_totals(added.total, fixed=fixed)
     if read.unsettled:
-        say(f"{counted(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
+        print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:
-        say(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
+        print_line(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
 
 
-def _say_all(whole: Row, *, fixed: bool) -> None:
+def _print_totals(whole: ReceiptTotals, *, fixed: bool) -> None:
     """The sums of everything, at the end: the figures first, then what they need to be understood."""
-    say(in_one_line(whole), "green" if whole.saved > 0 else "red" if whole.saved < 0 else "cyan")
-    say(statement(whole, fixed=fixed))
+    print_line(totals_line(whole), "green" if whole.saved > 0 else "red" if whole.saved < 0 else "cyan")
+    print_line(format_statement(whole, fixed=fixed))
 
 
-def in_one_line(row: Row) -> str:
+def totals_line(row: ReceiptTotals) -> str:
     """The sums of everything."""
     tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
-    return f"total: {counted(row.requests, 'request')}; {tokens}"
+    return f"total: {pluralize(row.requests, 'request')}; {tokens}"
 
 
-def _harmless(row: Row) -> Row:
+def _escape_row(row: ReceiptTotals) -> ReceiptTotals:
     """Titles come from models; what is written out must be so before widths are counted."""
     return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
 
@@ -122,21 +122,21 @@ def _width() -> int | None:
     return None
 
 
-def _say_csv(rows: Iterable[Mapping[str, Any]]) -> None:
+def _print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
     """Always with a head line, also where nothing follows it."""
-    writer = csv.DictWriter(sys.stdout, Row.__struct_fields__)
+    writer = csv.DictWriter(sys.stdout, ReceiptTotals.__struct_fields__)
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     """A title is text, whatever it begins with: no spreadsheet shall run what a model wrote."""
     if isinstance(value, Mapping):
         value = ", ".join(f"{name} {number}" for name, number in value.items())
     if not isinstance(value, str):
         return value
     text = one_line(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 # ------------------------------------------------------------------------------------------------------------ tariffs
@@ -147,22 +147,22 @@ def tariffs(
 ) -> None:
     """Prices, windows and traits, and where they stand: `tariffs` in the configuration, the built-in table, or the
     default for models in neither. USD per million tokens; read and write are multiples of the input price."""
-    settings = at(config, None)
+    settings = settings_at(config, None)
     found = {name: settings.tariff_of(name) for name in models or ()}
-    rows = list(found.items()) or [(_names(row), row) for row in settings.tariff_table.rows()]
+    rows = list(found.items()) or [(_tariff_names(row), row) for row in settings.tariff_table.all_tariffs()]
     if as_json:
-        say_json([{"model": name if found else None, **asdict(row)} for name, row in rows])
+        print_json([{"model": name if found else None, **asdict(row)} for name, row in rows])
         return
-    for line in _tariff_lines([(harmless(name), row) for name, row in rows]):
-        say(line)
+    for line in _tariff_lines([(escape_unsafe(name), row) for name, row in rows]):
+        print_line(line)
 
 
 def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
-    def texts(cells: Iterable[str], name: str, rank: int, least: int = 0) -> Column:
-        return Column(name, tuple(cells), rank, least, number=False)
+    def texts(cells: Iterable[str], name: str, rank: int, least: int = 0) -> TableColumn:
+        return TableColumn(name, tuple(cells), rank, least, is_number=False)
 
-    def numbers(cells: Iterable[str], name: str, rank: int = 0) -> Column:
-        return Column(name, tuple(cells), rank)
+    def numbers(cells: Iterable[str], name: str, rank: int = 0) -> TableColumn:
+        return TableColumn(name, tuple(cells), rank)
 
     found = [row for _, row in rows]
     columns = (
@@ -181,10 +181,10 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         texts((row.source for row in found), "row", 0, 8),
         texts((row.as_of or "undated" for row in found), "as of", 2),
     )
-    return lines(columns, _width())
+    return format_columns(columns, _width())
 
 
-def _names(row: Tariff) -> str:
+def _tariff_names(row: Tariff) -> str:
     """As one would write them; both spellings of a version are one."""
     return "any other" if row.names == ("*",) and not row.known else " ".join(row.names).replace("[-.]", ".")
 
@@ -219,23 +219,23 @@ def regrets(
     as_json: AsJson = False,
 ) -> None:
     """Files that were read again after they had left the line: by tool, with the rule of `outputs` it comes under."""
-    rows = run(_rows(at(config, data), conversation))
+    rows = run_async(_load_rows(settings_at(config, data), conversation))
     if as_json:
-        say_json({"regrets": rows})
+        print_json({"regrets": rows})
         return
     for line in regrets_text(rows):
-        say(line)
+        print_line(line)
 
 
-async def _rows(config: Config, reference: str) -> list[RegretRow]:
+async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
     """The most frequent first."""
-    async with opened(config) as store:
-        only = (await lookup.ledger_named(store, None, reference)).conversation.id if reference else ""
-        told = await sums(store, None, "conversation", only, names=config.observed_tools)
+    async with opened_store(config) as store:
+        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
+        told = await totals_view(store, None, "conversation", only, names=config.observed_tools)
         by_tool = told["total"]["rereads_gone_by"] or {}
     found: list[RegretRow] = []
     for tool, times in sorted(by_tool.items(), key=lambda row: (-row[1], row[0])):
-        rule = config.output_rules.of(tool)
+        rule = config.output_rules.rule_for(tool)
         found.append({"tool": tool, "times": times, "rule": rule.name if rule else None})
     return found
 
@@ -245,5 +245,5 @@ def regrets_text(rows: Sequence[RegretRow]) -> Iterator[str]:
         yield "Nothing that had left the line was read again."
         return
     cells = [(row["tool"], f"{row['times']:,}", row["rule"] or NO_RULE) for row in rows]
-    yield from columns([("tool", "read again", "rule"), *cells], right=(1,))
+    yield from align_columns([("tool", "read again", "rule"), *cells], right=(1,))
     yield "A rule in `outputs` says how much of a tool's outputs stays: docs/configuration.md."

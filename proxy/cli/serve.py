@@ -18,23 +18,23 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.context import ConfigFile, DataDirectory, configuration, data_flag
-from proxy.cli.log_output import keep_journal
-from proxy.cli.output import say
-from proxy.cli.running import Presence, announce, running, withdraw
+from proxy.cli.context import ConfigFile, DataDirectory, data_flag, load_settings
+from proxy.cli.log_output import configure_logging
+from proxy.cli.output import print_line
+from proxy.cli.running import ServerInfo, find_running_proxy, remove_server_file, write_server_file
 from proxy.config.model import Config
 from proxy.config.sections import Mode
 from proxy.config.sources import parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.server.app import build
+from proxy.server.app import build_app
 from proxy.server.runner import serve as run_server
 
 log = logging.getLogger(__name__)
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
 """Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
 
-MODES: Mapping[Mode, str] = {
+MODE_NOTES: Mapping[Mode, str] = {
     "off": "requests are sent as they came",
     "shadow": "requests are sent as they came",
     "passive": "the model is offered stack_recall alone",
@@ -59,7 +59,7 @@ def serve(
     """Run the proxy."""
     named = {"upstream": upstream, "host": host, "port": port, "data": str(data) if data else None, "mode": mode}
     named["log_format"] = log_format
-    settings = configuration(
+    settings = load_settings(
         config, parse_assignments(assigned or ()) | {k: v for k, v in named.items() if v is not None}
     )
     if not settings.upstreams:
@@ -68,21 +68,21 @@ def serve(
 
 
 def _serve(settings: Config) -> None:
-    keep_journal(settings.log_level, settings.log_format)
-    prepare(settings)
+    configure_logging(settings.log_level, settings.log_format)
+    prepare_data_directory(settings)
     token = secrets.token_urlsafe(32)
-    app = build(settings, operator_token=token)
-    here: list[Presence] = []
+    app = build_app(settings, operator_token=token)
+    here: list[ServerInfo] = []
 
     def ready(url: str) -> None:
-        reached = reachable(url)
-        here.append(Presence(reached, token, os.getpid()))
+        reached = reachable_url(url)
+        here.append(ServerInfo(reached, token, os.getpid()))
         try:
-            announce(settings.data, here[0])
+            write_server_file(settings.data, here[0])
         except OSError as error:
             log.warning("no note left: mode and forget will not find this proxy", extra={"reason": error.strerror})
-        for line in welcome(reached, settings):
-            say(line)
+        for line in welcome_lines(reached, settings):
+            print_line(line)
 
     def draining() -> None:
         app.draining = True
@@ -90,21 +90,21 @@ def _serve(settings: Config) -> None:
         asyncio.get_running_loop().call_soon_threadsafe(farewell)
 
     def farewell() -> None:
-        app.afterwards.catch_up()
-        waited_for = app.metrics.open
+        app.deferred_tasks.run_pending()
+        waited_for = app.metrics.open_requests
         hint = {"stack_waits_for": waited_for, "stack_hint": "Ctrl-C once more ends at once"} if waited_for else {}
         log.warning("stopping", extra={"stack_drain_s": settings.drain_s} | hint)
 
     try:
-        run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.refused)
+        run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.count_refusal)
     finally:
         for presence in here:
-            withdraw(settings.data, presence)
+            remove_server_file(settings.data, presence)
     if not here:
         raise ProxyError("the proxy did not start; the log above says why", code="not_started")
 
 
-def prepare(settings: Config) -> None:
+def prepare_data_directory(settings: Config) -> None:
     """Make the data directory. Raises InvalidConfiguration where it cannot be used, or another proxy uses it."""
     data = settings.data
     try:
@@ -114,7 +114,7 @@ def prepare(settings: Config) -> None:
         raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
     if not os.access(data, os.W_OK | os.X_OK):
         raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
-    other = running(data)
+    other = find_running_proxy(data)
     if other is not None:
         raise InvalidConfiguration(
             f"data: a proxy runs on {data} already, at {other.url} (process {other.pid}); "
@@ -122,14 +122,14 @@ def prepare(settings: Config) -> None:
         )
 
 
-def reachable(url: str) -> str:
+def reachable_url(url: str) -> str:
     """`url` as somebody on this machine can open it."""
     scheme, _, address = url.partition("://")
     host, _, port = address.rpartition(":")
-    return f"{scheme}://{WILDCARDS.get(host, host)}:{port}"
+    return f"{scheme}://{WILDCARD_ADDRESSES.get(host, host)}:{port}"
 
 
-def welcome(url: str, settings: Config) -> Sequence[str]:
+def welcome_lines(url: str, settings: Config) -> Sequence[str]:
     """Where to point clients, where the data lies, where to look; and what is unusual about it."""
     store = settings.store_path
     lines = [
@@ -138,8 +138,8 @@ def welcome(url: str, settings: Config) -> Sequence[str]:
         f"look     {url}/stack/conversations" + (f", or: callstack tree{data_flag(settings)}" if store else ""),
     ]
     if settings.mode != "active":
-        lines.append(f"mode     {settings.mode}: {MODES[settings.mode]}")
-    if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARDS}:
+        lines.append(f"mode     {settings.mode}: {MODE_NOTES[settings.mode]}")
+    if settings.host.strip("[]") in {address.strip("[]") for address in WILDCARD_ADDRESSES}:
         names = ", ".join(settings.allowed_hosts) or "none yet"
         lines.append(f"hosts    other machines reach it by a name or address in allowed_hosts: {names}")
     return lines

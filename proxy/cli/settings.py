@@ -12,17 +12,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, at, opened, run
-from proxy.cli.output import columns, one_line, say, say_json
-from proxy.cli.running import ask, running
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.output import align_columns, one_line, print_json, print_line
+from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config.model import Config
-from proxy.config.runtime import SECTION, SETTABLE, LiveSettings
+from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION, LiveSettings
 from proxy.config.sections import SubagentSettings
 from proxy.config.sources import parse_assignments
 from proxy.errors import InvalidConfiguration
-from proxy.management.views.subagents import NAMES, Tracking, TrackingWanted, told
+from proxy.management.views.subagents import API_NAMES, TrackingBody, TrackingView, tracking_view
 
-PATH = "/stack/config"
+CONFIG_PATH = "/stack/config"
 
 
 def config(
@@ -39,66 +39,70 @@ def config(
     as_json: AsJson = False,
 ) -> None:
     """How subagents are tracked; changes it for everybody, at once and after a restart."""
-    wanted = {NAMES[key]: value for key, value in _wanted(assignments or (), reset or ()).items()}
+    wanted = {API_NAMES[key]: value for key, value in _parse_changes(assignments or (), reset or ()).items()}
     wanted |= {"addPattern": add_pattern} if add_pattern else {}
     wanted |= {"removePattern": remove_pattern} if remove_pattern else {}
-    holds = run(_done(at(file, data), wanted))
+    holds = run_async(_apply_changes(settings_at(file, data), wanted))
     if as_json:
-        say_json(holds)
+        print_json(holds)
         return
     for line in config_text(holds):
-        say(line)
+        print_line(line)
 
 
-def _wanted(assignments: Sequence[str], reset: Sequence[str]) -> dict[str, Any]:
-    said = {_key(name): text for name, text in parse_assignments(assignments).items()}
+def _parse_changes(assignments: Sequence[str], reset: Sequence[str]) -> dict[str, Any]:
+    said = {_settable_key(name): text for name, text in parse_assignments(assignments).items()}
     try:
         read = SubagentSettings.model_validate(said)
     except ValidationError as error:
-        faults = (f"{SECTION}.{each['loc'][0]}: {each['msg']}" for each in error.errors())
+        faults = (f"{SUBAGENT_SECTION}.{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise InvalidConfiguration("\n".join(faults)) from None
     values = read.model_dump(include=set(said), mode="json")
-    return {**values, **{_key(name): None for name in reset}}
+    return {**values, **{_settable_key(name): None for name in reset}}
 
 
-def _key(name: str) -> str:
-    key = name.removeprefix(f"{SECTION}.")
-    if key not in SETTABLE:
-        known = ", ".join(f"{SECTION}.{each}" for each in SETTABLE)
+def _settable_key(name: str) -> str:
+    key = name.removeprefix(f"{SUBAGENT_SECTION}.")
+    if key not in SETTABLE_KEYS:
+        known = ", ".join(f"{SUBAGENT_SECTION}.{each}" for each in SETTABLE_KEYS)
         raise InvalidConfiguration(
             f"{name}: cannot be set while the proxy runs; these can: {known}. All else is set in the configuration"
         )
     return key
 
 
-async def _done(settings: Config, wanted: Mapping[str, Any]) -> Tracking:
+async def _apply_changes(settings: Config, wanted: Mapping[str, Any]) -> TrackingView:
     """What holds, once what is wanted was set."""
-    if (server := running(settings.data)) is not None:
-        holds: Tracking = ask(server, "PATCH" if wanted else "GET", PATH, wanted or None)
+    if (server := find_running_proxy(settings.data)) is not None:
+        holds: TrackingView = ask_proxy(server, "PATCH" if wanted else "GET", CONFIG_PATH, wanted or None)
         return holds
     try:
-        body = TrackingWanted.model_validate(wanted)
+        body = TrackingBody.model_validate(wanted)
     except ValidationError as error:
         raise InvalidConfiguration("\n".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())) from None
-    async with opened(settings) as store:
+    async with opened_store(settings) as store:
         live = LiveSettings(settings.subagent, store)
         await live.refresh()
-        if said := body.by_key(live.subagent.patterns):
-            await store.durable(live.change(said))
-        return told(live)
+        if said := body.changes_by_key(live.subagent.patterns):
+            await store.wait_until_durable(live.change(said))
+        return tracking_view(live)
 
 
-def config_text(holds: Tracking) -> Iterator[str]:
+def config_text(holds: TrackingView) -> Iterator[str]:
     """A line for each key, with its value, and whether somebody set it."""
     known: Mapping[str, Any] = {**holds}
     cells = [
-        (f"{SECTION}.{key}", _word(known[NAMES[key]]), "set" if NAMES[key] in holds["changed"] else "")
-        for key in SETTABLE
+        (
+            f"{SUBAGENT_SECTION}.{key}",
+            _value_text(known[API_NAMES[key]]),
+            "set" if API_NAMES[key] in holds["changed"] else "",
+        )
+        for key in SETTABLE_KEYS
     ]
-    yield from columns([("key", "value", ""), *cells])
+    yield from align_columns([("key", "value", ""), *cells])
 
 
-def _word(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return one_line(" ".join(map(repr, value)) if isinstance(value, list) else str(value)) or "none"

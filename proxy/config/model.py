@@ -18,17 +18,17 @@ from typing import Any, Literal
 from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
-from proxy.accounting.pricing import UNKNOWN, ConfiguredRow, Tariff, Tariffs
+from proxy.accounting.pricing import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
 from proxy.config.sections import (
     BlockFormat,
     Budgets,
-    MayBeSet,
     Mode,
     ModelSettings,
-    Names,
+    NameList,
     ObservedTool,
     OutputRuleSettings,
-    Strict,
+    SettableNames,
+    StrictModel,
     SubagentSettings,
     SummarySettings,
     TariffRow,
@@ -37,22 +37,22 @@ from proxy.config.sections import (
     UpstreamSettings,
     View,
 )
-from proxy.core.compaction.cost_gate import Prices
+from proxy.core.compaction.cost_gate import CachePrices
 from proxy.core.compaction.truncate_outputs import OutputRule, OutputRules
-from proxy.core.context.guidance import Guidance
-from proxy.core.memo import remembered
-from proxy.core.observers.tool_roles import NAMES
-from proxy.core.observers.tool_roles import Names as ToolNames
-from proxy.core.policy.autonomy_rules import NAMES as HEURISTICS
-from proxy.core.policy.autonomy_rules import Autonomy, Combiner, Level
+from proxy.core.context.guidance import GuidanceWording
+from proxy.core.memo import memoize
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
+from proxy.core.observers.tool_roles import ToolRoles as ToolNames
+from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES as HEURISTICS
+from proxy.core.policy.autonomy_rules import AutonomyLevel, AutonomyRules, ScoreCombiner
 
 Tenancy = Literal["single", "key", "credential"]
-_NOTHING_ELSE = ModelSettings()
-MODELS = 1024
+_NO_EXCEPTIONS = ModelSettings()
+MAX_CACHED_MODELS = 1024
 """Names of models of which is remembered what they are at their upstream."""
 
 
-class Config(Strict):
+class Config(StrictModel):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""
 
     host: str = "127.0.0.1"
@@ -88,7 +88,7 @@ class Config(Strict):
     """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
     `credential`: by the provider key each client sends."""
 
-    allowed_hosts: Names = ()
+    allowed_hosts: NameList = ()
     """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
 
     wake_at_tokens: int = Field(default=20_000, ge=0)
@@ -100,7 +100,7 @@ class Config(Strict):
     mirror_plans: bool = True
     """Whether items of the client's own plan (todo lists and the like) become frames."""
 
-    guidance: Guidance = "mirror"
+    guidance: GuidanceWording = "mirror"
     """In mode `active`, what the model is told of its client's plan tools as its thread wakes: to keep using them
     (`mirror`), or to plan with the stack tools alone (`replace`). The client's tools are offered either way."""
 
@@ -124,7 +124,7 @@ class Config(Strict):
     loop_period: int = Field(default=3, ge=1, le=3)
     """Steps that take turns, at most, to be a loop; 1: none are."""
 
-    autonomy: Level = "suggest"
+    autonomy: AutonomyLevel = "suggest"
     """In mode `active`, how much the proxy decides about frames: `manual` nothing, `suggest` tells the model when a
     push or a pop seems due, `auto` also parts off work by itself. Also `STACK_AUTONOMY_LEVEL`."""
 
@@ -134,16 +134,16 @@ class Config(Strict):
     pop_threshold: Threshold = 80
     """Confidence, 0 to 100, from which a pop is suggested or made."""
 
-    combine: Combiner = "max"
+    combine: ScoreCombiner = "max"
     """How the scores of several heuristics make one: the highest (`max`), `noisy_or`, or their `mean`."""
 
     suggest_in_context: bool = True
     """Whether the model reads suggestions; without it they are only listed."""
 
-    enabled_heuristics: Names = HEURISTICS
+    enabled_heuristics: NameList = HEURISTICS
     """Heuristics that count."""
 
-    model_may_set: MayBeSet = ()
+    model_may_set: SettableNames = ()
     """What of these the model may change by `stack_autonomy`: level, thresholds, suggestions, heuristics, stats."""
 
     subagent: SubagentSettings = SubagentSettings()
@@ -195,7 +195,7 @@ class Config(Strict):
     block_figures: bool = False
     """Whether the flat block also tells its budgets and what they left out."""
 
-    probes: dict[str, Names] = {}
+    probes: dict[str, NameList] = {}
     """More commands whose newest end the minimal view shows, by name, as globs: `probes: {e2e: "npx playwright *"}`.
     Tests, linters, builds and type checks are known by themselves."""
 
@@ -252,26 +252,26 @@ class Config(Strict):
 
     @field_validator("data", mode="after")
     @classmethod
-    def _home_expanded(cls, value: Path) -> Path:
+    def _expand_home(cls, value: Path) -> Path:
         return value.expanduser()
 
     @field_validator("store")
     @classmethod
-    def _known_store(cls, value: str) -> str:
+    def _check_store(cls, value: str) -> str:
         if value in {"sqlite", "memory:"} or (value.startswith("sqlite:") and len(value) > len("sqlite:")):
             return value
         raise ValueError("allowed: sqlite, sqlite:/a/path.db, memory:")
 
     @field_validator("allowed_hosts")
     @classmethod
-    def _bare_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _normalize_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
             if "*" in host or not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", host):
                 raise ValueError(f"{host!r} is not a host name; write it without scheme, port or wildcard")
         return tuple(host.lower() for host in value)
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> Config:
+    def _check_consistency(self) -> Config:
         if not is_loopback(self.host) and self.tenancy != "key":
             raise ValueError(
                 f"tenancy: is {self.tenancy!r}, but host {self.host!r} is reachable from other machines and needs "
@@ -286,12 +286,12 @@ class Config(Strict):
                 "subagent.model_may_configure: what a model sets holds for everybody, and with tenancy "
                 f"{self.tenancy!r} that is more than one user; leave it out, and set things by `callstack config`"
             )
-        self._no_name_twice()
-        if self.summaries.on:
-            self._can_summarise()
+        self._refuse_duplicate_tariffs()
+        if self.summaries.is_enabled:
+            self._check_summarizer()
         return self
 
-    def _can_summarise(self) -> None:
+    def _check_summarizer(self) -> None:
         """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""
         name, upstream = self.summaries.upstream, self.upstreams.get(self.summaries.upstream)
         if upstream is None:
@@ -309,7 +309,7 @@ class Config(Strict):
                 "add a row with its input and output prices to tariffs"
             )
 
-    def _no_name_twice(self) -> None:
+    def _refuse_duplicate_tariffs(self) -> None:
         """Raises ValueError for a name that stands in two rows of `tariffs`: which of them counts would be luck."""
         rows: dict[str, str] = {}
         for key, row in self.tariffs.items():
@@ -321,21 +321,21 @@ class Config(Strict):
     def tariff_table(self) -> Tariffs:
         """The configured rows before the built-in ones."""
         configured = [
-            ConfiguredRow(f"tariffs.{key}", row.names or (key.strip().lower(),), _said(row))
+            ConfiguredTariff(f"tariffs.{key}", row.names or (key.strip().lower(),), _configured_fields(row))
             for key, row in self.tariffs.items()
         ]
-        return Tariffs(configured, replace(UNKNOWN, **self.default_tariff.model_dump()))
+        return Tariffs(configured, replace(UNKNOWN_TARIFF, **self.default_tariff.model_dump()))
 
     @field_validator("observe")
     @classmethod
-    def _known_roles(cls, value: dict[str, ObservedTool]) -> dict[str, ObservedTool]:
-        _observed(value)
+    def _check_roles(cls, value: dict[str, ObservedTool]) -> dict[str, ObservedTool]:
+        _tool_names(value)
         return value
 
     @property
     def observed_tools(self) -> ToolNames:
         """Which tool of which client is for what."""
-        return _observed(self.observe)
+        return _tool_names(self.observe)
 
     @cached_property
     def output_rules(self) -> OutputRules:
@@ -346,9 +346,9 @@ class Config(Strict):
         return OutputRules(tuple(rules), self.observed_tools)
 
     @property
-    def autonomy_rules(self) -> Autonomy:
+    def autonomy_rules(self) -> AutonomyRules:
         """How much the proxy decides, unless somebody chose otherwise for a conversation."""
-        return Autonomy(
+        return AutonomyRules(
             self.autonomy,
             self.push_threshold,
             self.pop_threshold,
@@ -365,41 +365,41 @@ class Config(Strict):
 
     def tariff_of(self, model: str) -> Tariff:
         """What a model costs and how it behaves, by the name it is asked for at the upstream."""
-        return self.tariff_table.of(model)
+        return self.tariff_table.tariff_of(model)
 
     @cached_property
-    def sent_as(self) -> Callable[[str], str]:
+    def upstream_model_of(self) -> Callable[[str], str]:
         """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet.
         Remembered, for every request asks it again and again."""
-        return remembered(MODELS)(self._sent_as)
+        return memoize(MAX_CACHED_MODELS)(self._upstream_model_of)
 
-    def _sent_as(self, model: str) -> str:
-        own = self.for_model(model)
+    def _upstream_model_of(self, model: str) -> str:
+        own = self.model_settings_of(model)
         wanted = own.alias or model
         asked = [self.upstreams[own.upstream]] if own.upstream else list(self.upstreams.values())
         aliased = (upstream for upstream in asked if wanted in upstream.aliases)
         named = (upstream for upstream in asked if own.upstream or upstream.serves(wanted))
         serving = next(aliased, None) or next(named, None) or self.upstreams.get("default")
-        return serving.sent_as(wanted) if serving else wanted
+        return serving.upstream_model_of(wanted) if serving else wanted
 
-    def prices_of(self, model: str) -> Prices:
+    def prices_of(self, model: str) -> CachePrices:
         """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or
         written to it."""
-        tariff = self.tariff_of(self.sent_as(model))
-        return Prices(tariff.read, tariff.write)
+        tariff = self.tariff_of(self.upstream_model_of(model))
+        return CachePrices(tariff.read, tariff.write)
 
-    def for_model(self, name: str) -> ModelSettings:
+    def model_settings_of(self, name: str) -> ModelSettings:
         """The exceptions for a model: its own entry, else the first glob that fits, else none."""
         if not self.models:
-            return _NOTHING_ELSE
+            return _NO_EXCEPTIONS
         exact = self.models.get(name)
         if exact is not None:
             return exact
-        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), _NOTHING_ELSE)
+        return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), _NO_EXCEPTIONS)
 
     def mode_of(self, name: str) -> Mode:
         """The mode requests for this model run in, unless the request or its conversation says otherwise."""
-        return self.for_model(name).mode or self.mode
+        return self.model_settings_of(name).mode or self.mode
 
     @property
     def store_path(self) -> Path | None:
@@ -414,7 +414,7 @@ class Config(Strict):
         return self.data / "keys.json"
 
 
-def _said(row: TariffRow) -> dict[str, Any]:
+def _configured_fields(row: TariffRow) -> dict[str, Any]:
     """The fields that stand in the configuration."""
     said = row.model_dump(exclude={"names"}, exclude_unset=True)
     if "as_of" in said:
@@ -422,7 +422,7 @@ def _said(row: TariffRow) -> dict[str, Any]:
     return said
 
 
-@remembered(256)
+@memoize(256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`. A name we would have to look up is not."""
     if host == "localhost":
@@ -433,6 +433,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _observed(tools: Mapping[str, ObservedTool]) -> ToolNames:
+def _tool_names(tools: Mapping[str, ObservedTool]) -> ToolNames:
     entries = {name: "none" if tool.role == "none" else tool.model_dump() for name, tool in tools.items()}
-    return NAMES.extended(entries)
+    return DEFAULT_TOOL_ROLES.with_entries(entries)

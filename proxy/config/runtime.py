@@ -24,19 +24,19 @@ from msgspec.structs import fields
 from pydantic import ValidationError
 
 from proxy.config.sections import SubagentSettings
-from proxy.core.safe_regex import MOST, fault_of
-from proxy.core.tools.base import Subagents
+from proxy.core.safe_regex import MAX_PATTERNS, pattern_error
+from proxy.core.tools.base import SubagentRules
 from proxy.errors import BadRequest, StoreError
 from proxy.store import SettingRecord, Store
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 5.0
+REFRESH_INTERVAL_S = 5.0
 """Between two looks at what other processes set."""
-EVERYBODY = ""
+ALL_TENANTS = ""
 """The tenant under which these are stored."""
-SECTION = "subagent"
-SETTABLE = tuple(name for name in SubagentSettings.model_fields if name != "model_may_configure")
+SUBAGENT_SECTION = "subagent"
+SETTABLE_KEYS = tuple(name for name in SubagentSettings.model_fields if name != "model_may_configure")
 """Keys that may be set; who may set them is for the configuration alone."""
 
 
@@ -44,9 +44,9 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def tracking(settings: SubagentSettings) -> Subagents:
+def subagent_rules_of(settings: SubagentSettings) -> SubagentRules:
     """What the tools know of these settings."""
-    return Subagents(**settings.model_dump(include={each.name for each in fields(Subagents)}))
+    return SubagentRules(**settings.model_dump(include={each.name for each in fields(SubagentRules)}))
 
 
 class LiveSettings:
@@ -58,33 +58,36 @@ class LiveSettings:
         self._configured = configured
         self._store = store
         self._now = now
-        self._set: dict[str, Any] = {}
+        self._overrides: dict[str, Any] = {}
         self._changes = 0
-        self.subagent = usable(configured)
+        self.subagent = without_faulty_patterns(configured)
         """What holds now; its patterns can all be used."""
 
     @property
-    def chosen(self) -> tuple[str, ...]:
+    def overridden_keys(self) -> tuple[str, ...]:
         """The keys that somebody set."""
-        return tuple(name for name in SETTABLE if name in self._set)
+        return tuple(name for name in SETTABLE_KEYS if name in self._overrides)
 
     def change(self, wanted: Mapping[str, Any]) -> int:
         """Set these keys from now on; None goes back to what the configuration says. The ticket of the write, 0 where
         there is none. Raises BadRequest, or StoreError; then nothing has changed."""
-        if fixed := [name for name in wanted if name not in SETTABLE]:
-            raise BadRequest(f"{SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
-        chosen = {**self._set, **wanted}
+        if fixed := [name for name in wanted if name not in SETTABLE_KEYS]:
+            raise BadRequest(f"{SUBAGENT_SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
+        chosen = {**self._overrides, **wanted}
         settled = {name: value for name, value in chosen.items() if value is not None}
-        holds = _checked(self._configured, settled)
+        holds = _validated_settings(self._configured, settled)
         for pattern in wanted.get("patterns") or ():
-            if fault := fault_of(pattern):
-                raise BadRequest(f"{SECTION}.patterns: {fault}")
-        if len(holds.patterns) > MOST:
-            raise BadRequest(f"{SECTION}.patterns: there can be at most {MOST}; remove one first.")
+            if fault := pattern_error(pattern):
+                raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {fault}")
+        if len(holds.patterns) > MAX_PATTERNS:
+            raise BadRequest(f"{SUBAGENT_SECTION}.patterns: there can be at most {MAX_PATTERNS}; remove one first.")
         at = self._now()
-        records = [SettingRecord(f"{SECTION}.{name}", msgspec.json.encode(value), at) for name, value in wanted.items()]
-        ticket = self._store.write(EVERYBODY, records) if self._store and records else 0
-        self._set, self.subagent = settled, usable(holds)
+        records = [
+            SettingRecord(f"{SUBAGENT_SECTION}.{name}", msgspec.json.encode(value), at)
+            for name, value in wanted.items()
+        ]
+        ticket = self._store.write(ALL_TENANTS, records) if self._store and records else 0
+        self._overrides, self.subagent = settled, without_faulty_patterns(holds)
         self._changes += 1
         return ticket
 
@@ -101,26 +104,28 @@ class LiveSettings:
         if self._store is None:
             return
         before = self._changes
-        found = {record.name: record.value for record in await self._store.settings(EVERYBODY)}
-        stored = {name: _value(found.get(f"{SECTION}.{name}", b"null")) for name in SETTABLE}
+        found = {record.name: record.value for record in await self._store.settings(ALL_TENANTS)}
+        stored = {name: _decode_value(found.get(f"{SUBAGENT_SECTION}.{name}", b"null")) for name in SETTABLE_KEYS}
         settled = {name: value for name, value in stored.items() if value is not None}
-        if settled == self._set or before != self._changes:  # what was read may be older than what was set meanwhile
+        if (
+            settled == self._overrides or before != self._changes
+        ):  # what was read may be older than what was set meanwhile
             return
         try:
-            holds = _checked(self._configured, settled)
+            holds = _validated_settings(self._configured, settled)
         except BadRequest as error:
             log.warning("what was set cannot hold here, and counts for nothing", extra={"reason": str(error)[:200]})
             return
-        self._set, self.subagent = settled, usable(holds)
+        self._overrides, self.subagent = settled, without_faulty_patterns(holds)
 
-    async def follow(self) -> None:
+    async def refresh_forever(self) -> None:
         """Learn what others set, until this is cancelled."""
         while True:
             try:
                 await self.refresh()
             except StoreError as error:
                 log.debug("what was set could not be read", extra={"reason": error.code})
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(REFRESH_INTERVAL_S)
 
 
 def with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
@@ -132,33 +137,33 @@ def without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
     """These without one. Raises BadRequest where it is none of them."""
     if pattern not in patterns:
         known = ", ".join(repr(each[:60]) for each in patterns) or "there is none"
-        raise BadRequest(f"{SECTION}.patterns: {pattern[:60]!r} is none of them; known: {known}")
+        raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {pattern[:60]!r} is none of them; known: {known}")
     return tuple(each for each in patterns if each != pattern)
 
 
-def usable(settings: SubagentSettings) -> SubagentSettings:
+def without_faulty_patterns(settings: SubagentSettings) -> SubagentSettings:
     """The same without patterns that cannot be used."""
-    kept = tuple(pattern for pattern in settings.patterns if not fault_of(pattern))[:MOST]
+    kept = tuple(pattern for pattern in settings.patterns if not pattern_error(pattern))[:MAX_PATTERNS]
     return settings if kept == settings.patterns else settings.model_copy(update={"patterns": kept})
 
 
-def unusable(settings: SubagentSettings) -> list[str]:
+def pattern_faults(settings: SubagentSettings) -> list[str]:
     """What is wrong with patterns that are passed over, a sentence for each (S1-163)."""
-    faults = [fault for pattern in settings.patterns if (fault := fault_of(pattern))]
-    more = len(settings.patterns) - len(faults) - MOST
-    return [*faults, f"only the first {MOST} patterns count, {more} do not."] if more > 0 else faults
+    faults = [fault for pattern in settings.patterns if (fault := pattern_error(pattern))]
+    more = len(settings.patterns) - len(faults) - MAX_PATTERNS
+    return [*faults, f"only the first {MAX_PATTERNS} patterns count, {more} do not."] if more > 0 else faults
 
 
-def _checked(configured: SubagentSettings, settled: Mapping[str, Any]) -> SubagentSettings:
+def _validated_settings(configured: SubagentSettings, settled: Mapping[str, Any]) -> SubagentSettings:
     """Raises BadRequest with every fault."""
     try:
         return SubagentSettings.model_validate({**configured.model_dump(), **settled})
     except ValidationError as error:
-        faults = (f"{SECTION}.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        faults = (f"{SUBAGENT_SECTION}.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise BadRequest("; ".join(faults)) from None
 
 
-def _value(stored: bytes) -> Any:
+def _decode_value(stored: bytes) -> Any:
     """What was written by `change`; None where that cannot be read."""
     try:
         return msgspec.json.decode(stored)

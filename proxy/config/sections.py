@@ -26,31 +26,31 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.accounting.pricing import UNKNOWN, AfterTool, Appendable, Binding, ThinkingInLoop
-from proxy.core.policy.autonomy_rules import Settable, clamped
+from proxy.accounting.pricing import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBinding, ThinkingInLoop
+from proxy.core.policy.autonomy_rules import ModelSettable, clamp_threshold
 
 Mode = Literal["off", "shadow", "passive", "active"]
 View = Literal["full", "minimal"]
 BlockFormat = Literal["flat", "nested"]
-Spoken = Literal["chat", "messages", "responses"]
+WireFormat = Literal["chat", "messages", "responses"]
 """Dialects, as the configuration names them."""
 
 
-def _listed(value: object) -> object:
+def _split_list(value: object) -> object:
     """`a, b` as written in a flag or the environment, as a list; anything else is left for the field to judge."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Threshold = Annotated[int, AfterValidator(clamped)]
+NameList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
+Threshold = Annotated[int, AfterValidator(clamp_threshold)]
 """From 0 to 100; what lies beyond is taken as the nearer of both."""
-MOST = 10**12
+MAX_COUNT = 10**12
 """Of a time in ms or a count that somebody may set: thirty years, or more messages than there are."""
-MayBeSet = Annotated[tuple[Settable, ...], BeforeValidator(_listed)]
+SettableNames = Annotated[tuple[ModelSettable, ...], BeforeValidator(_split_list)]
 """Parts of the rules of autonomy."""
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """Frozen; refuses unknown keys; the words beneath a field are its description."""
 
     model_config = ConfigDict(
@@ -58,7 +58,7 @@ class Strict(BaseModel):
     )
 
 
-class UpstreamSettings(Strict):
+class UpstreamSettings(StrictModel):
     """One provider, and how it is reached."""
 
     kind: Literal["http", "litellm"] = "http"
@@ -69,7 +69,7 @@ class UpstreamSettings(Strict):
     """Base URL as the provider prints it, with or without `/v1`: `https://api.openai.com/v1`.
     With `litellm` only where the provider's own is not meant."""
 
-    speaks: Annotated[tuple[Spoken, ...], BeforeValidator(_listed)] = get_args(Spoken)
+    speaks: Annotated[tuple[WireFormat, ...], BeforeValidator(_split_list)] = get_args(WireFormat)
     """Dialects it is asked in; a request in another one goes to an upstream that has it."""
 
     key: SecretStr | None = None
@@ -79,7 +79,7 @@ class UpstreamSettings(Strict):
     key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
     """The header the operator's key travels in; `authorization` sends it as `Bearer`, `x-api-key` is Anthropic's."""
 
-    models: Names = ()
+    models: NameList = ()
     """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""
 
     aliases: dict[str, str] = {}
@@ -110,14 +110,14 @@ class UpstreamSettings(Strict):
         """Whether `models` has it, by name or glob."""
         return any(model == name or fnmatchcase(model, name) for name in self.models)
 
-    def sent_as(self, model: str) -> str:
+    def upstream_model_of(self, model: str) -> str:
         """The provider's name for a model that goes here."""
         own = self.aliases.get(model)
         return own or (model if model.startswith(self.model_prefix) else self.model_prefix + model)
 
     @field_validator("url", "proxy")
     @classmethod
-    def _plain_http_url(cls, value: str | None, told: ValidationInfo) -> str | None:
+    def _check_url(cls, value: str | None, told: ValidationInfo) -> str | None:
         if not value:
             if told.field_name == "url" and told.data.get("kind") == "http":
                 raise ValueError("is required")
@@ -131,27 +131,27 @@ class UpstreamSettings(Strict):
 
     @field_validator("speaks")
     @classmethod
-    def _something_spoken(cls, value: tuple[Spoken, ...]) -> tuple[Spoken, ...]:
+    def _check_speaks(cls, value: tuple[WireFormat, ...]) -> tuple[WireFormat, ...]:
         if not value:
-            raise ValueError(f"must name one of {', '.join(get_args(Spoken))}")
+            raise ValueError(f"must name one of {', '.join(get_args(WireFormat))}")
         return value
 
     @field_validator("key_header", "proxy", "ca_file", "verify")
     @classmethod
-    def _for_a_url(cls, value: object, told: ValidationInfo) -> object:
+    def _check_http_option(cls, value: object, told: ValidationInfo) -> object:
         if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
             raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
         return value
 
     @field_validator("options")
     @classmethod
-    def _for_litellm(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
+    def _check_litellm_option(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
         if value and told.data.get("kind") == "http":
             raise ValueError("are for kind litellm")
         return value
 
     @model_validator(mode="after")
-    def _says_what_is_served(self) -> UpstreamSettings:
+    def _check_kind(self) -> UpstreamSettings:
         if self.kind == "litellm" and not (self.models or self.aliases or self.model_prefix):
             raise ValueError(
                 "needs models, aliases or model_prefix: the name of a model chooses the provider in litellm, "
@@ -160,17 +160,17 @@ class UpstreamSettings(Strict):
         return self
 
 
-class ObservedTool(Strict):
+class ObservedTool(StrictModel):
     """A client's tool and what it is for."""
 
     role: str
     """read, write, edit, delete, move, editor, patch, shell, plan, item_create, item_update, goal; or none."""
 
-    arguments: Names = ()
+    arguments: NameList = ()
     """Arguments that hold what the role is about, before the usual ones."""
 
 
-class OutputRuleSettings(Strict):
+class OutputRuleSettings(StrictModel):
     """How much of the outputs of some tools is told on the line."""
 
     keep: Literal["", "whole"] = ""
@@ -186,7 +186,7 @@ class OutputRuleSettings(Strict):
     """Tokens of its end that stay then."""
 
     @model_validator(mode="after")
-    def _one_thing_said(self) -> OutputRuleSettings:
+    def _check_single_rule(self) -> OutputRuleSettings:
         shortens = self.cap or self.head or self.tail
         if self.keep and shortens:
             raise ValueError("keep: whole leaves nothing to cut, so cap, head and tail say nothing beside it")
@@ -195,7 +195,7 @@ class OutputRuleSettings(Strict):
         return self
 
 
-class ModelSettings(Strict):
+class ModelSettings(StrictModel):
     """What one model does differently. The name in the key may be a glob; an exact name goes first."""
 
     mode: Mode | None = None
@@ -218,62 +218,62 @@ Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int, Field(ge=1)]
 
 
-class TariffSettings(Strict):
+class TariffSettings(StrictModel):
     """Prices, cache rules, window and traits of models. The defaults are those of a model nobody knows."""
 
-    input: Price = UNKNOWN.input
+    input: Price = UNKNOWN_TARIFF.input
     """USD per million input tokens."""
 
-    output: Price | None = UNKNOWN.output
+    output: Price | None = UNKNOWN_TARIFF.output
     """USD per million output tokens; null: not known, output then costs nothing in any sum, and receipts say so."""
 
-    read: Price = UNKNOWN.read
+    read: Price = UNKNOWN_TARIFF.read
     """What a cached token costs, as a multiple of `input`: 0.1."""
 
-    write: Price = UNKNOWN.write
+    write: Price = UNKNOWN_TARIFF.write
     """What a newly cached token costs, as a multiple of `input`: 1.25."""
 
-    minimum: int = Field(default=UNKNOWN.minimum, ge=0)
+    minimum: int = Field(default=UNKNOWN_TARIFF.minimum, ge=0)
     """Tokens from which a prefix is cached."""
 
-    step: Tokens = UNKNOWN.step
+    step: Tokens = UNKNOWN_TARIFF.step
     """Cached tokens are a multiple of this."""
 
-    ttl_s: Tokens = UNKNOWN.ttl_s
+    ttl_s: Tokens = UNKNOWN_TARIFF.ttl_s
     """Seconds a cached prefix lives after its last use."""
 
-    window: Tokens = UNKNOWN.window
+    window: Tokens = UNKNOWN_TARIFF.window
     """Tokens the model can hold."""
 
-    max_output: Tokens = UNKNOWN.max_output
+    max_output: Tokens = UNKNOWN_TARIFF.max_output
     """Tokens it can answer with."""
 
-    long_context: int = Field(default=UNKNOWN.long_context, ge=0)
+    long_context: int = Field(default=UNKNOWN_TARIFF.long_context, ge=0)
     """Tokens of input above which a whole request costs more; 0 where none does."""
 
-    long_input: Price = UNKNOWN.long_input
+    long_input: Price = UNKNOWN_TARIFF.long_input
     """What input costs in such a request, as a multiple of `input`: 2."""
 
-    long_output: Price = UNKNOWN.long_output
+    long_output: Price = UNKNOWN_TARIFF.long_output
     """What its answer costs, as a multiple of `output`: 1.5."""
 
-    binding: Binding = UNKNOWN.binding
+    binding: ReasoningBinding = UNKNOWN_TARIFF.binding
     """What happens to reasoning whose prefix changed: `none`, `drop` (it is dropped) or `error` (it is refused)."""
 
-    after_tool: AfterTool = UNKNOWN.after_tool
+    after_tool: AfterTool = UNKNOWN_TARIFF.after_tool
     """`message`: a user message may stand behind tool results. `suffix`: it must be appended to the last one."""
 
-    thinking_in_loop: ThinkingInLoop = UNKNOWN.thinking_in_loop
+    thinking_in_loop: ThinkingInLoop = UNKNOWN_TARIFF.thinking_in_loop
     """`required`: inside a tool loop the last assistant message must open with its reasoning."""
 
-    required: Names = UNKNOWN.required
+    required: NameList = UNKNOWN_TARIFF.required
     """Fields that must come back with the calls they were made with: `thought_signature`."""
 
-    append: Annotated[tuple[Appendable, ...], BeforeValidator(_listed)] = UNKNOWN.append
+    append: Annotated[tuple[Appendable, ...], BeforeValidator(_split_list)] = UNKNOWN_TARIFF.append
     """What can be added in mid-conversation without touching the prefix: `system`, `tools`."""
 
     @model_validator(mode="after")
-    def _room_for_a_question(self) -> TariffSettings:
+    def _check_window(self) -> TariffSettings:
         if {"window", "max_output"} <= self.model_fields_set and self.max_output >= self.window:
             raise ValueError("max_output must be smaller than window")
         return self
@@ -283,7 +283,7 @@ class TariffRow(TariffSettings):
     """A row before the built-in table. What it leaves out is as the built-in row of the model has it, else as
     `default_tariff`."""
 
-    names: Names = ()
+    names: NameList = ()
     """Models this is the row of, as names or globs (`llama-3*`, `openrouter/*`). Empty: the row's own key is the name.
     The longest name that fits wins; of two as long, one written here beats a built-in one."""
 
@@ -292,19 +292,19 @@ class TariffRow(TariffSettings):
 
     @field_validator("names")
     @classmethod
-    def _as_looked_up(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _normalize_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not all(name.strip() for name in value):
             raise ValueError("a name must not be empty")
         return tuple(name.strip().lower() for name in value)
 
     @model_validator(mode="after")
-    def _something_said(self) -> TariffRow:
+    def _check_not_empty(self) -> TariffRow:
         if self.model_fields_set <= {"names", "as_of"}:
             raise ValueError("says nothing of the model; set a price, a window or a trait")
         return self
 
 
-class Budgets(Strict):
+class Budgets(StrictModel):
     """Token budgets of the frame block. `total` bounds the whole of it, the rest are shares inside."""
 
     total: int = Field(default=4000, ge=100)
@@ -324,7 +324,7 @@ class Budgets(Strict):
     good size. Also `STACK_TOKEN_BUDGET_MAP`."""
 
 
-class SubagentSettings(Strict):
+class SubagentSettings(StrictModel):
     """Conversations that another one began: which of them count as a subagent's work. `callstack config` sets all but
     the last of these while the proxy runs."""
 
@@ -332,19 +332,19 @@ class SubagentSettings(Strict):
     """Off: each is a conversation of its own, and no frame stands for it where it came from. Also by
     `STACK_SUBAGENT_ENABLED`, as the others."""
 
-    idle_delay: int = Field(default=300_000, ge=100, le=MOST)
+    idle_delay: int = Field(default=300_000, ge=100, le=MAX_COUNT)
     """Milliseconds without a request after which any conversation counts as idle."""
 
-    min_duration: int = Field(default=60_000, ge=0, le=MOST)
+    min_duration: int = Field(default=60_000, ge=0, le=MAX_COUNT)
     """A session that names its parent, but no call of it, gets a frame once it is idle, if it lasted so many ms."""
 
-    min_messages: int = Field(default=3, ge=0, le=MOST)
+    min_messages: int = Field(default=3, ge=0, le=MAX_COUNT)
     """And if it has so many messages, answers included."""
 
     auto_complete: bool = True
     """That frame ends with the last words of the session. Off: it stays at work until somebody ends it."""
 
-    patterns: Names = ()
+    patterns: NameList = ()
     """Regular expressions of titles. A conversation that nothing else links, and whose title or first line of system
     text fits one, is a subagent of the newest one of the same user that waits for a call. One that cannot be used is
     passed over, with a line in the log."""
@@ -358,7 +358,7 @@ class SubagentSettings(Strict):
     """Whether the model may change these by `stack_config`, for everybody; only with `tenancy: single`."""
 
 
-class SummarySettings(Strict):
+class SummarySettings(StrictModel):
     """The optional summariser. It is off as long as no model is named."""
 
     model: str = ""
@@ -386,5 +386,5 @@ class SummarySettings(Strict):
     """Instructions instead of the built-in ones; `{sections}` and `{words}` are filled in."""
 
     @property
-    def on(self) -> bool:
+    def is_enabled(self) -> bool:
         return bool(self.model) and self.usd_per_day > 0

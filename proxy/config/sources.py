@@ -27,15 +27,15 @@ from proxy.errors import InvalidConfiguration
 
 ConfigPath = tuple[str, ...]
 
-_LATER = {
+_NOT_BUILT_YET = {
     ("tenancy", "header"): "is not built yet; use single, key or credential",
 }
 """Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
 
-_OPTIONS = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
+_KEYS_WITH_OPTION = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
 """Keys that are options of the command line by their own names."""
 
-_SHORT: dict[ConfigPath, ConfigPath] = {
+_SHORT_KEYS: dict[ConfigPath, ConfigPath] = {
     ("upstream",): ("upstreams", "default", "url"),
     ("retention",): ("retention_days",),
     ("autonomy", "level"): ("autonomy",),
@@ -44,7 +44,7 @@ _SHORT: dict[ConfigPath, ConfigPath] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfiguredValue:
     """One leaf as written somewhere: `source` is what the user has to look at when it is wrong."""
 
     path: ConfigPath
@@ -69,18 +69,18 @@ def load_config(
     tree: dict[str, Any] = {}
     sources: dict[ConfigPath, str] = {}
     for setting in settings:
-        _refuse_what_comes_later(setting)
-        _place(tree, setting)
+        _refuse_not_built_yet(setting)
+        _insert_value(tree, setting)
         sources[setting.path] = setting.source
     for setting in _from_rules_file(tree.get("outputs"), file):
-        _place(tree, setting)
+        _insert_value(tree, setting)
         sources[setting.path] = setting.source
     if asks_upstreams:
         _resolve_keys(tree, environ)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        lines = [_explain(detail, sources) for detail in error.errors()]
+        lines = [_explain_error(detail, sources) for detail in error.errors()]
         raise InvalidConfiguration("\n".join(lines)) from None
 
 
@@ -97,21 +97,21 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 def known_keys() -> list[str]:
     """Every fixed dotted key, in the order of the model; named upstreams and models appear as `upstreams.NAME.url`."""
-    return [".".join(path) for path in _leaves(Config)]
+    return [".".join(path) for path in _leaf_paths(Config)]
 
 
-def _leaves(model: type[BaseModel], above: ConfigPath = ()) -> Iterator[ConfigPath]:
+def _leaf_paths(model: type[BaseModel], above: ConfigPath = ()) -> Iterator[ConfigPath]:
     for name, field in model.model_fields.items():
-        inner = _named_model(field.annotation)
+        inner = _dict_value_model(field.annotation)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _leaves(field.annotation, (*above, name))
+            yield from _leaf_paths(field.annotation, (*above, name))
         elif inner is not None:
-            yield from _leaves(inner, (*above, name, "NAME"))
+            yield from _leaf_paths(inner, (*above, name, "NAME"))
         else:
             yield (*above, name)
 
 
-def _named_model(annotation: object) -> type[BaseModel] | None:
+def _dict_value_model(annotation: object) -> type[BaseModel] | None:
     """The model inside `dict[str, Model]`, where the annotation is one."""
     for inner in get_args(annotation)[1:2]:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -119,7 +119,7 @@ def _named_model(annotation: object) -> type[BaseModel] | None:
     return None
 
 
-class _Yaml(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     """YAML where `off` is a word (YAML 1.1 reads it as false) and a key written twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
@@ -135,18 +135,18 @@ class _Yaml(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-_Yaml.yaml_implicit_resolvers = {
+_YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+_YamlLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
 
 
-def _from_file(file: Path | None) -> list[Setting]:
+def _from_file(file: Path | None) -> list[ConfiguredValue]:
     if file is None:
         return []
     try:
-        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_Yaml)  # noqa: S506 - a SafeLoader
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_YamlLoader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise InvalidConfiguration(f"{file}: cannot be read: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -160,64 +160,69 @@ def _from_file(file: Path | None) -> list[Setting]:
         raise InvalidConfiguration(f"{file}: must be a mapping of keys to values")
     # The short form goes first, so that a wrong `upstreams:` beside it is still seen.
     try:
-        leaves = sorted(_flat(document), key=lambda leaf: leaf[0] != ("upstream",))
+        leaves = sorted(_flatten(document), key=lambda leaf: leaf[0] != ("upstream",))
     except RecursionError:
         raise InvalidConfiguration(f"{file}: a part of it refers to itself") from None
-    return [Setting(_SHORT.get(path, path), value, str(file)) for path, value in leaves]
+    return [ConfiguredValue(_SHORT_KEYS.get(path, path), value, str(file)) for path, value in leaves]
 
 
-def _from_rules_file(outputs: object, file: Path | None) -> list[Setting]:
+def _from_rules_file(outputs: object, file: Path | None) -> list[ConfiguredValue]:
     """`outputs` as the path of a file: what is in it. It is looked for beside `file`, or where we were started."""
     if not isinstance(outputs, str) or not outputs.strip():
         return []
     named = Path(outputs.strip()).expanduser()
     found = _from_file(file.parent / named if file is not None else named)
-    return [Setting(("outputs",), {}, outputs), *(Setting(("outputs", *s.path), s.value, s.source) for s in found)]
+    return [
+        ConfiguredValue(("outputs",), {}, outputs),
+        *(ConfiguredValue(("outputs", *s.path), s.value, s.source) for s in found),
+    ]
 
 
-def _flat(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple[ConfigPath, object]]:
+def _flatten(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tuple[ConfigPath, object]]:
     for key, value in document.items():
         path = (*above, str(key))
         if isinstance(value, dict) and value:
-            yield from _flat(value, path)
+            yield from _flatten(value, path)
         else:
             yield path, value
 
 
-def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
-    known = {"STACK_" + "_".join(path).upper(): path for path in _leaves(Config) if "NAME" not in path}
+def _from_environ(environ: Mapping[str, str]) -> list[ConfiguredValue]:
+    known = {"STACK_" + "_".join(path).upper(): path for path in _leaf_paths(Config) if "NAME" not in path}
     known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
-    known |= {"STACK_" + "_".join(short).upper(): path for short, path in _SHORT.items()}
+    known |= {"STACK_" + "_".join(short).upper(): path for short, path in _SHORT_KEYS.items()}
     known |= {"STACK_OUTPUTS": ("outputs",)}
     settings = []
     for name, value in sorted(environ.items()):
         if not name.startswith("STACK_"):
             continue
         if name in known:
-            settings.append(Setting(known[name], value, name))
+            settings.append(ConfiguredValue(known[name], value, name))
         elif "__" in name:  # STACK_UPSTREAMS__MAIN__URL: names are free, so the border has to be visible
             path = tuple(name.removeprefix("STACK_").lower().split("__"))
-            settings.append(Setting(path, value, name))
+            settings.append(ConfiguredValue(path, value, name))
         else:
-            raise InvalidConfiguration(f"{name}: unknown environment variable{_nearest(name, known)}")
+            raise InvalidConfiguration(f"{name}: unknown environment variable{_suggest_key(name, known)}")
     return settings
 
 
-def _from_flags(flags: Mapping[str, object]) -> list[Setting]:
-    return [Setting(_split(key), value, _flag(key)) for key, value in flags.items() if value is not None]
+def _from_flags(flags: Mapping[str, object]) -> list[ConfiguredValue]:
+    return [
+        ConfiguredValue(_parse_key(key), value, _flag_for(key)) for key, value in flags.items() if value is not None
+    ]
 
 
-def _flag(key: str) -> str:
+def _flag_for(key: str) -> str:
     """How a key is written on the command line; those with an option of their own may stand in `--set` too."""
-    return f"--{key.replace('_', '-')}" if key in _OPTIONS else f"--set {key}"
+    return f"--{key.replace('_', '-')}" if key in _KEYS_WITH_OPTION else f"--set {key}"
 
 
-def _split(key: str) -> ConfigPath:
+def _parse_key(key: str) -> ConfigPath:
     """The path of a dotted key. Model names have dots of their own: `models.gpt-4.1.mode`."""
     parts = tuple(key.split("."))
-    if parts in _SHORT:
-        return _SHORT[parts]
-    model = _named_model(Config.model_fields[parts[0]].annotation) if parts[0] in Config.model_fields else None
+    if parts in _SHORT_KEYS:
+        return _SHORT_KEYS[parts]
+    model = _dict_value_model(Config.model_fields[parts[0]].annotation) if parts[0] in Config.model_fields else None
     if model is None:
         return parts
     for place in range(2, len(parts)):
@@ -227,13 +232,13 @@ def _split(key: str) -> ConfigPath:
     return parts
 
 
-def _refuse_what_comes_later(setting: Setting) -> None:
-    reason = _LATER.get((setting.path[-1], str(setting.value)))
+def _refuse_not_built_yet(setting: ConfiguredValue) -> None:
+    reason = _NOT_BUILT_YET.get((setting.path[-1], str(setting.value)))
     if reason is not None:
         raise InvalidConfiguration(f"{'.'.join(setting.path)}: {setting.value!r} {reason} (from {setting.source})")
 
 
-def _place(tree: dict[str, Any], setting: Setting) -> None:
+def _insert_value(tree: dict[str, Any], setting: ConfiguredValue) -> None:
     *above, leaf = setting.path
     branch = tree
     for name in above:
@@ -261,14 +266,16 @@ def _resolve_keys(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
 # Explaining: what pydantic found, in words that name the key.
 
 
-def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
+def _explain_error(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     path = tuple(str(part) for part in detail["loc"] if not isinstance(part, int))
     key = ".".join(path)
     source = next((where for written, where in sources.items() if written[: len(path)] == path), "")
     origin = f" (from {source})" if source and path else ""
     if detail["type"] == "extra_forbidden":
         # `upstream` is known as an address alone; as a section it is not.
-        return f"{key}: unknown key{_nearest(key, [known for known in _siblings(path) if known != key])}{origin}"
+        return (
+            f"{key}: unknown key{_suggest_key(key, [known for known in _candidate_keys(path) if known != key])}{origin}"
+        )
     if detail["type"] == "missing":
         return f"{key}: is required"
     message = detail["msg"].removeprefix("Value error, ")
@@ -288,13 +295,13 @@ def _explain(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> str:
     return f"{key}: {shown}{message[:1].lower()}{message[1:]}{origin}"
 
 
-def _siblings(path: ConfigPath) -> list[str]:
+def _candidate_keys(path: ConfigPath) -> list[str]:
     """Dotted keys that could have been meant: the known ones, with the user's own names for upstreams and models."""
     named = [key.replace("NAME", path[1]) if len(path) > 1 else key for key in known_keys()]
     return [*dict.fromkeys([*named, *(key.split(".")[0] for key in known_keys()), "upstream"])]
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def _suggest_key(word: str, known: Iterable[str]) -> str:
     """What to write instead: the nearest known word, and where none is near, all that stand at the same level."""
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)

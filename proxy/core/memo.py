@@ -11,14 +11,16 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar, cast
 
-LONGEST = 1_024
+MAX_MEMOIZED_LENGTH = 1_024
 """Bytes, or characters, of each word up to which what was found for it is remembered."""
 
 Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 
 
-def remembered(most: int, longest: int = LONGEST) -> Callable[[Callable[Asked, Found]], Callable[Asked, Found]]:
+def memoize(
+    most: int, longest: int = MAX_MEMOIZED_LENGTH
+) -> Callable[[Callable[Asked, Found]], Callable[Asked, Found]]:
     """Wraps a function of words whose answer never changes: what it found for the `most` asked lately is remembered."""
 
     def wrapped(look: Callable[Asked, Found]) -> Callable[Asked, Found]:

@@ -16,68 +16,70 @@ import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 
-DOCUMENTED = (r"@.*subagent", r"subagent", r"\[Task\]")
+KNOWN_SUBAGENT_TITLES = (r"@.*subagent", r"subagent", r"\[Task\]")
 """How clients known to us title what a subagent does. None counts by itself: a title may well speak of subagents."""
-TEXT = 120
+MAX_TEXT_CHARACTERS = 120
 """Characters of a text that are looked at."""
-LONGEST = 200
+MAX_PATTERN_CHARACTERS = 200
 """Characters of a pattern."""
-MOST = 20
+MAX_PATTERNS = 20
 """Patterns at a time."""
-WAYS = 2_000_000
+MAX_MATCH_PATHS = 2_000_000
 """Of one pattern and one text: two `.*` are fine, three are not. About 10 ms at the very worst."""
 
 _REPEAT = re.compile(r"(?:[*+?]|\{(?:(\d+)|(\d*),(\d*))\})[?+]?")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
-class Refused(Exception):
+class PatternRefused(Exception):
     """The message says what is wrong with a pattern, and what to do."""
 
 
-def fault_of(pattern: str) -> str:
+def pattern_error(pattern: str) -> str:
     """What is wrong with a pattern, as a sentence; empty where it can be used."""
     try:
-        _compiled(pattern)
-    except Refused as refused:
+        _compile(pattern)
+    except PatternRefused as refused:
         return str(refused)
     return ""
 
 
-def fits(patterns: Iterable[str], text: str) -> bool:
+def matches_any(patterns: Iterable[str], text: str) -> bool:
     """Whether one of these, which can all be used, is found in the beginning of a text."""
-    return any(_compiled(pattern).search(text[:TEXT]) for pattern in patterns)
+    return any(_compile(pattern).search(text[:MAX_TEXT_CHARACTERS]) for pattern in patterns)
 
 
-@lru_cache(MOST * 4)
-def _compiled(pattern: str) -> re.Pattern[str]:
+@lru_cache(MAX_PATTERNS * 4)
+def _compile(pattern: str) -> re.Pattern[str]:
     shown = repr(pattern[:60])
-    if len(pattern) > LONGEST:
-        raise Refused(f"a pattern of {len(pattern)} characters is too long: give at most {LONGEST}.")
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise PatternRefused(
+            f"a pattern of {len(pattern)} characters is too long: give at most {MAX_PATTERN_CHARACTERS}."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # what a later Python would read otherwise
             compiled = re.compile(pattern, re.IGNORECASE)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        raise Refused(f"{shown} is no regular expression ({str(error)[:80]}); mend it.") from None
-    if _Counting(pattern).ways() * TEXT > WAYS:
-        raise Refused(f"{shown} could take too long: {_SIMPLER}")
+        raise PatternRefused(f"{shown} is no regular expression ({str(error)[:80]}); mend it.") from None
+    if _MatchPathCounter(pattern).count_alternatives() * MAX_TEXT_CHARACTERS > MAX_MATCH_PATHS:
+        raise PatternRefused(f"{shown} could take too long: {_SIMPLER_ADVICE}")
     if compiled.search(""):
-        raise Refused(f"{shown} fits an empty text, and with it every title; say what must be there.")
+        raise PatternRefused(f"{shown} fits an empty text, and with it every title; say what must be there.")
     return compiled
 
 
-_SIMPLER = "use at most two repeats (* + ? {}), no repeat inside another one, and few alternatives."
+_SIMPLER_ADVICE = "use at most two repeats (* + ? {}), no repeat inside another one, and few alternatives."
 
 
-class _Counting:
+class _MatchPathCounter:
     """Reads a pattern that compiles, once from left to right, and counts the ways it can be tried at one place."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
 
-    def ways(self) -> int:
+    def count_alternatives(self) -> int:
         """Of what stands from here to the end, or to the bracket that closes it."""
         total = self._sequence()
         while self._pattern.startswith("|", self._at):
@@ -89,7 +91,7 @@ class _Counting:
         ways = 1
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             grouped = self._pattern[self._at] == "("
-            ways = min(ways * self._repeated(self._piece(), grouped=grouped), WAYS)
+            ways = min(ways * self._count_repeat(self._piece(), grouped=grouped), MAX_MATCH_PATHS)
         return ways
 
     def _piece(self) -> int:
@@ -99,37 +101,39 @@ class _Counting:
         in_class = _CLASS.match(self._pattern, self._at) if opened == "[" else None
         self._at = in_class.end() if in_class else self._at + 1 + (opened == "\\")
         if opened == "\\" and self._pattern[self._at - 1].isdigit():
-            raise Refused(f"{self._pattern[:60]!r} names a group or a character by number; write what is meant.")
+            raise PatternRefused(f"{self._pattern[:60]!r} names a group or a character by number; write what is meant.")
         return 1
 
     def _group(self) -> int:
         self._at += 1
         if self._pattern.startswith("?", self._at):
             if not self._pattern.startswith("?:", self._at):
-                raise Refused(f"{self._pattern[:60]!r} has a group with (? that is none of (?:...); leave it out.")
+                raise PatternRefused(
+                    f"{self._pattern[:60]!r} has a group with (? that is none of (?:...); leave it out."
+                )
             self._at += 2
-        ways = self.ways()
+        ways = self.count_alternatives()
         self._at += 1  # the bracket that closes it
         return ways
 
-    def _repeated(self, ways: int, *, grouped: bool) -> int:
+    def _count_repeat(self, ways: int, *, grouped: bool) -> int:
         """The ways of a piece that has so many by itself, with the repeat that may stand behind it. What is in a group
         may be nothing, and is done as often as is said even then: nested, that multiplies too."""
         repeat = _REPEAT.match(self._pattern, self._at)
         if repeat is None:
             return ways
         self._at = repeat.end()
-        low, high = _times(repeat)
+        low, high = _repeat_bounds(repeat)
         total = 0
         for times in range(low, high + 1):
-            total = min(total + ways**times, WAYS)
+            total = min(total + ways**times, MAX_MATCH_PATHS)
         return max(total, high if grouped else 1)
 
 
-def _times(repeat: re.Match[str]) -> tuple[int, int]:
+def _repeat_bounds(repeat: re.Match[str]) -> tuple[int, int]:
     """How often at least and at most; no text has more than `TEXT` characters."""
     sign, exact = repeat[0][0], repeat[1]
     if sign != "{":
-        return (1 if sign == "+" else 0), (1 if sign == "?" else TEXT)
+        return (1 if sign == "+" else 0), (1 if sign == "?" else MAX_TEXT_CHARACTERS)
     least, most = (exact, exact) if exact else (repeat[2], repeat[3])
-    return min(int(least or 0), TEXT), min(int(most or TEXT), TEXT)
+    return min(int(least or 0), MAX_TEXT_CHARACTERS), min(int(most or MAX_TEXT_CHARACTERS), MAX_TEXT_CHARACTERS)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-Count = Callable[[str], int]
+CountTokens = Callable[[str], int]
 """Tokens of a text."""
 
 CHARACTERS_PER_TOKEN = 4  # S1-53
-TRUNCATED = "[truncated]"  # S1-59
+TRUNCATION_MARKER = "[truncated]"  # S1-59
 WORD_BORDER = 0.2
 """A cut moves back to the end of a word that ends within this last part of the text (S1-59)."""
 
@@ -39,7 +39,7 @@ _ILLEGAL = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 
 
-def clean(text: str) -> str:
+def remove_illegal_xml(text: str) -> str:
     """Without what no XML document may hold: control characters except tab and newline, lone surrogates, U+FFFE,
     U+FFFF."""
     return _ILLEGAL.sub("", text)
@@ -47,16 +47,16 @@ def clean(text: str) -> str:
 
 def escape_xml(text: str) -> str:
     """Clean, and with nothing in it that reads as markup, in an element or an attribute (S1-156)."""
-    return clean(text).translate(_ESCAPES)
+    return remove_illegal_xml(text).translate(_ESCAPES)
 
 
 def cut_for_display(text: str, limit: int = 60) -> str:
     """One line of at most `limit` characters (S0-11); a cut shows as `…`."""
-    line = " ".join(clean(text).split())
+    line = " ".join(remove_illegal_xml(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
-def truncate_to_tokens(text: str, budget: int, count: Count, marker: str = TRUNCATED) -> str:
+def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str = TRUNCATION_MARKER) -> str:
     """The longest beginning that fits `budget` tokens together with `marker`; empty where not even the marker fits.
 
     The cut is made at the end of a word if one ends within the last fifth (S1-59).
@@ -109,7 +109,7 @@ def extract_keywords(text: str) -> frozenset[str]:
     return frozenset(w for w in found if len(w) >= SHORTEST_KEYWORD and w not in STOP_WORDS)
 
 
-def keywords_held(keywords: frozenset[str], text: str) -> int:
+def count_shared_keywords(keywords: frozenset[str], text: str) -> int:
     """How many of `keywords` are keywords of `text`. A thousand siblings are asked at once, and most words of theirs
     hold none: only what does is taken apart."""
     folded = text.casefold()
@@ -142,7 +142,7 @@ def _camel_parts(word: str) -> list[str]:
 # --------------------------------------------------------------------------------------------------------------- order
 
 
-def leaf(name: str, text: str, **attributes: str) -> str:
+def text_element(name: str, text: str, **attributes: str) -> str:
     """An element that holds text, which is escaped here and nowhere else."""
     return f"<{name}{_attributes(attributes)}>{escape_xml(text)}</{name}>"
 

@@ -12,28 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 from proxy.dialects.chat.request import OPENAI_CHAT
-from proxy.dialects.dialect import TOLD, Body, Dialect, References, Wanted, Writing
+from proxy.dialects.dialect import CLIENT_RESPONSE_KEY, Body, Dialect, RenderOptions, ResponseReferences, ResponseWriter
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
-from proxy.dialects.parse_cache import Known, Unreadable
+from proxy.dialects.parse_cache import ParseCache, RequestParseError
 from proxy.dialects.responses.request import OPENAI_RESPONSES
-from proxy.dialects.synthetic_responses import Saying
+from proxy.dialects.synthetic_responses import OwnResponse
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
+    "CLIENT_RESPONSE_KEY",
     "DIALECTS",
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
-    "TOLD",
     "Body",
     "Dialect",
-    "Known",
-    "References",
-    "Saying",
-    "Unreadable",
-    "Wanted",
-    "Writing",
+    "OwnResponse",
+    "ParseCache",
+    "RenderOptions",
+    "RequestParseError",
+    "ResponseReferences",
+    "ResponseWriter",
     "dialect_at",
 ]
 
@@ -48,7 +48,7 @@ PATHS = 256
 """Of so many is remembered what is spoken there."""
 
 
-@remembered(PATHS)
+@memoize(PATHS)
 def dialect_at(path: str) -> Dialect | None:
     """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
     return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)

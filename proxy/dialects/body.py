@@ -18,30 +18,30 @@ from typing import Any
 
 from proxy.dialects import raw_json as slices
 
-Fields = Mapping[str, bytes]
+RawMembers = Mapping[str, bytes]
 
 
-def value_of(fields: Fields, name: str) -> Any:
+def value_of(fields: RawMembers, name: str) -> Any:
     """A small member, read; None when it is absent or no parser takes it."""
     try:
-        return slices.value(fields[name]) if name in fields else None
-    except slices.NotSliced:
+        return slices.parse(fields[name]) if name in fields else None
+    except slices.JsonSplitError:
         return None
 
 
-def object_in(fields: Fields, name: str) -> dict[str, Any]:
+def object_in(fields: RawMembers, name: str) -> dict[str, Any]:
     """A member that is an object, read; an empty one where it is none."""
     found = value_of(fields, name)
     return found if isinstance(found, dict) else {}
 
 
-def list_in(fields: Fields, name: str) -> list[Any]:
+def list_in(fields: RawMembers, name: str) -> list[Any]:
     """A member that is an array, read; an empty one where it is none."""
     found = value_of(fields, name)
     return found if isinstance(found, list) else []
 
 
-def offered(fields: Fields, arrays: Sequence[str]) -> bytes:
+def offered_tools(fields: RawMembers, arrays: Sequence[str]) -> bytes:
     """These arrays as the client wrote them, in this order; nothing where all are empty."""
     found = b""
     for name in arrays:
@@ -64,7 +64,7 @@ def _tool_name(tool: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def with_tools(fields: Fields, extra: bytes, behind: str) -> dict[str, bytes]:
+def with_tools(fields: RawMembers, extra: bytes, behind: str) -> dict[str, bytes]:
     """`fields` with our array of tools behind the client's, or, when it offers none, an array of ours behind the
     member `behind`. Nothing to add changes nothing."""
     if extra in (b"", b"[]"):
@@ -87,23 +87,23 @@ CONTENT, TEXT = "content", "text"
 NOTHING = b'""'
 
 
-def longest(wire: bytes) -> bytes:
+def longest_text(wire: bytes) -> bytes:
     """The longest text in a message, a JSON string as it is written; an empty one where there is none."""
     return max(_texts(wire), key=len, default=NOTHING)
 
 
-def words_of(written: bytes) -> str:
+def decode_text(written: bytes) -> str:
     """A JSON string as text."""
-    said = slices.value(written)
+    said = slices.parse(written)
     return said if isinstance(said, str) else ""
 
 
-def exchanged(wire: bytes, written: bytes, text: str) -> bytes:
+def replace_text(wire: bytes, written: bytes, text: str) -> bytes:
     """The message with `text` in the place of one of its texts, told as it is `written`."""
-    at = slices.found(wire, written)
+    at = slices.find_slice(wire, written)
     if at < 0:
         return wire
-    return wire[:at] + slices.encoded(slices.mended(text)) + wire[at + len(written) :]
+    return wire[:at] + slices.encode(slices.replace_surrogates(text)) + wire[at + len(written) :]
 
 
 def _texts(wire: bytes) -> list[bytes]:
@@ -115,7 +115,7 @@ def _texts(wire: bytes) -> list[bytes]:
         if wire.startswith(b"["):
             return [text for item in slices.items(wire) if (text := _member(item, TEXT)).startswith(b'"')]
         content = _member(wire, CONTENT)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return []
     return _texts(content) if content[:1] in (b'"', b"[") else []
 

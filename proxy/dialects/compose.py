@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Message
 from proxy.dialects import Dialect
-from proxy.dialects.parse_cache import countable
+from proxy.dialects.parse_cache import countable_text
 
-REMEMBERED = 4096
+MAX_CACHED_MESSAGES = 4096
 """Written messages kept."""
 
 
-class Writer:
+class DialectComposer:
     """A `stack.context.Scribe`. `count` counts the tokens of a text."""
 
     def __init__(self, dialect: Dialect, count: Callable[[str], int]) -> None:
@@ -29,10 +29,10 @@ class Writer:
         self._written: OrderedDict[tuple[str, str, str], Message] = OrderedDict()
 
     def tool_result(self, call: str, text: str) -> Message:
-        return self._kept("tool", call, text, lambda: self._dialect.tool_result(call, text))
+        return self._cached("tool", call, text, lambda: self._dialect.tool_result(call, text))
 
     def user_message(self, text: str) -> Message:
-        return self._kept("user", "", text, lambda: self._dialect.user_message(text))
+        return self._cached("user", "", text, lambda: self._dialect.user_message(text))
 
     def without_reasoning(self, message: Message) -> Message:
         return self._dialect.without_reasoning(message)
@@ -40,30 +40,30 @@ class Writer:
     def without_calls(self, message: Message, calls: Collection[str]) -> Message:
         """A produced message less these calls."""
         fewer = partial(self._dialect.without_calls, message, calls)
-        return self._kept("fewer", ",".join(sorted(calls)), message.wire.decode("latin-1"), fewer)
+        return self._cached("fewer", ",".join(sorted(calls)), message.wire.decode("latin-1"), fewer)
 
-    def retold(self, message: Message, text: str) -> Message:
+    def with_content(self, message: Message, text: str) -> Message:
         """A stored result in other words."""
-        return self._kept(message.role, message.identity, text, lambda: self._dialect.retold(message, text))
+        return self._cached(message.role, message.identity, text, lambda: self._dialect.with_content(message, text))
 
-    def appended(self, wire: str) -> Message:
+    def parse_appended_tools(self, wire: str) -> Message:
         """What a thread was given when it woke, where that stands among its messages."""
-        how = self._dialect.appending
-        return self._kept(
-            "appended", "", wire, lambda: how.read(wire.encode()) if how else self._dialect.user_message("")
+        how = self._dialect.appended_tools
+        return self._cached(
+            "appended", "", wire, lambda: how.parse(wire.encode()) if how else self._dialect.user_message("")
         )
 
-    def weighed(self, message: Message) -> Message:
+    def with_token_count(self, message: Message) -> Message:
         """A produced message with its tokens counted."""
-        return replace(message, tokens=self._count(countable(message)))
+        return replace(message, tokens=self._count(countable_text(message)))
 
-    def _kept(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
+    def _cached(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
         """Any thread may ask, so each step leaves nothing for another one to trip over: two may write the same."""
         key = (role, call, text)
         made = self._written.pop(key, None)
         if made is None:
-            made = self.weighed(write())
+            made = self.with_token_count(write())
         self._written[key] = made
-        if len(self._written) > REMEMBERED:
+        if len(self._written) > MAX_CACHED_MESSAGES:
             self._written.popitem(last=False)
         return made

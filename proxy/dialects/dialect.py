@@ -10,21 +10,21 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.core.ledger.messages import Message, Request, Spoken
-from proxy.core.ledger.tool_call_interceptor import Following, Refusing, Repeating
-from proxy.dialects.parse_cache import Known, Reading, at_once
-from proxy.dialects.synthetic_responses import Saying
+from proxy.core.ledger.messages import Message, ModelResponse, Request
+from proxy.core.ledger.tool_call_interceptor import ShouldContinue, ShouldRefuse, ShouldRetry
+from proxy.dialects.parse_cache import ParseCache, ParseSteps, run_steps
+from proxy.dialects.synthetic_responses import OwnResponse
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Of a request, as they came."""
 Body = tuple[bytes, ...]
 """A body in pieces; joined they are what is sent. Every message is a piece of its own."""
-TOLD = "response"
+CLIENT_RESPONSE_KEY = "response"
 """The member of `Spoken.extra` with the answer as the client was told it, where the provider has another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RenderOptions:
     """What of the envelope differs from the client's."""
 
     extra_tools: bytes = b""
@@ -37,20 +37,20 @@ class Wanted:
     """How many messages of the line stand before the active frame's own: where its prefix is worth a cache marker."""
 
 
-class Writing(Protocol):
+class ResponseWriter(Protocol):
     """The client's answer while it is made, over all its upstream rounds, streamed or not."""
 
-    round_shown: bool
+    round_is_visible: bool
     """Something of this round has left for the client, so it cannot be repeated."""
-    begun: bool
+    has_sent_bytes: bool
     """Bytes of an answer have left for the client."""
     is_error: bool
     """This round's reply is no completion: an error status, or a content type that is not read."""
-    refuses: Refusing | None
+    should_refuse: ShouldRefuse | None
     """Calls of the client's tools that are answered here and not shown; set before the first round."""
-    follows: Following | None
+    should_continue: ShouldContinue | None
     """Whether a round without a call is followed by another one, asked when its end comes; set before the first."""
-    repeats: Repeating | None
+    should_retry: ShouldRetry | None
     """Whether a round that said nothing but an error is asked for again; set before the first."""
     error_body: bytes
     """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
@@ -59,47 +59,47 @@ class Writing(Protocol):
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
 
     @property
-    def failed(self) -> bool:
+    def round_failed(self) -> bool:
         """The provider reported an error inside a reply that began well."""
 
     @property
-    def wordless(self) -> bool:
+    def round_is_empty(self) -> bool:
         """This round ended without a word, not even of an error, whatever else of it has left."""
 
     @property
-    def silent(self) -> bool:
+    def can_retry_empty_round(self) -> bool:
         """This round ended without a word, and nothing of it has left: it can be asked again."""
 
     @property
-    def refusal(self) -> bytes:
+    def retryable_error(self) -> bytes:
         """The error that is all this round said, where `repeats` has it asked again for that; else b""."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """The client has been told that the answer is over: no round can follow."""
 
     @property
-    def told(self) -> bytes:
+    def retrievable_response(self) -> bytes:
         """The whole answer as the client is told it, once its last round has ended; b"" where it cannot ask for it
         again, or the provider has the very same."""
 
     @property
-    def goes_on(self) -> bool:
+    def another_round_follows(self) -> bool:
         """This round has no call, and its ending was held because another round is to follow."""
 
-    def again(self) -> None:
+    def retry_round(self) -> None:
         """Another round comes in the place of one that said nothing."""
 
     def feed(self, chunk: bytes) -> bytes:
         """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
 
-    def end_round(self, *, complete: bool) -> Spoken:
+    def end_round(self, *, complete: bool) -> ModelResponse:
         """The round as it was produced. `complete` is False when the upstream died or the client left."""
 
-    def read_no_more(self) -> None:
+    def stop_reading(self) -> None:
         """What comes of this round passes unread, and what came is forgotten."""
 
-    def so_far(self) -> Spoken:
+    def partial_response(self) -> ModelResponse:
         """What has arrived of the round that is under way; it changes nothing."""
 
     def finish(self) -> bytes:
@@ -108,57 +108,57 @@ class Writing(Protocol):
     def keep_alive(self) -> bytes:
         """A comment for a client that waits between two rounds, or nothing where none may stand."""
 
-    def broken(self, message: str) -> bytes:
+    def closing_error(self, message: str) -> bytes:
         """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
 
 
-class Writer(Protocol):
+class ResponseWriterFactory(Protocol):
     """Begins the answer to a client's request. Without `intercept` it is only read along."""
 
-    def __call__(self, request: Request, *, intercept: bool) -> Writing: ...
+    def __call__(self, request: Request, *, intercept: bool) -> ResponseWriter: ...
 
 
 @dataclass(frozen=True, slots=True)
-class References:
+class ResponseReferences:
     """How requests of a dialect name what was said before instead of sending it again."""
 
-    kept: Callable[[Request], bool]
+    is_answer_stored: Callable[[Request], bool]
     """Whether the answer to a request is kept by the provider, so that the client may name it."""
-    previous: Callable[[Request], str]
+    previous_response_id: Callable[[Request], str]
     """The id of the answer that a request goes on from, or empty."""
-    referred: Callable[[Request], tuple[str, ...]]
+    referenced_item_ids: Callable[[Request], tuple[str, ...]]
     """The ids of the items that stand for themselves in it, in order."""
-    unplaceable: Callable[[Request, Container[str]], str]
+    unresolvable_reason: Callable[[Request, Container[str]], str]
     """Why a request cannot be placed, where these items are known; or empty."""
-    resolved: Callable[[Request, Sequence[Message], Mapping[str, bytes]], Request]
+    resolve: Callable[[Request, Sequence[Message], Mapping[str, bytes]], Request]
     """The request behind these earlier messages, with these items (by id) in the places of their names."""
-    items: Callable[[Message], Mapping[str, bytes]]
+    items_by_id: Callable[[Message], Mapping[str, bytes]]
     """The items of an answer by the ids a client may name them with."""
-    seen: Callable[[Sequence[Message]], Message]
+    client_view: Callable[[Sequence[Message]], Message]
     """What the rounds of a turn were for the client."""
-    lasting: Callable[[Request, bytes], Mapping[str, bytes]]
+    members_to_store: Callable[[Request, bytes], Mapping[str, bytes]]
     """What outlasts an answer to a request, each as JSON by its name. With it all of the answer that the client was
     told, empty where that is what the provider has."""
-    opening: Callable[[Mapping[str, bytes]], Sequence[Message]]
+    opening_messages: Callable[[Mapping[str, bytes]], Sequence[Message]]
     """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Appending:
+class AppendedTools:
     """How tools and guidance of ours are told behind the newest message instead of in front of all, so that what stands
     there stays as it is."""
 
-    family: str
+    model_family: str
     """Whose models take them so (`tariffs.family_of`): another vendor's API in the same dialect is not known to."""
-    offered: Callable[[Request, Headers], bool]
+    is_supported: Callable[[Request, Headers], bool]
     """Whether the API takes them so from the client of this request."""
-    written: Callable[[Request, str, str], bytes]
+    encode: Callable[[Request, str, str], bytes]
     """Guidance and a JSON array of tools as one message's wire; the request shows how the client tells of its own."""
-    read: Callable[[bytes], Message]
+    parse: Callable[[bytes], Message]
     """The message of such a wire."""
 
 
-def seals_nothing(_: Message) -> bool:
+def never_holds_compaction(_: Message) -> bool:
     """In this dialect no message holds a compaction."""
     return False
 
@@ -168,14 +168,14 @@ class Dialect:
     """One wire format."""
 
     name: str
-    reading: Callable[[bytes, Known], Reading[Request]]
+    parse_in_steps: Callable[[bytes, ParseCache], ParseSteps[Request]]
     """The request in a body, read bit by bit. Raises Unreadable."""
-    render: Callable[[Request, Sequence[Message], Sequence[bytes], Wanted], Body]
+    render: Callable[[Request, Sequence[Message], Sequence[bytes], RenderOptions], Body]
     """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
     it) and this line."""
     client_body: Callable[[Request], Body]
     """The client's own body, cut at the borders of its messages."""
-    extended_head: Callable[[Request, str], tuple[bytes, ...]]
+    extend_head: Callable[[Request, str], tuple[bytes, ...]]
     """The head with a text of ours at its end; nothing to say changes nothing."""
     tools_json: Callable[[Sequence[Mapping[str, Any]]], bytes]
     """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
@@ -188,28 +188,28 @@ class Dialect:
     without_calls: Callable[[Message, Collection[str]], Message]
     """The same message less the calls with these ids, and less what cannot stand without them. Its tokens are not
     counted."""
-    retold: Callable[[Message, str], Message]
+    with_content: Callable[[Message, str], Message]
     """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
     error_body: Callable[[int, str, str], bytes]
     """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
-    answer: Writer
-    says: Callable[[Request, Saying], bytes]
+    new_response_writer: ResponseWriterFactory
+    encode_own_response: Callable[[Request, OwnResponse], bytes]
     """A whole answer of ours to a request: a plain body, or all of a stream where it asks for one."""
-    references: References | None = None
+    references: ResponseReferences | None = None
     """None where every request holds its whole history."""
-    seals: Callable[[Message], bool] = seals_nothing
+    holds_compaction: Callable[[Message], bool] = never_holds_compaction
     """Whether a message holds a compaction of the provider's: what stands for all before it, readable by nobody
     else."""
-    manual: Callable[[Request], bool | None] = lambda _: None
+    must_open_with_reasoning: Callable[[Request], bool | None] = lambda _: None
     """Whether the answer that is under way in a tool loop of this request must open with its reasoning; None where only
     the model says."""
-    has_dropped: Callable[[Request], bool] = lambda _: False
+    asks_to_drop_reasoning: Callable[[Request], bool] = lambda _: False
     """Whether the client asks its provider to drop reasoning that does not fit, and to tell it what was dropped."""
-    appending: Appending | None = None
+    appended_tools: AppendedTools | None = None
     """None where everything has to stand in front."""
-    signs: bool = False
+    has_signed_reasoning: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 
-    def read(self, body: bytes, known: Known) -> Request:
+    def parse_request(self, body: bytes, known: ParseCache) -> Request:
         """The request in a body, at once. Raises Unreadable."""
-        return at_once(self.reading(body, known))
+        return run_steps(self.parse_in_steps(body, known))

@@ -12,11 +12,11 @@ from proxy.dialects import raw_json as slices
 
 CONSTANT = ("index", "type", "id", "format", "role", "name", "provider")
 """Members that are said again in every delta and do not grow."""
-GROWING = ("thinking", "text", "reasoning.text", "reasoning.summary")
+GROWING_ITEM_TYPES = ("thinking", "text", "reasoning.text", "reasoning.summary")
 """Types of list items that arrive in pieces."""
 
 
-def merged(old: Any, new: Any) -> Any:
+def merge_delta(old: Any, new: Any) -> Any:
     """`new` taken into `old`: texts grow, lists grow or are aligned by `index`, the rest is the newest. So is what is
     nested deeper than it can be walked through."""
     try:
@@ -27,35 +27,37 @@ def merged(old: Any, new: Any) -> Any:
 
 def _merged(old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
-        return old | {k: _grown(k, old.get(k), v) for k, v in new.items() if v is not None}
+        return old | {k: _merge_member(k, old.get(k), v) for k, v in new.items() if v is not None}
     if isinstance(old, list) and isinstance(new, list):
         whole = list(old)
         for item in new:
-            at = _stored(whole, item)
+            at = _target_index(whole, item)
             whole[at : at + 1] = [_merged(whole[at], item) if at < len(whole) else item]
         return whole
     return new
 
 
-def _stored(whole: list[Any], item: object) -> int:
+def _target_index(whole: list[Any], item: object) -> int:
     """Where the item stands that `item` goes on with; behind all when there is none."""
     last = len(whole) - 1
-    return next((i for i in range(last, -1, -1) if _goes_on(whole[i], item, last=i == last)), last + 1)
+    return next((i for i in range(last, -1, -1) if _is_continuation(whole[i], item, last=i == last)), last + 1)
 
 
-def _grown(name: str, old: Any, new: Any) -> Any:
+def _merge_member(name: str, old: Any, new: Any) -> Any:
     if isinstance(old, str) and isinstance(new, str):
-        return old if name in CONSTANT and not new else new if name in CONSTANT else slices.mended(old + new)
+        return (
+            old if name in CONSTANT and not new else new if name in CONSTANT else slices.replace_surrogates(old + new)
+        )
     return _merged(old, new)
 
 
-def _goes_on(old: object, new: object, *, last: bool) -> bool:
+def _is_continuation(old: object, new: object, *, last: bool) -> bool:
     """Whether a list item is one more piece of a stored one: the same index, or the same open block of reasoning."""
     if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
         return False
     if "index" in new or "index" in old:
         return old.get("index") == new.get("index")
-    return last and str(new.get("type")) in GROWING and not is_signed(old)
+    return last and str(new.get("type")) in GROWING_ITEM_TYPES and not is_signed(old)
 
 
 def is_signed(value: object) -> bool:
@@ -66,13 +68,13 @@ def is_signed(value: object) -> bool:
         if isinstance(inner, list):
             waiting += inner
         elif isinstance(inner, dict):
-            if _signs(inner):
+            if _has_signature(inner):
                 return True
             waiting += inner.values()
     return False
 
 
-def _signs(said: dict[str, Any]) -> bool:
+def _has_signature(said: dict[str, Any]) -> bool:
     if any(said.get(name) for name in ("signature", "thought_signature", "encrypted_content")):
         return True
     kind = said.get("type")

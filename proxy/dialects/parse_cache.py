@@ -29,101 +29,101 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Message, Request, Source, digest_of_tools
+from proxy.core.ledger.messages import Message, Request, RequestSlice, digest_of_tools
 from proxy.dialects import raw_json as slices
 
-BODIES = 32
+MAX_BODIES = 32
 """Bodies that are remembered, the newest of each conversation."""
-BYTES = 6 * 1024 * 1024
+MAX_BODY_BYTES = 6 * 1024 * 1024
 """Bytes of all of them together."""
-NOUGHT = b"0"
+PLACEHOLDER = b"0"
 """What stands for the known items while the rest is read: no API takes a number for a message."""
 
-Opened = tuple[dict[str, bytes], list[bytes]]
+SplitBody = tuple[dict[str, bytes], list[bytes]]
 """The members of a body, and the items of its array."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _CachedBody:
     """What a later body may begin with: all up to the end of the last item. The array begins at `start`; `front` are
     the members before it."""
 
-    beginning: bytes
-    start: int
-    front: dict[str, bytes]
+    prefix: bytes
+    array_start: int
+    leading_members: dict[str, bytes]
     items: list[bytes]
 
 
-class Bodies:
+class BodyCache:
     """Bodies taken apart lately. Each has one array that grows, by its name."""
 
-    def __init__(self, most_bytes: int = BYTES) -> None:
-        self._most = most_bytes
-        self._known: deque[_Body] = deque()
+    def __init__(self, most_bytes: int = MAX_BODY_BYTES) -> None:
+        self._max_bytes = most_bytes
+        self._known: deque[_CachedBody] = deque()
         self.size = 0
         """Bytes held."""
 
-    def opened(self, body: bytes, name: str) -> Opened:
+    def split(self, body: bytes, name: str) -> SplitBody:
         """`body` taken apart; no items where it has no member `name`. Raises NotSliced."""
         for known in self._known:
-            if body.startswith(known.beginning) and (grown := _grown(known, body, name)):
+            if body.startswith(known.prefix) and (grown := _split_grown_body(known, body, name)):
                 opened, later = grown
                 if later is not self._known[0]:
                     self._known.remove(known)
-                    self.size -= len(known.beginning)
+                    self.size -= len(known.prefix)
                     self._keep(later)
                 return opened
         fields = slices.members(body)
         items = slices.items(fields.get(name, b""))
-        if items and (fresh := _remembered(body, name, fields[name], items)):
+        if items and (fresh := _cacheable(body, name, fields[name], items)):
             self._keep(fresh)
         return fields, items
 
-    def _keep(self, body: _Body) -> None:
+    def _keep(self, body: _CachedBody) -> None:
         """The newest stands first."""
         self._known.appendleft(body)
-        self.size += len(body.beginning)
-        while len(self._known) > BODIES or (self._known and self.size > self._most):
-            self.size -= len(self._known.pop().beginning)
+        self.size += len(body.prefix)
+        while len(self._known) > MAX_BODIES or (self._known and self.size > self._max_bytes):
+            self.size -= len(self._known.pop().prefix)
 
 
-def _grown(known: _Body, body: bytes, name: str) -> tuple[Opened, _Body] | None:
+def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[SplitBody, _CachedBody] | None:
     """`body`, which begins as `known`, read from there on; None where something else is there than more items."""
-    border, opening = len(known.beginning), _opening(name)
-    rest = opening + b"[" + NOUGHT + body[border:]
+    border, opening = len(known.prefix), _object_start(name)
+    rest = opening + b"[" + PLACEHOLDER + body[border:]
     try:
         behind = slices.members(rest)
         array = behind.pop(name)
         items = slices.items(array)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return None
-    if items[:1] != [NOUGHT] or not rest.startswith(array, len(opening)):
+    if items[:1] != [PLACEHOLDER] or not rest.startswith(array, len(opening)):
         return None  # no border of items, or the member is there twice
-    end = border + len(array) - len(b"[" + NOUGHT)
-    fields = {**known.front, name: body[known.start : end], **behind}
+    end = border + len(array) - len(b"[" + PLACEHOLDER)
+    fields = {**known.leading_members, name: body[known.array_start : end], **behind}
     if len(items) == 1:
         return (fields, known.items), known
     items = [*known.items, *items[1:]]
-    return (fields, items), _Body(body[: _last(body, end)], known.start, known.front, items)
+    return (fields, items), _CachedBody(body[: _last(body, end)], known.array_start, known.leading_members, items)
 
 
 @lru_cache
-def _opening(name: str) -> bytes:
+def _object_start(name: str) -> bytes:
     """An object up to the value of its first member."""
-    return b"{" + slices.encoded(name) + b":"
+    return b"{" + slices.encode(name) + b":"
 
 
-def _remembered(body: bytes, name: str, array: bytes, items: list[bytes]) -> _Body | None:
+def _cacheable(body: bytes, name: str, array: bytes, items: list[bytes]) -> _CachedBody | None:
     """`body` for those that go on from it; None where it cannot be told that the array stands where it seems to."""
-    if (start := slices.found(body, array)) < 0:
+    if (start := slices.find_slice(body, array)) < 0:
         return None
     try:
         front = slices.members(body[:start] + b"[]}")
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return None
     if next(reversed(front)) != name or front.pop(name) != b"[]":
         return None
-    return _Body(body[: _last(body, start + len(array))], start, front, items)
+    return _CachedBody(body[: _last(body, start + len(array))], start, front, items)
 
 
 def _last(body: bytes, end: int) -> int:
@@ -134,29 +134,29 @@ def _last(body: bytes, end: int) -> int:
     return end
 
 
-KNOWN_MESSAGES = 65_536
-KNOWN_BYTES = 48 * 1024 * 1024
+MAX_MESSAGES = 65_536
+MAX_MESSAGE_BYTES = 48 * 1024 * 1024
 """Of the messages that are known: as many as the conversations at hand have (`proxy.shelf`). As much again of those by
 whose order a request is told, which mostly are the same ones."""
-KNOWN_ORDERS = 32
+MAX_RECENT_REQUESTS = 32
 """Requests of which is remembered how their messages stood."""
-OPENING = 256
+CONVERSATION_KEY_BYTES = 256
 """Bytes of each of the first two messages by which the request before is looked for."""
-KNOWN_TOOLS = 1024
+MAX_TOOL_ARRAYS = 1024
 """Tool arrays kept by their names and tokens."""
-KNOWN_HEADS = 1024
+MAX_SYSTEM_HASHES = 1024
 """System texts kept by their hash."""
-ENTRY = 300
+ENTRY_OVERHEAD_BYTES = 300
 """Bytes a known message costs beside itself: its hash, and its places here."""
-BIT = 64 * 1024
+STEP_BYTES = 64 * 1024
 """Bytes of messages that are read in one go: below 1 ms."""
 
 Found = TypeVar("Found")
-Reading = Generator[None, None, Found]
+ParseSteps = Generator[None, None, Found]
 """Something that is read bit by bit; between two of them others may have their turn."""
 
 
-def at_once(reading: Reading[Found]) -> Found:
+def run_steps(reading: ParseSteps[Found]) -> Found:
     """What it comes to, without a break."""
     try:
         while True:
@@ -166,123 +166,127 @@ def at_once(reading: Reading[Found]) -> Found:
         return found
 
 
-class Unreadable(ValueError):
+class RequestParseError(ValueError):
     """The body cannot be taken apart, which says nothing about whether the provider takes it: pass it on as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class OfferedTools:
     """What a request offers: names in order, and their tokens as JSON; 0 while they are not counted."""
 
     names: tuple[str, ...]
     tokens: int
 
 
-class _Order(NamedTuple):
+class _RecentRequest(NamedTuple):
     """What a request consisted of, and the bytes that takes, about."""
 
     raws: list[bytes]
-    sources: tuple[Source, ...]
+    sources: tuple[RequestSlice, ...]
     size: int
 
 
-_NOTHING_YET = _Order([], (), 0)
-_NO_TOOLS = Tools((), 0)
+_NO_REQUEST = _RecentRequest([], (), 0)
+_NO_TOOLS = OfferedTools((), 0)
 raw_of = attrgetter("raw")
 """The bytes of a source."""
-_MESSAGES = attrgetter("messages")
-_WEIGHED = attrgetter("weighed")
+_get_messages = attrgetter("messages")
+_has_token_counts = attrgetter("has_token_counts")
 
 
-class Known:
+class ParseCache:
     """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first."""
 
-    def __init__(self, messages: int = KNOWN_MESSAGES, size: int = KNOWN_BYTES) -> None:
-        self.bodies = Bodies()
+    def __init__(self, messages: int = MAX_MESSAGES, size: int = MAX_MESSAGE_BYTES) -> None:
+        self.bodies = BodyCache()
         self._bounds = (messages, size)
-        self._seen: OrderedDict[bytes, Source] = OrderedDict()
-        self._tools: OrderedDict[bytes, Tools] = OrderedDict()
-        self._heads: OrderedDict[tuple[str, ...], str] = OrderedDict()
-        self._lately: OrderedDict[tuple[bytes, ...], _Order] = OrderedDict()
-        self._ordered = 0
+        self._slices: OrderedDict[bytes, RequestSlice] = OrderedDict()
+        self._tools: OrderedDict[bytes, OfferedTools] = OrderedDict()
+        self._system_hashes: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._recent_requests: OrderedDict[tuple[bytes, ...], _RecentRequest] = OrderedDict()
+        self._recent_bytes = 0
         """Bytes of `_lately`."""
         self.size = 0
         """Bytes of the messages by their hash."""
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._slices)
 
-    def reading(self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]) -> Reading[tuple[Source, ...]]:
+    def parse_messages(
+        self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]
+    ) -> ParseSteps[tuple[RequestSlice, ...]]:
         """Each of `raws` as it was read before, or by `reader`.
 
         What stands as it stood in the request before is told by comparing the bytes, a tenth of the cost of their
         hashes. The rest is looked up by hash.
         """
-        opening = tuple([raw[:OPENING] for raw in raws[:2]])
-        before = self._lately.get(opening, _NOTHING_YET)
-        alike = _alike(raws, before.raws)
+        opening = tuple([raw[:CONVERSATION_KEY_BYTES] for raw in raws[:2]])
+        before = self._recent_requests.get(opening, _NO_REQUEST)
+        alike = _common_prefix_length(raws, before.raws)
         if 0 < alike == len(raws) == len(before.raws):
-            self._lately.move_to_end(opening)
+            self._recent_requests.move_to_end(opening)
             return before.sources
         seen = before.sources[:alike]
-        new: list[Source] = []
+        new: list[RequestSlice] = []
         size = 0
         for raw in raws[alike:]:
-            new.append(self._one(raw, reader))
+            new.append(self._find_or_parse(raw, reader))
             size += len(raw)
-            if size >= BIT:
+            if size >= STEP_BYTES:
                 size = 0
                 yield
-        behind = tuple(takewhile(_WEIGHED, new))
+        behind = tuple(takewhile(_has_token_counts, new))
         size = before.size if alike == len(before.raws) else sum(map(_size, seen))
-        now = _Order(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
-        self._order(opening, now)
+        now = _RecentRequest(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
+        self._store_request(opening, now)
         return (*seen, *new)
 
-    def _order(self, opening: tuple[bytes, ...], now: _Order) -> None:
+    def _store_request(self, opening: tuple[bytes, ...], now: _RecentRequest) -> None:
         """`now` is how the newest request stood."""
-        self._ordered += now.size - self._lately.get(opening, _NOTHING_YET).size
-        self._lately[opening] = now
-        self._lately.move_to_end(opening)
-        while len(self._lately) > KNOWN_ORDERS or (self._ordered > self._bounds[1] and len(self._lately) > 1):
-            _, gone = self._lately.popitem(last=False)
-            self._ordered -= gone.size
+        self._recent_bytes += now.size - self._recent_requests.get(opening, _NO_REQUEST).size
+        self._recent_requests[opening] = now
+        self._recent_requests.move_to_end(opening)
+        while len(self._recent_requests) > MAX_RECENT_REQUESTS or (
+            self._recent_bytes > self._bounds[1] and len(self._recent_requests) > 1
+        ):
+            _, gone = self._recent_requests.popitem(last=False)
+            self._recent_bytes -= gone.size
 
-    def _one(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> Source:
+    def _find_or_parse(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> RequestSlice:
         key = sha256(raw).digest()
-        found = self._seen.get(key)
+        found = self._slices.get(key)
         if found is None:
-            found = Source(raw, reader(raw), weighed=False, digest=key)
+            found = RequestSlice(raw, reader(raw), has_token_counts=False, digest=key)
             self._keep(key, found)
         else:
-            self._seen.move_to_end(key)
+            self._slices.move_to_end(key)
         return found
 
-    def keep(self, source: Source) -> None:
+    def store(self, source: RequestSlice) -> None:
         """Remember how it was read, in the place of what was remembered of the same bytes."""
         self._keep(source.digest or sha256(source.raw).digest(), source)
 
-    def _keep(self, key: bytes, source: Source) -> None:
-        if old := self._seen.pop(key, None):
+    def _keep(self, key: bytes, source: RequestSlice) -> None:
+        if old := self._slices.pop(key, None):
             self.size -= _size(old)
-        self._seen[key] = source
+        self._slices[key] = source
         self.size += _size(source)
         messages, size = self._bounds
-        while self._seen and (len(self._seen) > messages or self.size > size):
-            _, gone = self._seen.popitem(last=False)
+        while self._slices and (len(self._slices) > messages or self.size > size):
+            _, gone = self._slices.popitem(last=False)
             self.size -= _size(gone)
 
-    def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> Tools:
+    def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> OfferedTools:
         """The tools in these bytes; none where there are none."""
         if not offered:
             return _NO_TOOLS
-        return self._tools.get(digest_of_tools(offered)) or Tools(reader(), 0)
+        return self._tools.get(digest_of_tools(offered)) or OfferedTools(reader(), 0)
 
-    def keep_tools(self, offered: bytes, tools: Tools) -> None:
+    def keep_tools(self, offered: bytes, tools: OfferedTools) -> None:
         key = digest_of_tools(offered)
         self._tools[key] = tools
         self._tools.move_to_end(key)
-        if len(self._tools) > KNOWN_TOOLS:
+        if len(self._tools) > MAX_TOOL_ARRAYS:
             self._tools.popitem(last=False)
 
     def system_hash(self, head: Sequence[Message], hashed: Callable[[Sequence[Message]], str]) -> str:
@@ -290,15 +294,15 @@ class Known:
         are. An agent has the same system text with every request, and the hash of one that long lets go of the
         interpreter: under load that costs 50 us more than hashing."""
         key = tuple([m.identity for m in head])
-        found = self._heads.get(key)
+        found = self._system_hashes.get(key)
         if found is None:
-            found = self._heads[key] = hashed(head)
-            if len(self._heads) > KNOWN_HEADS:
-                self._heads.popitem(last=False)
+            found = self._system_hashes[key] = hashed(head)
+            if len(self._system_hashes) > MAX_SYSTEM_HASHES:
+                self._system_hashes.popitem(last=False)
         return found
 
 
-def _alike(raws: list[bytes], before: list[bytes]) -> int:
+def _common_prefix_length(raws: list[bytes], before: list[bytes]) -> int:
     """How many of `raws` are, from the first one on, what stood there `before`."""
     most = min(len(raws), len(before))
     if raws[:most] == before[:most]:
@@ -306,59 +310,61 @@ def _alike(raws: list[bytes], before: list[bytes]) -> int:
     return next(at for at in range(most) if raws[at] != before[at])
 
 
-def messages_of(sources: Iterable[Source]) -> tuple[Message, ...]:
+def messages_of(sources: Iterable[RequestSlice]) -> tuple[Message, ...]:
     """What `sources` were read as, in order."""
-    return tuple(chain.from_iterable(map(_MESSAGES, sources)))
+    return tuple(chain.from_iterable(map(_get_messages, sources)))
 
 
-def _size(source: Source) -> int:
-    held, apart = ENTRY, len(source.raw)
+def _size(source: RequestSlice) -> int:
+    held, apart = ENTRY_OVERHEAD_BYTES, len(source.raw)
     for message in source.messages:
-        held += message.weight
+        held += message.memory_bytes
         if message.wire is source.raw:
             apart = 0
     return held + apart
 
 
 # ------------------------------------------------------------------------------------------------------------- weigh
-def countable(message: Message) -> str:
+def countable_text(message: Message) -> str:
     """The words whose tokens a message is counted by: content, names and arguments of its calls, no reasoning."""
     if not message.calls:
         return message.text
     return "".join([message.text, *(f"\n{c.name} {c.arguments}" for c in message.calls)])
 
 
-def countables(request: Request) -> list[str]:
+def countable_texts(request: Request) -> list[str]:
     """The texts whose tokens are wanted: of every message of every source not weighed, in order, then the tools if
     they are new."""
-    texts = [countable(m) for m in messages_of(filterfalse(_WEIGHED, request.sources))]
+    texts = [countable_text(m) for m in messages_of(filterfalse(_has_token_counts, request.slices))]
     if request.tool_names and not request.tools_tokens:
-        texts.append(slices.mended(request.offered.decode("utf-8", "replace")))
+        texts.append(slices.replace_surrogates(request.raw_tools.decode("utf-8", "replace")))
     return texts
 
 
-def weighed(request: Request, counts: Sequence[int], known: Known) -> Request:
+def with_token_counts(request: Request, counts: Sequence[int], known: ParseCache) -> Request:
     """`request` with the tokens of `countables(request)` filled in and remembered."""
     left = iter(counts)
-    sources = tuple(s if s.weighed else _weighed(s, [next(left) for _ in s.messages]) for s in request.sources)
-    for before, now in zip(request.sources, sources, strict=True):
+    sources = tuple(
+        s if s.has_token_counts else _with_counts(s, [next(left) for _ in s.messages]) for s in request.slices
+    )
+    for before, now in zip(request.slices, sources, strict=True):
         if now is not before:
-            known.keep(now)
+            known.store(now)
     tools = request.tools_tokens
     if request.tool_names and not tools:
         tools = next(left)
-        known.keep_tools(request.offered, Tools(request.tool_names, tools))
+        known.keep_tools(request.raw_tools, OfferedTools(request.tool_names, tools))
     messages = messages_of(sources)
     first = len(request.head)
     return replace(
         request,
-        sources=sources,
+        slices=sources,
         head=messages[:first],
         messages=messages[first:],
         tools_tokens=tools,
     )
 
 
-def _weighed(source: Source, counts: Sequence[int]) -> Source:
+def _with_counts(source: RequestSlice, counts: Sequence[int]) -> RequestSlice:
     counted = (replace(m, tokens=tokens) for m, tokens in zip(source.messages, counts, strict=True))
-    return replace(source, messages=tuple(counted), weighed=True)
+    return replace(source, messages=tuple(counted), has_token_counts=True)

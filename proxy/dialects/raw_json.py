@@ -21,16 +21,16 @@ SCAN_LIMIT = 8 * 1024 * 1024
 """Bytes the slow scanner takes on (about a second); the fast reader has no limit of its own."""
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
-_LONE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 SPACE = b" \t\r\n"
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
-_UNWRITTEN = (UnicodeError, RecursionError, OverflowError)
-_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+_ENCODE_ERRORS = (UnicodeError, RecursionError, OverflowError)
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
-class NotSliced(ValueError):
+class JsonSplitError(ValueError):
     """The bytes are not an object (or array) that can be taken apart."""
 
 
@@ -38,10 +38,10 @@ def members(raw: bytes) -> dict[str, bytes]:
     """The members of an object, in its order. Of members with the same key the last one counts."""
     try:
         return {key: bytes(value) for key, value in _MEMBERS.decode(raw).items()}
-    except _REFUSED:
+    except _DECODE_ERRORS:
         pass
     found: dict[str, bytes] = {}
-    for key, value in _scanned(raw, b"{", b"}"):
+    for key, value in _scan(raw, b"{", b"}"):
         found[_key(key)] = value
     return found
 
@@ -50,65 +50,65 @@ def items(raw: bytes) -> list[bytes]:
     """The items of an array, in order."""
     try:
         return [bytes(item) for item in _ITEMS.decode(raw)]
-    except _REFUSED:
-        return [value for _, value in _scanned(raw, b"[", b"]")]
+    except _DECODE_ERRORS:
+        return [value for _, value in _scan(raw, b"[", b"]")]
 
 
-def value(raw: bytes, *, mend: bool = True) -> Any:
+def parse(raw: bytes, *, mend: bool = True) -> Any:
     """Any JSON as Python has it. Lone surrogates become U+FFFD, unless the other half may still come (`mend` False).
     Raises NotSliced when no parser takes it."""
     try:
         return _ANY.decode(raw)
-    except _REFUSED:
+    except _DECODE_ERRORS:
         pass
     try:
         said = json.loads(raw.decode("utf-8", "replace"), strict=False)
-        return _mended(said) if mend else said
+        return _replace_surrogates_in(said) if mend else said
     except (ValueError, RecursionError) as refused:
-        raise NotSliced("no parser takes it") from refused
+        raise JsonSplitError("no parser takes it") from refused
 
 
-def mended(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` that can be encoded: halves of a pair that arrived apart are joined, lone ones become U+FFFD."""
-    if text.isascii() or not _LONE.search(text):
+    if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def made_id(order: int, name: str, arguments: str) -> str:
+def generated_call_id(order: int, name: str, arguments: str) -> str:
     """The id of a call of ours that came without one; the same for the same call."""
-    return "call_" + sha256(mended(f"{order}\n{name}\n{arguments}").encode()).hexdigest()[:24]
+    return "call_" + sha256(replace_surrogates(f"{order}\n{name}\n{arguments}").encode()).hexdigest()[:24]
 
 
-def encoded(said: object) -> bytes:
+def encode(said: object) -> bytes:
     """JSON without white space, in the order given; the same for the same value, always. Half a surrogate pair, or a
     value nested too deep for the fast writer, is written by the slow one."""
     try:
         return msgspec.json.encode(said)
-    except _UNWRITTEN:
+    except _ENCODE_ERRORS:
         return json.dumps(said, separators=(",", ":")).encode()
 
 
-def object_of(fields: dict[str, bytes]) -> bytes:
+def join_object(fields: dict[str, bytes]) -> bytes:
     """An object of raw members, in their order."""
-    return b"{" + b",".join(encoded(key) + b":" + raw for key, raw in fields.items()) + b"}"
+    return b"{" + b",".join(encode(key) + b":" + raw for key, raw in fields.items()) + b"}"
 
 
-def array_of(raws: list[bytes]) -> bytes:
+def join_array(raws: list[bytes]) -> bytes:
     return b"[" + b",".join(raws) + b"]"
 
 
 def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
     """`body` in pieces, cut at the borders of `raws`, the items of `array`; whole where `array` is no slice of it."""
-    at, border = 0, found(body, array) + 1
+    at, border = 0, find_slice(body, array) + 1
     if not border:
         return (body,)
     inside = len(array) - len(b"[]")
     if inside == sum(map(len, raws)) + len(raws) - 1:  # a comma between each two, and nothing else
-        return (body[:border], *with_commas(raws), body[border + inside :])
+        return (body[:border], *comma_separated(raws), body[border + inside :])
     pieces: list[bytes] = []
     for raw in raws:
-        while body[border] in GLUE:
+        while body[border] in BETWEEN_ITEMS:
             border += 1
         pieces.append(body[at:border])
         pieces.append(raw)
@@ -116,18 +116,18 @@ def cut(body: bytes, array: bytes, raws: Sequence[bytes]) -> tuple[bytes, ...]:
     return (*pieces, body[at:])
 
 
-def with_commas(raws: Sequence[bytes]) -> list[bytes]:
+def comma_separated(raws: Sequence[bytes]) -> list[bytes]:
     """These items as they stand in an array, in pieces: each by itself."""
     pieces = [b","] * max(0, len(raws) * 2 - 1)
     pieces[::2] = raws
     return pieces
 
 
-GLUE = b" \t\r\n,"
+BETWEEN_ITEMS = b" \t\r\n,"
 """What may stand between two items of an array."""
 
 
-def found(body: bytes, slice_: bytes) -> int:
+def find_slice(body: bytes, slice_: bytes) -> int:
     """Where `slice_` stands, or -1. By its beginning: looking for something that long costs more than reading it."""
     start = slice_[:BEGINNING]
     at = body.find(start)
@@ -140,28 +140,28 @@ BEGINNING = 48
 """Bytes by which a slice is looked for."""
 
 
-def _mended(said: Any) -> Any:
+def _replace_surrogates_in(said: Any) -> Any:
     if isinstance(said, str):
-        return mended(said)
+        return replace_surrogates(said)
     if isinstance(said, list):
-        return [_mended(item) for item in said]
+        return [_replace_surrogates_in(item) for item in said]
     if isinstance(said, dict):
-        return {mended(key): _mended(item) for key, item in said.items()}
+        return {replace_surrogates(key): _replace_surrogates_in(item) for key, item in said.items()}
     return said
 
 
 def _key(raw: bytes) -> str:
     try:
-        return mended(str(json.loads(raw.decode("utf-8", "replace"), strict=False)))
+        return replace_surrogates(str(json.loads(raw.decode("utf-8", "replace"), strict=False)))
     except ValueError:
         return raw.decode("utf-8", "replace")
 
 
-def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, bytes]]:
+def _scan(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, bytes]]:
     """(key, value) pairs one level down; keys are empty in an array."""
     body = raw.strip(SPACE)
     if not body.startswith(opening) or not body.endswith(closing) or len(body) > SCAN_LIMIT:
-        raise NotSliced("not an object or array that can be taken apart")
+        raise JsonSplitError("not an object or array that can be taken apart")
     found: list[tuple[bytes, bytes]] = []
     depth, start, key, closed = 0, 1, b"", 0
     for token in _TOKEN.finditer(body):
@@ -180,7 +180,7 @@ def _scanned(raw: bytes, opening: bytes, closing: bytes) -> list[tuple[bytes, by
             _take(found, key, body[start : token.start()], keyed=opening == b"{")
             key, start = b"", token.end()
     if closed != len(body):
-        raise NotSliced("brackets that do not close, or something behind them")
+        raise JsonSplitError("brackets that do not close, or something behind them")
     return found
 
 
@@ -189,5 +189,5 @@ def _take(found: list[tuple[bytes, bytes]], key: bytes, raw: bytes, *, keyed: bo
     if not slice_ and not key and not found:
         return
     if not slice_ or (keyed and not key):
-        raise NotSliced("a member without a key or a value")
+        raise JsonSplitError("a member without a key or a value")
     found.append((key, slice_))

@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-LIMIT = 8 * 1024 * 1024
+MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Bytes of one event that are held back; a longer one passes as raw bytes whose data is not read."""
 SHORT = 256 * 1024
 """Bytes that are split at once; beyond, a long event would be copied again with each of its pieces."""
@@ -24,7 +24,7 @@ _LF, _CR = b"\n\r"
 
 # A blank line: a line end behind a line end. The last one may be CR whose LF is still on its way, so it waits for one
 # more byte; that byte never comes behind a second CR, which ends its line alone.
-_BLANK = re.compile(rb"\n\n|\n\r\n|\n\r(?=[^\n])|\r\r")
+_BLANK_LINE = re.compile(rb"\n\n|\n\r\n|\n\r(?=[^\n])|\r\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -38,7 +38,7 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-class Events:
+class SseDecoder:
     """Bytes in, whole events out. `feed` or `said`, and `end`, may be called with any cut of a stream."""
 
     __slots__ = ("_begun", "_held", "_passing")
@@ -50,17 +50,17 @@ class Events:
         """An event beyond LIMIT is being passed in pieces."""
 
     @property
-    def between_events(self) -> bool:
+    def is_between_events(self) -> bool:
         """Nothing of a started event has been given out yet: a comment may be put here."""
         return not self._passing
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         if self._passing or len(self._held) + len(chunk) > SHORT:
-            return self._pieced(chunk)
+            return self._split_any_line_ends(chunk)
         joined = bytes(self._held) + chunk if self._held else chunk
-        return self._pieced(chunk) if _CR in joined else self._split(joined)
+        return self._split_any_line_ends(chunk) if _CR in joined else self._split_lf(joined)
 
-    def said(self, chunk: bytes) -> list[bytes]:
+    def feed_data(self, chunk: bytes) -> list[bytes]:
         """The data of the events that `feed` would give, for who wants nothing else: a sixth of the time."""
         if self._held or not self._begun or self._passing or len(chunk) > SHORT or _CR in chunk:
             return [event.data for event in self.feed(chunk)]
@@ -77,7 +77,7 @@ class Events:
         raw, self._held = bytes(self._held), bytearray()
         return [self._event(raw)] if raw else []
 
-    def _split(self, joined: bytes) -> list[SseEvent]:
+    def _split_lf(self, joined: bytes) -> list[SseEvent]:
         """The common shape, LF line ends: a blank line is two of them."""
         parts = joined.split(b"\n\n")
         self._held[:] = parts.pop()
@@ -90,19 +90,19 @@ class Events:
                 found.append(self._event(part + b"\n\n"))
         return found
 
-    def _pieced(self, chunk: bytes) -> list[SseEvent]:
+    def _split_any_line_ends(self, chunk: bytes) -> list[SseEvent]:
         held = self._held
         # Two bytes before the new ones may be the first half of a blank line.
         searched = max(0, len(held) - 2)
         held += chunk
         found: list[SseEvent] = []
         start = 0
-        while border := _BLANK.search(held, max(start, searched)):
+        while border := _BLANK_LINE.search(held, max(start, searched)):
             raw = bytes(held[start : border.end()])
             start = searched = border.end()
             found.append(self._rest(raw) if self._passing else self._event(raw))
         del held[:start]
-        if self._passing or len(held) > LIMIT:
+        if self._passing or len(held) > MAX_EVENT_BYTES:
             self._passing = True
             if len(held) > 2:
                 found.append(SseEvent(bytes(held[:-2]), b""))
@@ -115,12 +115,12 @@ class Events:
 
     def _event(self, raw: bytes) -> SseEvent:
         first, self._begun = not self._begun, True
-        if len(raw) > LIMIT or self._passing:
+        if len(raw) > MAX_EVENT_BYTES or self._passing:
             return SseEvent(raw, b"")
         return SseEvent(raw, data_of(raw.removeprefix(BOM) if first else raw))
 
 
-def written(kind: str, data: bytes) -> bytes:
+def encode_event(kind: str, data: bytes) -> bytes:
     """An event of this type. JSON that came in several lines leaves in one: between its tokens a line end says nothing,
     and inside a text there is none."""
     return b"event: " + kind.encode() + b"\ndata: " + data.replace(b"\n", b" ") + b"\n\n"

@@ -19,11 +19,11 @@ from typing import Any
 from proxy.core.ledger.messages import Request
 from proxy.dialects import raw_json as slices
 
-NAMED = "resp_callstack_"
+OWN_ID_PREFIX = "resp_callstack_"
 """What the id of an answer of ours begins with in the responses API."""
-LOST = "resp_callstack-"
+UNPLACED_ID_PREFIX = "resp_callstack-"
 """The same for one whose place nobody could say: it names nothing, and the provider refuses it."""
-ECHOED: Mapping[str, Any] = {
+ECHOED_MEMBERS: Mapping[str, Any] = {
     "instructions": None,
     "max_output_tokens": None,
     "metadata": {},
@@ -39,7 +39,7 @@ ECHOED: Mapping[str, Any] = {
     "truncation": "disabled",
 }
 """Members of a request that its response repeats, and what stands there where the request has none."""
-NO_TOKENS: Mapping[str, Any] = {
+ZERO_USAGE: Mapping[str, Any] = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0},
     "output_tokens": 0,
@@ -49,43 +49,43 @@ NO_TOKENS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class OwnResponse:
     """What is said. `name` is part of every id, letters and digits; `created` is in seconds since the epoch; `after` is
     the id of the answer that this one stands behind, None where that cannot be said."""
 
     name: str
     text: str
     created: int
-    after: str | None = ""
+    previous_id: str | None = ""
 
 
 # ---------------------------------------------------------------------------------------------------- chat completions
-def chat_said(request: Request, saying: Saying) -> bytes:
+def encode_chat_completion(request: Request, saying: OwnResponse) -> bytes:
     """A completion, or its chunks."""
     named = {"id": f"chatcmpl-callstack{saying.name}", "created": saying.created, "model": request.model}
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     said = {"role": "assistant", "content": saying.text}
     if not request.stream:
         choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": "stop"}
-        return slices.encoded({**named, "object": "chat.completion", "choices": [choice], "usage": usage})
+        return slices.encode({**named, "object": "chat.completion", "choices": [choice], "usage": usage})
     chunk = {**named, "object": "chat.completion.chunk"}
     chunks = [
         {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
         *([{**chunk, "choices": [], "usage": usage}] if request.wants_usage else []),
     ]
-    return b"".join(b"data: " + slices.encoded(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    return b"".join(b"data: " + slices.encode(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
-def message_said(request: Request, saying: Saying) -> bytes:
+def encode_message(request: Request, saying: OwnResponse) -> bytes:
     """A message, or its events."""
     block = {"type": "text", "text": saying.text}
     usage = {"input_tokens": 0, "output_tokens": 0}
     named = {"id": f"msg_callstack{saying.name}", "type": "message", "role": "assistant", "model": request.model}
     ended = {"stop_reason": "end_turn", "stop_sequence": None}
     if not request.stream:
-        return slices.encoded({**named, "content": [block], **ended, "usage": usage})
+        return slices.encode({**named, "content": [block], **ended, "usage": usage})
     opening: dict[str, Any] = {**named, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     delta = {"type": "text_delta", "text": saying.text}
     return _typed(
@@ -101,7 +101,7 @@ def message_said(request: Request, saying: Saying) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------- responses
-def response_said(request: Request, saying: Saying) -> bytes:
+def encode_response(request: Request, saying: OwnResponse) -> bytes:
     """A response, or its events."""
     part = {"type": "output_text", "text": saying.text, "annotations": [], "logprobs": []}
     item = {
@@ -111,9 +111,9 @@ def response_said(request: Request, saying: Saying) -> bytes:
         "role": "assistant",
         "content": [part],
     }
-    response = {**_framed(request, saying), "status": "completed", "output": [item], "usage": NO_TOKENS}
+    response = {**_framed(request, saying), "status": "completed", "output": [item], "usage": ZERO_USAGE}
     if not request.stream:
-        return slices.encoded(response)
+        return slices.encode(response)
     opening = {**response, "status": "in_progress", "output": [], "usage": None}
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     events: list[dict[str, Any]] = [
@@ -134,10 +134,14 @@ def response_said(request: Request, saying: Saying) -> bytes:
     return _typed({**event, "sequence_number": number} for number, event in enumerate(events))
 
 
-def _framed(request: Request, saying: Saying) -> dict[str, Any]:
+def _framed(request: Request, saying: OwnResponse) -> dict[str, Any]:
     """The response less what it says, with the members of the request that it repeats."""
-    echoed = {name: slices.value(request.fields[name]) for name in ECHOED if name in request.fields}
-    named = LOST + saying.name if saying.after is None else f"{NAMED}{saying.name}_{saying.after}"
+    echoed = {name: slices.parse(request.fields[name]) for name in ECHOED_MEMBERS if name in request.fields}
+    named = (
+        UNPLACED_ID_PREFIX + saying.name
+        if saying.previous_id is None
+        else f"{OWN_ID_PREFIX}{saying.name}_{saying.previous_id}"
+    )
     return {
         "id": named,
         "object": "response",
@@ -146,21 +150,21 @@ def _framed(request: Request, saying: Saying) -> dict[str, Any]:
         "error": None,
         "incomplete_details": None,
         "model": request.model,
-        **ECHOED,
+        **ECHOED_MEMBERS,
         **echoed,
     }
 
 
-def behind(name: str) -> str | None:
+def previous_id_in(name: str) -> str | None:
     """The id of the answer that an answer of ours by this id stands behind, empty where it is none; None where the id
     is none of ours."""
-    if not name.startswith(NAMED):
+    if not name.startswith(OWN_ID_PREFIX):
         return None
-    return name.removeprefix(NAMED).partition("_")[2]
+    return name.removeprefix(OWN_ID_PREFIX).partition("_")[2]
 
 
 def _typed(events: Iterable[Mapping[str, Any]]) -> bytes:
     """Events that are named by their type."""
     return b"".join(
-        b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), slices.encoded(event)) for event in events
+        b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), slices.encode(event)) for event in events
     )

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from proxy.core.ledger.messages import Usage
 
-Place = tuple[str, str]
+FieldPath = tuple[str, str]
 """Where a figure stands: a member, and the one inside of it, or "" for the member itself."""
 
-INPUT: tuple[Place, ...] = (("prompt_tokens", ""), ("input_tokens", ""), ("promptTokenCount", ""))
-OUTPUT: tuple[Place, ...] = (("completion_tokens", ""), ("output_tokens", ""), ("candidatesTokenCount", ""))
-CACHED: tuple[Place, ...] = (
+INPUT_FIELDS: tuple[FieldPath, ...] = (("prompt_tokens", ""), ("input_tokens", ""), ("promptTokenCount", ""))
+OUTPUT_FIELDS: tuple[FieldPath, ...] = (("completion_tokens", ""), ("output_tokens", ""), ("candidatesTokenCount", ""))
+CACHE_READ_FIELDS: tuple[FieldPath, ...] = (
     ("prompt_tokens_details", "cached_tokens"),
     ("input_tokens_details", "cached_tokens"),
     ("prompt_cache_hit_tokens", ""),
@@ -24,27 +24,27 @@ CACHED: tuple[Place, ...] = (
     ("cached_tokens", ""),
     ("cachedContentTokenCount", ""),
 )
-WRITTEN: tuple[Place, ...] = (
+CACHE_WRITE_FIELDS: tuple[FieldPath, ...] = (
     ("cache_creation_input_tokens", ""),
     ("prompt_tokens_details", "cache_write_tokens"),
     ("prompt_tokens_details", "cache_creation_tokens"),
     ("input_tokens_details", "cache_write_tokens"),
 )
-WRITTEN_LONG: tuple[Place, ...] = (("cache_creation", "ephemeral_1h_input_tokens"),)
-THOUGHTS: tuple[Place, ...] = (
+HOUR_CACHE_WRITE_FIELDS: tuple[FieldPath, ...] = (("cache_creation", "ephemeral_1h_input_tokens"),)
+REASONING_FIELDS: tuple[FieldPath, ...] = (
     ("completion_tokens_details", "reasoning_tokens"),
     ("output_tokens_details", "reasoning_tokens"),
 )
-CACHE_SIDE = frozenset(member for member, _ in (*CACHED, *WRITTEN))
+CACHE_MEMBERS = frozenset(member for member, _ in (*CACHE_READ_FIELDS, *CACHE_WRITE_FIELDS))
 """Where none of these is told, nothing is said of a cache."""
-OUTPUT_SIDE = ("completion_tokens", "output_tokens")
-MOST = 10**12
+OUTPUT_MEMBERS = ("completion_tokens", "output_tokens")
+MAX_PLAUSIBLE_TOKENS = 10**12
 """Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
 _NUMBER = (int, float)
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
 
-class Sides(NamedTuple):
+class ReportedTokens(NamedTuple):
     """What a provider says of the prompt, in its own measure, of the answer, and of what the cache held and took."""
 
     prompt: int
@@ -55,16 +55,16 @@ class Sides(NamedTuple):
 
 def usage_of(told: Mapping[str, Any]) -> Usage:
     """The figures of one round. What is absent, null or no number is 0."""
-    sides = _sides(told)
+    sides = _reported_tokens(told)
     whole, output, cached, written = sides
-    output += _figure(told.get("thoughtsTokenCount")) + _thoughts_beside(told, sides)
+    output += _token_count(told.get("thoughtsTokenCount")) + _uncounted_reasoning(told, sides)
     if "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told):
         whole += cached + written
-    long = min(written, _first(told, WRITTEN_LONG)) if written else 0
+    long = min(written, _first(told, HOUR_CACHE_WRITE_FIELDS)) if written else 0
     return Usage(whole, output, cached, written, long)
 
 
-def compactions_in(told: Mapping[str, Any]) -> tuple[Usage, ...]:
+def compaction_usages(told: Mapping[str, Any]) -> tuple[Usage, ...]:
     """What the provider did before it answered, each time that it compacted what it was sent: billed like a round, and
     in none of the other figures (Anthropic's `iterations`)."""
     done = told.get("iterations")
@@ -72,59 +72,59 @@ def compactions_in(told: Mapping[str, Any]) -> tuple[Usage, ...]:
     return tuple(usage_of(one) for one in each if isinstance(one, dict) and one.get("type") == "compaction")
 
 
-def merged_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def merge_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The usage of one round that is told in parts, each a total so far: the newest counts, but a part that says
     nothing or 0 takes nothing back."""
     return dict(before) | {name: told for name, told in now.items() if told or not before.get(name)}
 
 
-def told_of(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the client reads as the usage of its answer, in the provider's own words: the input side of the last round
     (how full the window is), the output side of all rounds, the total of the two. `rounds` is not empty."""
     told = dict(rounds[-1])
-    for name in OUTPUT_SIDE:
+    for name in OUTPUT_MEMBERS:
         if name in told:
-            told[name] = sum(_figure(r.get(name)) for r in rounds)
+            told[name] = sum(_token_count(r.get(name)) for r in rounds)
     for name in OUTPUT_DETAILS:
         if isinstance(told.get(name), dict):
             told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
     if "total_tokens" in told:
-        thoughts = sum(_thoughts_beside(r, _sides(r)) for r in rounds)
-        told["total_tokens"] = _first(told, INPUT) + _first(told, OUTPUT) + thoughts
+        thoughts = sum(_uncounted_reasoning(r, _reported_tokens(r)) for r in rounds)
+        told["total_tokens"] = _first(told, INPUT_FIELDS) + _first(told, OUTPUT_FIELDS) + thoughts
     return told
 
 
 def _summed(details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     total = dict(details[-1])
     for name, figure in total.items():
-        if _is_figure(figure):
-            total[name] = sum(_figure(d.get(name)) for d in details)
+        if _is_number(figure):
+            total[name] = sum(_token_count(d.get(name)) for d in details)
     return total
 
 
-def _sides(told: Mapping[str, Any]) -> Sides:
-    prompt, output = _first(told, INPUT), _first(told, OUTPUT)
-    if CACHE_SIDE.isdisjoint(told):
-        return Sides(prompt, output)
-    return Sides(prompt, output, _first(told, CACHED), _first(told, WRITTEN))
+def _reported_tokens(told: Mapping[str, Any]) -> ReportedTokens:
+    prompt, output = _first(told, INPUT_FIELDS), _first(told, OUTPUT_FIELDS)
+    if CACHE_MEMBERS.isdisjoint(told):
+        return ReportedTokens(prompt, output)
+    return ReportedTokens(prompt, output, _first(told, CACHE_READ_FIELDS), _first(told, CACHE_WRITE_FIELDS))
 
 
-def _thoughts_beside(told: Mapping[str, Any], sides: Sides) -> int:
+def _uncounted_reasoning(told: Mapping[str, Any], sides: ReportedTokens) -> int:
     """Reasoning that the output does not hold: the total says it. xAI tells it among the details as well; gateways to
     Gemini leave it out of both. What the cache did is none of it, where a total holds that on top of the prompt."""
     whole, output, cached, written = sides
-    rest = _figure(told.get("total_tokens")) - whole - output
+    rest = _token_count(told.get("total_tokens")) - whole - output
     if rest <= 0 or not whole:
         return 0
-    if thoughts := _first(told, THOUGHTS):
+    if thoughts := _first(told, REASONING_FIELDS):
         return thoughts if rest == thoughts else 0
     return 0 if rest in (cached, written, cached + written) else rest
 
 
-def _first(told: Mapping[str, Any], places: Sequence[Place]) -> int:
+def _first(told: Mapping[str, Any], places: Sequence[FieldPath]) -> int:
     """The first of `places` that holds more than 0."""
     for member, within in places:
-        if member in told and (figure := _figure(_at(told[member], within) if within else told[member])):
+        if member in told and (figure := _token_count(_at(told[member], within) if within else told[member])):
             return figure
     return 0
 
@@ -133,10 +133,10 @@ def _at(details: object, name: str) -> object:
     return details.get(name) if isinstance(details, dict) else None
 
 
-def _is_figure(found: object) -> bool:
+def _is_number(found: object) -> bool:
     return isinstance(found, _NUMBER) and not isinstance(found, bool)
 
 
-def _figure(found: object) -> int:
+def _token_count(found: object) -> int:
     """A count of tokens; 0 for what cannot be one, infinity and what is no number among it (JSON allows `1e400`)."""
-    return int(found) if isinstance(found, _NUMBER) and found is not True and 0 < found <= MOST else 0
+    return int(found) if isinstance(found, _NUMBER) and found is not True and 0 < found <= MAX_PLAUSIBLE_TOKENS else 0

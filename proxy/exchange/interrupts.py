@@ -13,88 +13,105 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import Line
-from proxy.core.ledger.messages import Spoken
+from proxy.core.context.message_list import Context
+from proxy.core.ledger.messages import ModelResponse
 from proxy.core.ledger.queued_messages import Lane
-from proxy.dialects import Writing
+from proxy.dialects import ResponseWriter
 from proxy.errors import StoreError
-from proxy.exchange.background.in_flight import Flight, Glimpse
-from proxy.exchange.background.recorder import Record
-from proxy.exchange.rounds import Asker, Incoming, Parts
-from proxy.exchange.thread.placement import Standing
+from proxy.exchange.background.in_flight import InFlightRequest, Snapshot
+from proxy.exchange.background.recorder import RequestRecordBuilder
+from proxy.exchange.rounds import ClientRequest, RoundSender, Services
+from proxy.exchange.thread.placement import Placement
 from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)
 
-ENDED = frozenset({"stop", "end_turn", "completed"})
+FINAL_FINISH_REASONS = frozenset({"stop", "end_turn", "completed"})
 """How a provider says that the model has nothing more to do."""
 
 
-class Meanwhile:
+class Interrupts:
     """Of one request. `turn` is there once its rounds are asked for; `writing` is what the client reads now."""
 
     def __init__(
-        self, parts: Parts, incoming: Incoming, standing: Standing, asker: Asker, writing: Callable[[], Writing]
+        self,
+        parts: Services,
+        incoming: ClientRequest,
+        standing: Placement,
+        asker: RoundSender,
+        writing: Callable[[], ResponseWriter],
     ) -> None:
         self.turn: Turn | None = None
-        self._parts = parts
-        self._asker = asker
-        self._writing: Callable[[], Writing] | None = writing
-        self._standing = standing
-        self._flight = Flight(
+        self._services = parts
+        self._round_sender = asker
+        self._current_writer: Callable[[], ResponseWriter] | None = writing
+        self._placement = standing
+        self._in_flight_request = InFlightRequest(
             incoming.id,
             incoming.tenant,
             standing.conversation,
             standing.thread,
-            standing.node,
+            standing.entry_id,
             standing.status,
-            standing.arrival.now,
-            self._glimpse,
+            standing.parsed_request.now,
+            self._snapshot,
         )
 
     # ----------------------------------------------------------------------------------------------- seen and stopped
-    def begin(self) -> None:
+    def register(self) -> None:
         """Seen from here on, and stopped where somebody wants it, until its `end`."""
-        self._parts.flights.begin(self._flight)
+        self._services.in_flight.register(self._in_flight_request)
 
-    def end(self) -> None:
+    def unregister(self) -> None:
         """It is carried out, or given up."""
-        self._writing = None  # it is of the request that holds this: together they would stay for the collector
-        self._parts.flights.end(self._flight)
+        self._current_writer = None  # it is of the request that holds this: together they would stay for the collector
+        self._services.in_flight.unregister(self._in_flight_request)
 
     @property
-    def stopped(self) -> bool:
+    def cancelled_by_user(self) -> bool:
         """A person stopped it."""
-        return self._flight.stopped
+        return self._in_flight_request.cancelled_by_user
 
-    def _glimpse(self) -> Glimpse:
-        if self._writing is None:
-            return Glimpse(self._standing.frame, 0, "")
-        said = self._writing().so_far().message
-        return self.turn.glimpse(said) if self.turn else Glimpse(self._standing.frame, 0, said.text, said.calls)
+    def _snapshot(self) -> Snapshot:
+        if self._current_writer is None:
+            return Snapshot(self._placement.frame, 0, "")
+        said = self._current_writer().partial_response().message
+        return self.turn.snapshot(said) if self.turn else Snapshot(self._placement.frame, 0, said.text, said.calls)
 
     # ------------------------------------------------------------------------------------------------------ spoken to
-    def hear(self, turn: Turn, record: Record) -> None:
+    def deliver_steering_messages(self, turn: Turn, record: RequestRecordBuilder) -> None:
         """What was said meanwhile is told with the next round. A fault of ours costs it that moment. Raises
         StoreError."""
         try:
-            record.ran((), turn.hear(self._parts.hearing, Lane.STEER, self._parts.now()))
+            record.add_stack_calls(
+                (), turn.deliver_messages(self._services.message_delivery, Lane.STEER, self._services.now())
+            )
         except StoreError:
             raise
         except Exception:  # the edge of what is no part of the turn itself
-            log.exception("what was said could not be told", extra={"request": self._flight.request})
+            log.exception("what was said could not be told", extra={"request": self._in_flight_request.request_id})
 
-    def follows(self, finish: str) -> bool:
+    def has_follow_up(self, finish: str) -> bool:
         """Whether something waits for the moment at which the model has nothing more to do."""
         turn = self.turn
-        if turn is None or finish not in ENDED or turn.number + 1 >= self._parts.config.stack_rounds:
+        if (
+            turn is None
+            or finish not in FINAL_FINISH_REASONS
+            or turn.round_number + 1 >= self._services.config.stack_rounds
+        ):
             return False
-        return bool(self._parts.hearing.due(turn.standing, turn.story, Lane.FOLLOW_UP, self._parts.now()))
+        return bool(
+            self._services.message_delivery.due_messages(
+                turn.placement, turn.path_state, Lane.FOLLOW_UP, self._services.now()
+            )
+        )
 
-    async def follow_up(self, turn: Turn, spoken: Spoken, record: Record) -> Line:
+    async def build_follow_up_context(self, turn: Turn, spoken: ModelResponse, record: RequestRecordBuilder) -> Context:
         """The line of one more round, behind one that ended the answer. Raises StoreError and Unfit where it cannot
         be; what waits is told another time then."""
-        now = self._parts.now()
-        turn.keep(replace(spoken, message=self._parts.writer.weighed(spoken.message)), (), [], now, last=False)
-        record.ran((), turn.hear(self._parts.hearing, Lane.FOLLOW_UP, now))
-        return await self._asker.line(turn)
+        now = self._services.now()
+        turn.store_round(
+            replace(spoken, message=self._services.composer.with_token_count(spoken.message)), (), [], now, last=False
+        )
+        record.add_stack_calls((), turn.deliver_messages(self._services.message_delivery, Lane.FOLLOW_UP, now))
+        return await self._round_sender.build_context(turn)

@@ -21,124 +21,137 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects import Wanted, dialect_at
+from proxy.dialects import RenderOptions, dialect_at
 from proxy.dialects import raw_json as slices
 from proxy.errors import StoreError, UpstreamError
-from proxy.exchange.background.recorder import Record
-from proxy.exchange.background.scheduling import within
-from proxy.exchange.client_response import Reply, fail, why_cancelled
-from proxy.exchange.previous_responses import names_more
-from proxy.exchange.rounds import Incoming, Overlong, Parts, quotes_of, shortened_request, weighed
-from proxy.exchange.thread.activation import binds, without_bound
-from proxy.exchange.thread.placement import Arrival, Standing, made_behind_ours
+from proxy.exchange.background.recorder import RequestRecordBuilder
+from proxy.exchange.background.scheduling import with_timeout
+from proxy.exchange.client_response import Reply, cancel_reason, send_error_response
+from proxy.exchange.previous_responses import has_references
+from proxy.exchange.rounds import (
+    ClientRequest,
+    OversizedRequest,
+    Services,
+    count_request_tokens,
+    quotes_of,
+    shorten_request,
+)
+from proxy.exchange.thread.activation import binds_reasoning, strip_client_reasoning
+from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
 from proxy.upstream import overflow_errors as overflow
 from proxy.upstream.routing import Answer, Route, outgoing_headers
 
 log = logging.getLogger(__name__)
 
-AT_HAND_S = 0.1
+RESOLVE_TIMEOUT_S = 0.1
 """How long a request waits to be found in its conversation before it passes; what is at hand is found at once."""
 
 
-class Passing(msgspec.Struct, frozen=True):
+class PassthroughRequest(msgspec.Struct, frozen=True):
     """A request on its way. `request` is what it says, where it was read and may be shortened."""
 
-    parts: Parts
-    incoming: Incoming
+    services: Services
+    client_request: ClientRequest
     route: Route
     request: Request | None = None
 
 
-async def bypass(passing: Passing, reply: Reply, reason: str) -> None:
+async def bypass(passing: PassthroughRequest, reply: Reply, reason: str) -> None:
     """Without us, and a header that says why."""
-    record = record_of(passing.parts, passing.incoming, passing.route, "bypass", reason)
-    await _pass(passing, reply, record)
+    record = new_request_record(passing.services, passing.client_request, passing.route, "bypass", reason)
+    await _forward_recorded(passing, reply, record)
 
 
-async def unbound(passing: Passing) -> Passing:
+async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughRequest:
     """The same without the reasoning that its provider would refuse (L8), where its conversation is at hand: what keeps
     a request from being placed may keep the store from being read."""
-    parts, incoming, route, request = passing.parts, passing.incoming, passing.route, passing.request
-    if request is None or not binds(parts.config, parts.dialect, route.model):
+    parts, incoming, route, request = passing.services, passing.client_request, passing.route, passing.request
+    if request is None or not binds_reasoning(parts.config, parts.dialect, route.model):
         return passing
-    arrival = Arrival(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    arrival = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
     try:
-        standing = await within(AT_HAND_S, parts.reception.beside(arrival, ""))
+        standing = await with_timeout(RESOLVE_TIMEOUT_S, parts.resolver.resolve_bypassed(arrival, ""))
         if standing is None:
             return passing
-        own = replace(renamed(request, route.model), body=incoming.body)
-        left = less_bound(parts, route, own, standing)
+        own = replace(with_model(request, route.model), body=incoming.body)
+        left = without_bound_reasoning(parts, route, own, standing)
     except (StoreError, TimeoutError):
         return passing
     except Exception:  # our bookkeeping has failed once already, and the agent must not notice
         log.exception("what is bound cannot be told", extra={"request": incoming.id})
         return passing
-    return replace(passing, incoming=replace(incoming, body=left.body))
+    return replace(passing, client_request=replace(incoming, body=left.body))
 
 
-def less_bound(parts: Parts, route: Route, own: Request, standing: Standing) -> Request:
+def without_bound_reasoning(parts: Services, route: Route, own: Request, standing: Placement) -> Request:
     """A client's own request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
     config, dialect, model = parts.config, parts.dialect, route.model
-    behind = made_behind_ours(standing.ledger, standing.story, len(own.messages))
-    if not behind or not binds(config, dialect, model):
+    behind = positions_made_behind_ours(standing.ledger, standing.path_state, len(own.messages))
+    if not behind or not binds_reasoning(config, dialect, model):
         return own
-    bare = without_bound(config, dialect, own, model, own.messages)
+    bare = strip_client_reasoning(config, dialect, own, model, own.messages)
     messages = tuple(bare[at] if at in behind else message for at, message in enumerate(own.messages))
     if messages == own.messages:
         return own
     head = [m.wire for m in own.head]
-    return replace(own, body=b"".join(dialect.render(own, messages, head, Wanted(include_usage=False))))
+    return replace(own, body=b"".join(dialect.render(own, messages, head, RenderOptions(include_usage=False))))
 
 
-async def pass_through(parts: Parts, incoming: Incoming, reply: Reply, model: str | None) -> None:
+async def pass_through(parts: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
     """A request to an endpoint that is none of ours. Raises UnknownModel."""
     route = parts.routes.choose(model, incoming.path)
-    await pass_along(Passing(parts, under_its_name(incoming, model, route), route), reply)
+    await forward(PassthroughRequest(parts, with_upstream_model(incoming, model, route), route), reply)
 
 
-async def pass_along(passing: Passing, reply: Reply) -> None:
+async def forward(passing: PassthroughRequest, reply: Reply) -> None:
     """The same on its way: it goes as it stands."""
-    await _pass(passing, reply, record_of(passing.parts, passing.incoming, passing.route, ""))
+    await _forward_recorded(
+        passing, reply, new_request_record(passing.services, passing.client_request, passing.route, "")
+    )
 
 
-def record_of(parts: Parts, incoming: Incoming, route: Route, status: str, reason: str = "") -> Record:
+def new_request_record(
+    parts: Services, incoming: ClientRequest, route: Route, status: str, reason: str = ""
+) -> RequestRecordBuilder:
     upstream, model = route.upstream.name, route.model
-    return Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason)
+    return RequestRecordBuilder(
+        parts.recorder, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason
+    )
 
 
-async def _pass(passing: Passing, reply: Reply, record: Record) -> None:
+async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: RequestRecordBuilder) -> None:
     """An upstream that fails is told before the first byte, a broken connection after it."""
-    record.sending((), None)
+    record.add_sent_round((), None)
     try:
-        await _carried(passing, reply, record)
+        await _send_and_copy(passing, reply, record)
     except UpstreamError as error:
-        record.failed(error.code)
-        record.settle(record.upstream_status or error.status)
-        await fail(reply, error, record.headers(), dialect_at(passing.incoming.path))
+        record.mark_failed(error.code)
+        record.finish(record.upstream_status or error.status)
+        await send_error_response(reply, error, record.headers(), dialect_at(passing.client_request.path))
     except asyncio.CancelledError:
-        record.failed(why_cancelled(reply))
-        record.settle(record.upstream_status)
+        record.mark_failed(cancel_reason(reply))
+        record.finish(record.upstream_status)
         raise
     else:
-        record.settle(record.upstream_status)
+        record.finish(record.upstream_status)
 
 
-async def _carried(passing: Passing, reply: Reply, record: Record) -> None:
-    got = await _sent(passing, passing.incoming.body)
+async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: RequestRecordBuilder) -> None:
+    got = await _send_upstream(passing, passing.client_request.body)
     record.upstream_status = got.status
-    if passing.request is not None and got.status in overflow.STATUSES:
+    if passing.request is not None and got.status in overflow.OVERFLOW_STATUSES:
         async with aclosing(got):
             refusal = await got.body()
-        shorter = await _shorter(passing, passing.request, got.status, refusal)
+        shorter = await _shorten_refused(passing, passing.request, got.status, refusal)
         if shorter is None:
             await reply.start(got.status, [*got.headers, *record.headers()])
             await reply.end(refusal)
             return
-        record.shortened()
-        got = await _sent(passing, shorter.body)
+        record.mark_stateless()
+        got = await _send_upstream(passing, shorter.body)
         record.upstream_status = got.status
-    if not record.status and not is_fine(got):
-        record.failed("upstream_error")
+    if not record.status and not is_success(got):
+        record.mark_failed("upstream_error")
     async with aclosing(got):
         await reply.start(got.status, [*got.headers, *record.headers()])
         async for chunk in got.chunks():
@@ -146,43 +159,47 @@ async def _carried(passing: Passing, reply: Reply, record: Record) -> None:
         await reply.end()
 
 
-async def _sent(passing: Passing, body: bytes) -> Answer:
+async def _send_upstream(passing: PassthroughRequest, body: bytes) -> Answer:
     """A refusal that is looked into must be readable."""
-    incoming, upstream = passing.incoming, passing.route.upstream
+    incoming, upstream = passing.client_request, passing.route.upstream
     headers = outgoing_headers(incoming.headers, upstream.settings, readable=passing.request is not None)
     return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
 
 
-async def _shorter(passing: Passing, request: Request, status: int, refusal: bytes) -> Request | None:
+async def _shorten_refused(
+    passing: PassthroughRequest, request: Request, status: int, refusal: bytes
+) -> Request | None:
     """What is left of a request that was refused for its length; None where it was refused for something else, or not
     all of it is here."""
-    parts, route = passing.parts, passing.route
-    if names_more(parts.dialect, request):
+    parts, route = passing.services, passing.route
+    if has_references(parts.dialect, request):
         return None
-    request = renamed(await weighed(parts, request), route.model)
+    request = with_model(await count_request_tokens(parts, request), route.model)
     if not overflow.is_overflow(status, refusal, request.tokens):
         return None
-    parts.limits.refused(route.upstream.name, route.model, "", request.tokens, refusal)
-    shorter = await shortened_request(parts, route, Overlong(request, quotes_of(parts, passing.incoming, request)))
+    parts.context_windows.learn_from_refusal(route.upstream.name, route.model, "", request.tokens, refusal)
+    shorter = await shorten_request(
+        parts, route, OversizedRequest(request, quotes_of(parts, passing.client_request, request))
+    )
     return shorter.request if shorter else None
 
 
 # --------------------------------------------------------------------------------------------------------------- names
-def under_its_name(incoming: Incoming, asked: str | None, route: Route) -> Incoming:
+def with_upstream_model(incoming: ClientRequest, asked: str | None, route: Route) -> ClientRequest:
     """The request under the name that the upstream knows the model by; mostly that is the client's, and it stays as
     it came."""
     if asked is None or asked == route.model:
         return incoming
-    body = slices.object_of({**slices.members(incoming.body), "model": slices.encoded(route.model)})
+    body = slices.join_object({**slices.members(incoming.body), "model": slices.encode(route.model)})
     return replace(incoming, body=body)
 
 
-def renamed(request: Request, model: str) -> Request:
+def with_model(request: Request, model: str) -> Request:
     """The request, to be rendered under the upstream's name for the model."""
     if model == request.model:
         return request
-    return replace(request, fields={**request.fields, "model": slices.encoded(model)})
+    return replace(request, fields={**request.fields, "model": slices.encode(model)})
 
 
-def is_fine(got: Answer) -> bool:
+def is_success(got: Answer) -> bool:
     return 200 <= got.status < 300

@@ -17,16 +17,16 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Kind, Ledger, Round, seen_calls
+from proxy.core.ledger.ledger import EntryKind, Ledger, Round, visible_calls
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects import TOLD, Dialect, References
-from proxy.exchange.rounds import Incoming, Parts
+from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
+from proxy.exchange.rounds import ClientRequest, Services
 from proxy.exchange.thread import session_headers as clients
-from proxy.exchange.thread.placement import Standing
-from proxy.store.conversation_cache import Shelved
+from proxy.exchange.thread.placement import Placement
+from proxy.store.conversation_cache import CachedConversation
 
 
-async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Request, str]:
+async def resolve_references(parts: Services, incoming: ClientRequest, request: Request) -> tuple[Request, str]:
     """The request with all that it names put in, as far as that is known, the very same where it names nothing; and
     why it cannot be placed, empty where it can.
 
@@ -37,35 +37,35 @@ async def whole(parts: Parts, incoming: Incoming, request: Request) -> tuple[Req
     references, tenant = parts.dialect.references, incoming.tenant
     if references is None:
         return request, ""
-    previous, named = references.previous(request), references.referred(request)
-    found = await turn_named(parts, tenant, previous) if previous else None
+    previous, named = references.previous_response_id(request), references.referenced_item_ids(request)
+    found = await find_turn_by_id(parts, tenant, previous) if previous else None
     if previous and (found is None or await is_deleted(parts, tenant, previous, *found)):
         return request, "previous_response"
-    items = await _items(parts, references, tenant, named)
-    told, turn = _told(parts, references, *found) if found else ((), ())
-    resolved = references.resolved(request, told, items) if previous or items else request
-    if references.unplaceable(resolved, ()):
-        resolved = await _by_place(parts, references, incoming, resolved)
+    items = await _find_items(parts, references, tenant, named)
+    told, turn = _messages_up_to(parts, references, *found) if found else ((), ())
+    resolved = references.resolve(request, told, items) if previous or items else request
+    if references.unresolvable_reason(resolved, ()):
+        resolved = await _resolve_by_position(parts, references, incoming, resolved)
     if resolved is request:
-        return request, references.unplaceable(request, ())
-    reason = references.unplaceable(resolved, ())
+        return request, references.unresolvable_reason(request, ())
+    reason = references.unresolvable_reason(resolved, ())
     fields = {name: resolved.fields.get(name, raw) for name, raw in request.fields.items()}
-    body = resolved.body if is_ours(turn) and not reason else request.body
+    body = resolved.body if differs_from_provider(turn) and not reason else request.body
     return replace(resolved, fields=fields, body=body), reason
 
 
 # -------------------------------------------------------------------------------------------------------------- turns
-async def turn_named(parts: Parts, tenant: str, name: str) -> tuple[Shelved, str] | None:
+async def find_turn_by_id(parts: Services, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
     """The conversation and the turn that the client knows by this id; None where it names no turn of this tenant's.
     Raises StoreError."""
-    found = await parts.shelf.answered(tenant, name)
+    found = await parts.conversation_cache.find_by_answer_id(tenant, name)
     return found if found and found[1] else None
 
 
-def is_ours(rounds: Sequence[Round]) -> bool:
+def differs_from_provider(rounds: Sequence[Round]) -> bool:
     """Whether the provider has something else under the id of this turn than the client was told: hidden calls, or an
     answer to a line of ours."""
-    return len(rounds) > 1 or any(done.spoken.own_calls or TOLD in done.spoken.extra for done in rounds)
+    return len(rounds) > 1 or any(done.spoken.own_calls or CLIENT_RESPONSE_KEY in done.spoken.extra for done in rounds)
 
 
 def tombstone(name: str) -> str:
@@ -73,29 +73,29 @@ def tombstone(name: str) -> str:
     return f"deleted {name}"
 
 
-async def is_deleted(parts: Parts, tenant: str, name: str, shelved: Shelved, turn: str) -> bool:
+async def is_deleted(parts: Services, tenant: str, name: str, shelved: CachedConversation, turn: str) -> bool:
     """Whether the client has deleted this turn, which it knows by this name. Of one that the provider has as the client
     knows it, the provider says that. Raises StoreError."""
-    if not is_ours(shelved.ledger.rounds[turn]):
+    if not differs_from_provider(shelved.ledger.rounds[turn]):
         return False
-    return await parts.shelf.answered(tenant, tombstone(name)) is not None
+    return await parts.conversation_cache.find_by_answer_id(tenant, tombstone(name)) is not None
 
 
-def remembered(dialect: Dialect, standing: Standing, done: Round) -> Round:
+def round_to_store(dialect: Dialect, standing: Placement, done: Round) -> Round:
     """A round as it is kept. With the last one of a turn that a client may name stands what it cannot be told without;
     what stands so on its path already is not repeated."""
     references, extra = dialect.references, dict(done.spoken.extra)
-    told = extra.pop(TOLD, b"")
-    if references is not None and done.last and references.kept(standing.request):
-        known = kept_at(standing.ledger, standing.node)
-        lasting = references.lasting(standing.request, told)
-        extra |= {name: raw for name, raw in lasting.items() if name == TOLD or known.get(name) != raw}
+    told = extra.pop(CLIENT_RESPONSE_KEY, b"")
+    if references is not None and done.last and references.is_answer_stored(standing.request):
+        known = stored_extras_at(standing.ledger, standing.entry_id)
+        lasting = references.members_to_store(standing.request, told)
+        extra |= {name: raw for name, raw in lasting.items() if name == CLIENT_RESPONSE_KEY or known.get(name) != raw}
     elif not told:
         return done
     return replace(done, spoken=replace(done.spoken, extra=extra))
 
 
-def kept_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
+def stored_extras_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
     """What stands with the turns of the path to `tip`, the newest of each kind."""
     found: dict[str, bytes] = {}
     for entry in ledger.path(tip):
@@ -105,35 +105,41 @@ def kept_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
 
 
 # ------------------------------------------------------------------------------------------------------ what is named
-def names_more(dialect: Dialect, request: Request) -> bool:
+def has_references(dialect: Dialect, request: Request) -> bool:
     """Whether the request, as it came, stands for more than it holds: then nothing can be selected of it."""
     references = dialect.references
-    return references is not None and bool(references.previous(request) or references.unplaceable(request, ()))
+    return references is not None and bool(
+        references.previous_response_id(request) or references.unresolvable_reason(request, ())
+    )
 
 
-async def _by_place(parts: Parts, references: References, incoming: Incoming, request: Request) -> Request:
+async def _resolve_by_position(
+    parts: Services, references: ResponseReferences, incoming: ClientRequest, request: Request
+) -> Request:
     """The request with the items put in that are known by where they stand: a run that only names items, right behind
     a request that was answered with such. So they are found under names that somebody between changed. What is put in
     and leads no further was not what stood there, and is left out again."""
     hint = clients.session_hint(incoming.headers)
     before, depth = request, -1
     while True:
-        shelved, found = await parts.shelf.locate(incoming.tenant, hint, request, parts.now(), parts.dialect.name)
+        shelved, found = await parts.conversation_cache.locate(
+            incoming.tenant, hint, request, parts.now(), parts.dialect.name
+        )
         if found.depth <= depth:
             return before
         if shelved is None or not found.path or found.depth == len(request.messages):
             return request
-        named = references.referred(replace(request, messages=(request.messages[found.depth],)))
-        turns = shelved.ledger.turns_under.get(found.path[-1].id, ())
+        named = references.referenced_item_ids(replace(request, messages=(request.messages[found.depth],)))
+        turns = shelved.ledger.turns_by_parent.get(found.path[-1].id, ())
         rounds = shelved.ledger.rounds.get(turns[-1], ()) if turns else ()
-        shown = references.items(references.seen([done.spoken.shown for done in rounds]))
-        items = _alike(named, shown)
+        shown = references.items_by_id(references.client_view([done.spoken.visible_message for done in rounds]))
+        items = _match_items(named, shown)
         if not items:
             return request
-        before, depth, request = request, found.depth, references.resolved(request, (), items)
+        before, depth, request = request, found.depth, references.resolve(request, (), items)
 
 
-def _alike(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:
+def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:
     """The items that these names stand for, by their kind (`msg_`, `rs_`) and order; none where one is left over."""
     left = list(shown.items())
     found: dict[str, bytes] = {}
@@ -145,34 +151,39 @@ def _alike(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]
     return found
 
 
-def _told(
-    parts: Parts, references: References, shelved: Shelved, turn: str
+def _messages_up_to(
+    parts: Services, references: ResponseReferences, shelved: CachedConversation, turn: str
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
     """What the client sent and was shown up to this turn, oldest first; and the rounds of the turn."""
     ledger = shelved.ledger
-    messages = [parts.writer.weighed(message) for message in references.opening(kept_at(ledger, turn))]
+    messages = [
+        parts.composer.with_token_count(message)
+        for message in references.opening_messages(stored_extras_at(ledger, turn))
+    ]
     for entry in ledger.path(turn):
-        if entry.kind is Kind.TURN:
-            messages.append(_seen(parts, references, ledger.rounds.get(entry.id, ())))
+        if entry.kind is EntryKind.TURN:
+            messages.append(_visible_answer(parts, references, ledger.rounds.get(entry.id, ())))
         elif entry.message is not None:
             messages.append(entry.message)
     return tuple(messages), ledger.rounds.get(turn, ())
 
 
-def _seen(parts: Parts, references: References, rounds: Sequence[Round]) -> Message:
-    said = [done.spoken.shown for done in rounds]
-    if len(said) == 1 and len(seen_calls(rounds)) == len(said[0].calls):
+def _visible_answer(parts: Services, references: ResponseReferences, rounds: Sequence[Round]) -> Message:
+    said = [done.spoken.visible_message for done in rounds]
+    if len(said) == 1 and len(visible_calls(rounds)) == len(said[0].calls):
         return said[0]
-    return parts.writer.weighed(references.seen(said))
+    return parts.composer.with_token_count(references.client_view(said))
 
 
-async def _items(parts: Parts, references: References, tenant: str, named: Sequence[str]) -> dict[str, bytes]:
+async def _find_items(
+    parts: Services, references: ResponseReferences, tenant: str, named: Sequence[str]
+) -> dict[str, bytes]:
     """The items by the ids they are named with, as far as they are known. One conversation holds them mostly all."""
     known: dict[str, bytes] = {}
     for name in named:
-        if name in known or (found := await parts.shelf.answered(tenant, name)) is None:
+        if name in known or (found := await parts.conversation_cache.find_by_answer_id(tenant, name)) is None:
             continue
         for rounds in found[0].ledger.rounds.values():
             for done in rounds:
-                known |= references.items(done.spoken.message)
+                known |= references.items_by_id(done.spoken.message)
     return known

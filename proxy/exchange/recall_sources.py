@@ -18,68 +18,72 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.tree import Tree, descendants, find
+from proxy.core.frames.tree import Tree, descendants, find_frame
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Call, Spoken
-from proxy.core.recall.recalled_texts import frames_named, is_recall, queries_named, refs_named
-from proxy.core.recall.stored_texts import ENTRY_SHOWN, Piece
-from proxy.core.tools.base import Elsewhere
+from proxy.core.ledger.messages import Call, ModelResponse
+from proxy.core.recall.recalled_texts import is_recall, recall_queries, recall_refs, recalled_frame_ids
+from proxy.core.recall.stored_texts import ENTRY_ID_CHARACTERS, StoredPiece
+from proxy.core.tools.base import CrossConversationHits
 from proxy.errors import StoreError
-from proxy.exchange.rounds import Parts
-from proxy.exchange.turn import NOWHERE, Turn
-from proxy.store import Finished
+from proxy.exchange.rounds import Services
+from proxy.exchange.turn import NO_OTHER_HITS, Turn
+from proxy.store import FinishedFrame
 
 log = logging.getLogger(__name__)
 
-MOST = 8
+MAX_FRAMES_PER_QUERY = 8
 """Finished frames that one query finds."""
-MOST_QUERIES = 3
+MAX_QUERIES = 3
 """Queries of one round that are looked for."""
-PATIENCE_S = 2.0
+SEARCH_TIMEOUT_S = 2.0
 """How long a round waits for what they find. The first search of a process takes the time of reading all there is."""
-MOST_DELEGATED = 16
+MAX_DELEGATED_CONVERSATIONS = 16
 """Conversations delegated to, the newest ones, that a query without a ref is looked for in; each may have to be read
 from the store."""
-ROLE = "finished frame"
+FINISHED_FRAME_ROLE = "finished frame"
 
 
-async def beside(parts: Parts, turn: Turn, spoken: Spoken) -> tuple[Ledger, ...]:
+async def find_related_ledgers(parts: Services, turn: Turn, spoken: ModelResponse) -> tuple[Ledger, ...]:
     """Conversations that the recalls of a round may look into."""
     calls = [call for call in spoken.own_calls if is_recall(call)]
     if not calls:
         return ()
-    tree = turn.story.tree
-    unknown = [frame for frame in frames_named(calls) if frame not in tree.frames]
-    return await parts.shelf.beside(turn.standing.shelved, unknown, _delegated(tree, calls))
+    tree = turn.path_state.tree
+    unknown = [frame for frame in recalled_frame_ids(calls) if frame not in tree.frames]
+    return await parts.conversation_cache.related_ledgers(
+        turn.placement.cached_conversation, unknown, _delegated_conversations(tree, calls)
+    )
 
 
-def _delegated(tree: Tree, calls: Sequence[Call]) -> Iterator[str]:
+def _delegated_conversations(tree: Tree, calls: Sequence[Call]) -> Iterator[str]:
     """Conversations in which frames worked that these calls mean, by id or by title, or that a query may be about."""
-    refs = (*frames_named(calls), *refs_named(calls))
-    for frame in dict.fromkeys(found.id for ref in refs if (found := find(tree, ref))):
+    refs = (*recalled_frame_ids(calls), *recall_refs(calls))
+    for frame in dict.fromkeys(found.id for ref in refs if (found := find_frame(tree, ref))):
         yield from (f.conversation for f in (tree.frames[frame], *descendants(tree, frame)) if f.conversation)
-    if queries_named(calls):
-        yield from [f.conversation for f in tree.frames.values() if f.conversation][-MOST_DELEGATED:]
+    if recall_queries(calls):
+        yield from [f.conversation for f in tree.frames.values() if f.conversation][-MAX_DELEGATED_CONVERSATIONS:]
 
 
-async def elsewhere(parts: Parts, turn: Turn, spoken: Spoken, ledgers: tuple[Ledger, ...]) -> Mapping[str, Elsewhere]:
+async def search_other_conversations(
+    parts: Services, turn: Turn, spoken: ModelResponse, ledgers: tuple[Ledger, ...]
+) -> Mapping[str, CrossConversationHits]:
     """What the queries of a round find in conversations other than this one and `ledgers`, by query."""
     if not parts.config.recall_across:
-        return NOWHERE
-    here = {turn.standing.conversation, *(ledger.conversation.id for ledger in ledgers)}
-    tenant = turn.standing.ledger.conversation.tenant
-    found: dict[str, Elsewhere] = {}
+        return NO_OTHER_HITS
+    here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}
+    tenant = turn.placement.ledger.conversation.tenant
+    found: dict[str, CrossConversationHits] = {}
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            for query in queries_named(spoken.own_calls)[:MOST_QUERIES]:
-                frames = await parts.keeper.store.finished(tenant, query, MOST, here)
-                found[query] = Elsewhere(tuple(map(_piece, frames.frames)), frames.whole)
+        async with asyncio.timeout(SEARCH_TIMEOUT_S):
+            for query in recall_queries(spoken.own_calls)[:MAX_QUERIES]:
+                frames = await parts.recorder.store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here)
+                found[query] = CrossConversationHits(tuple(map(_piece_of_frame, frames.frames)), frames.whole)
     except (StoreError, TimeoutError) as error:
         log.warning("other conversations not searched", extra={"cause": type(error).__name__})
     return found
 
 
-def _piece(frame: Finished) -> Piece:
+def _piece_of_frame(frame: FinishedFrame) -> StoredPiece:
     day = datetime.fromtimestamp(frame.ended / 1000, UTC).strftime("%Y-%m-%d")
     told = {
         "Title": frame.title,
@@ -89,5 +93,5 @@ def _piece(frame: Finished) -> Piece:
         "Files and decisions": frame.noted,
     }
     text = "\n".join(f"{name}: {words.strip()}" for name, words in told.items() if words.strip())
-    source = f"conversation {frame.conversation[:ENTRY_SHOWN]}"
-    return Piece(frame.frame, "", "", frame.frame, ROLE, source, text)
+    source = f"conversation {frame.conversation[:ENTRY_ID_CHARACTERS]}"
+    return StoredPiece(frame.frame, "", "", frame.frame, FINISHED_FRAME_ROLE, source, text)

@@ -21,186 +21,194 @@ from functools import cached_property, lru_cache
 
 from msgspec.structs import replace
 
-from proxy.accounting.receipts import ANSWERED
+from proxy.accounting.receipts import ANSWERED_STATUS
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.branches import SWITCHED, Lines, Look
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, BranchState, RequestFingerprint
 from proxy.core.frames.events import (
+    BranchSwitched,
     FrameEvent,
+    HistoryRewritten,
     ReasoningRemoved,
-    Replaced,
-    Rewritten,
-    Rooted,
-    Switched,
-    Woken,
+    ResultReplaced,
+    RootStarted,
+    ThreadWoken,
+    as_ledger_event,
     frame_id,
-    recorded,
 )
-from proxy.core.frames.path_state import Story, extend, turned
-from proxy.core.frames.reducer import apply
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Thread, message_id
-from proxy.core.ledger.messages import OFFERED, Message, Request, is_stack_tool
+from proxy.core.frames.path_state import PathState, extend, switch_branch
+from proxy.core.frames.reducer import reduce
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Thread, message_id
+from proxy.core.ledger.messages import REMEMBERED_TOOL_ARRAYS, Message, Request, is_stack_tool
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.matching.match import How, Match, Part
+from proxy.core.matching.match import Match, MatchKind, RequestRole
 from proxy.core.matching.walk_history import walk
-from proxy.core.observers.keywords import remember, remembering
-from proxy.core.observers.step import said_by
-from proxy.core.policy.infer_frames import has_called, inferred
-from proxy.core.policy.roots import begun, begun_beside
-from proxy.core.recall.unchanged_notes import is_note, sent_anew, supplied
-from proxy.core.tools.base import Settings
-from proxy.core.tools.branch_tools import ends_in_results, look_at, turning
+from proxy.core.observers.keywords import cache_names, cache_names_in_slices
+from proxy.core.observers.step import message_of
+from proxy.core.policy.infer_frames import has_tool_calls, infer_frames
+from proxy.core.policy.roots import build_root, find_new_root
+from proxy.core.recall.unchanged_notes import is_unchanged_note, restore_file_contents, uncached_entries
+from proxy.core.tools.base import ToolSettings
+from proxy.core.tools.branch_tools import due_branch_switch, ends_with_tool_result, fingerprint_of
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
-from proxy.exchange.background.scheduling import bit_by_bit
-from proxy.exchange.notes.note_writer import Note, Teller, noted
-from proxy.exchange.notes.situation import with_parents
+from proxy.exchange.background.scheduling import in_slices
+from proxy.exchange.notes.note_writer import Note, NoteWriter, apply_notes
+from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.thread import session_headers as clients
-from proxy.exchange.thread.activation import Acted, Actor, suffixed
-from proxy.exchange.thread.origins import Origin, Origins, fork_point
-from proxy.exchange.thread.placement import Arrival, Headers, Standing, here
-from proxy.store import Anchored, Record
-from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision, forbids_user_after_result
+from proxy.exchange.thread.origins import Origin, OriginFinder, fork_point
+from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
+from proxy.store import AnchorRecord, Record
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
 
 log = logging.getLogger(__name__)
 
 MODES = ("off", "shadow", "passive", "active")
-ACTING = ("passive", "active")
+ACTING_MODES = ("passive", "active")
 """Modes in which a thread may wake, and a person is answered who types to the proxy."""
-_NOTHING: Set[int] = frozenset()
-LOOKED_AT = 32
+_NO_POSITIONS: Set[int] = frozenset()
+KEYWORD_SCAN_BATCH = 32
 """New messages of a request whose names are looked for at once when they come: a trace will ask for them all, and then
 somebody waits. So many take 2 ms."""
-MOST_LOOKED_OVER = 2_000
+MAX_KEYWORD_SCAN = 2_000
 """Messages of a history that comes whole whose names are looked for, the newest; more are not remembered."""
 
 
 @dataclass(frozen=True)
-class Reception:
+class Resolver:
     """Finds out where requests stand. `actor` decides what is done, `notes` say what is to be said; `fresh_id` makes an
     id of 128 random bits, hex."""
 
     config: Config
-    live: LiveSettings
-    shelf: Shelf
+    live_settings: LiveSettings
+    conversation_cache: ConversationCache
     dialect: Dialect
-    actor: Actor
-    teller: Teller
+    policy: ContextPolicy
+    note_writer: NoteWriter
     notes: tuple[Note, ...]
-    fresh_id: Callable[[], str]
+    new_id: Callable[[], str]
 
     @cached_property
-    def origins(self) -> Origins:
+    def origin_finder(self) -> OriginFinder:
         """Where conversations come from."""
-        return Origins(self.config, self.live, self.shelf, self.dialect)
+        return OriginFinder(self.config, self.live_settings, self.conversation_cache, self.dialect)
 
-    async def stand(self, arrival: Arrival) -> Standing:
+    async def resolve(self, arrival: ParsedRequest) -> Placement:
         """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
-        asked = _asked_mode(arrival.headers)
+        asked = _mode_from_header(arrival.headers)
         hint = clients.session_hint(arrival.headers)
-        async with self.shelf.lock(arrival.tenant, hint):
-            shelved, found = await self.shelf.locate(
+        async with self.conversation_cache.lock(arrival.tenant, hint):
+            shelved, found = await self.conversation_cache.locate(
                 arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
             )
             if shelved is not None and found.path:
-                arrival = arrival.behind(shelved.ledger, found.path[-1])
-            part = self._part(arrival, shelved, found)
-            if part is Part.SIDE and shelved is not None:
-                return self._beside(arrival, shelved, found)
+                arrival = arrival.later_than(shelved.ledger, found.path[-1])
+            part = self._role_of(arrival, shelved, found)
+            if part is RequestRole.SIDE and shelved is not None:
+                return self._side_placement(arrival, shelved, found)
             new = arrival.request.messages[len(found.path) :]
-            whole = len(new) > LOOKED_AT and await self._look_over(arrival, new, self._mode(arrival, asked, ""))
-            if shelved is None or part is Part.FORK:
-                known = fork_point(shelved, found) if shelved else await self.origins.of(arrival)
-                arrived = await self._begun(arrival, known, hint, asked)
+            whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
+                arrival, new, self._effective_mode(arrival, asked, "")
+            )
+            if shelved is None or part is RequestRole.FORK:
+                known = fork_point(shelved, found) if shelved else await self.origin_finder.find(arrival)
+                arrived = await self._begin_conversation(arrival, known, hint, asked)
             else:
-                arrived = self._arrived(arrival, shelved, found, asked, _NOTHING)
-            if (subagent := self.live.subagent).enabled and subagent.parent_context:
-                arrived = await with_parents(arrived, self.shelf, self.teller)
-            standing = await self._decided(arrived, whole=whole)
-            await self.origins.returned(standing)
+                arrived = self._record_arrival(arrival, shelved, found, asked, _NO_POSITIONS)
+            if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
+                arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
+            standing = await self._decide(arrived, whole=whole)
+            await self.origin_finder.end_returned_subagents(standing)
             return standing
 
-    async def _begun(self, arrival: Arrival, known: Origin, hint: str, asked: str) -> Standing:
+    async def _begin_conversation(self, arrival: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
         """In a conversation of its own, which comes from the one that is `known`."""
-        bound = await self.origins.bound_elsewhere(arrival, known)
-        origin = known if self.live.subagent.enabled else Origin()
-        arrived = self._arrived(arrival, self._opened(arrival, hint, origin), Match(How.NEW), asked, bound)
-        await self.origins.begun(arrived, origin)
+        bound = await self.origin_finder.positions_bound_elsewhere(arrival, known)
+        origin = known if self.live_settings.subagent.enabled else Origin()
+        arrived = self._record_arrival(
+            arrival, self._create_conversation(arrival, hint, origin), Match(MatchKind.NEW), asked, bound
+        )
+        await self.origin_finder.begin_subagent(arrived, origin)
         return arrived
 
-    async def _look_over(self, arrival: Arrival, new: Sequence[Message], mode: str) -> bool:
+    async def _prescan_keywords(self, arrival: ParsedRequest, new: Sequence[Message], mode: str) -> bool:
         """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
         the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
         remembered. False where its thread sleeps."""
-        request, new = arrival.request, new[-MOST_LOOKED_OVER:]
+        request, new = arrival.request, new[-MAX_KEYWORD_SCAN:]
         if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
-        await bit_by_bit(remembering(new))
+        await in_slices(cache_names_in_slices(new))
         return True
 
-    async def addressed(self, arrival: Arrival) -> tuple[str, Standing | None]:
+    async def resolve_command(self, arrival: ParsedRequest) -> tuple[str, Placement | None]:
         """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
         None where no conversation has begun. Nothing is decided, and nothing recorded, for all of it comes again with
         the next request; only a history that nobody knows is taken in. Raises as `stand` does."""
-        asked = _asked_mode(arrival.headers)
+        asked = _mode_from_header(arrival.headers)
         hint, messages = clients.session_hint(arrival.headers), arrival.request.messages
-        async with self.shelf.lock(arrival.tenant, hint):
-            shelved, found = None, Match(How.NEW)
+        async with self.conversation_cache.lock(arrival.tenant, hint):
+            shelved, found = None, Match(MatchKind.NEW)
             if messages:
-                shelved, found = await self.shelf.locate(
+                shelved, found = await self.conversation_cache.locate(
                     arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
                 )
             if shelved is None and any(m.role == "assistant" for m in messages):
-                opened = self._opened(arrival, hint, Origin())
-                standing = self._arrived(arrival, opened, found, asked, _NOTHING)
-                return standing.mode, replace(standing, status=ANSWERED)
+                opened = self._create_conversation(arrival, hint, Origin())
+                standing = self._record_arrival(arrival, opened, found, asked, _NO_POSITIONS)
+                return standing.mode, replace(standing, status=ANSWERED_STATUS)
             if shelved is None:
-                return self._mode(arrival, asked, ""), None
+                return self._effective_mode(arrival, asked, ""), None
             ledger = shelved.ledger
             tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
-            mode = self._mode(arrival, asked, ledger.conversation.mode)
-            story = shelved.story(tip.id)
-            return mode, Standing(arrival, shelved, story, tip.id, tip.thread, ANSWERED, how=found.how, mode=mode)
+            mode = self._effective_mode(arrival, asked, ledger.conversation.mode)
+            story = shelved.path_state(tip.id)
+            return mode, Placement(
+                arrival, shelved, story, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
+            )
 
-    def _mode(self, arrival: Arrival, asked: str, known: str) -> str:
+    def _effective_mode(self, arrival: ParsedRequest, asked: str, known: str) -> str:
         """`asked` by the request, `known` of the conversation."""
         return asked or known or arrival.mode or self.config.mode_of(arrival.request.model)
 
-    def mode_of(self, headers: Headers, issued: str, model: str) -> str:
+    def mode_without_conversation(self, headers: Headers, issued: str, model: str) -> str:
         """The mode of a request as far as it can be told without its conversation; `issued` is the one of its key.
         Raises BadRequest."""
-        return _asked_mode(headers) or issued or self.config.mode_of(model)
+        return _mode_from_header(headers) or issued or self.config.mode_of(model)
 
-    async def beside(self, arrival: Arrival, reason: str) -> Standing | None:
+    async def resolve_bypassed(self, arrival: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
         Nothing of it is kept."""
         hint = clients.session_hint(arrival.headers)
-        shelved, found = await self.shelf.locate(arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name)
-        beside = self._beside(arrival, shelved, found) if shelved is not None else None
+        shelved, found = await self.conversation_cache.locate(
+            arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+        )
+        beside = self._side_placement(arrival, shelved, found) if shelved is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
     # ------------------------------------------------------------------------------------------------------ identity
-    def _part(self, arrival: Arrival, shelved: Shelved | None, found: Match) -> Part:
+    def _role_of(self, arrival: ParsedRequest, shelved: CachedConversation | None, found: Match) -> RequestRole:
         tip = found.path[-1].id if found.path else found.adopts
         if shelved is None or not tip or not any(m.role == "assistant" for m in arrival.request.messages):
-            return Part.MAIN
+            return RequestRole.MAIN
         thread = shelved.ledger.threads.get(shelved.ledger.entries[tip].thread)
         named = bool(shelved.ledger.conversation.hint)
-        return matching.part_of(arrival.request, thread, named=named) if thread else Part.MAIN
+        return matching.role_of_request(arrival.request, thread, named=named) if thread else RequestRole.MAIN
 
-    def _beside(self, arrival: Arrival, shelved: Shelved, found: Match) -> Standing:
+    def _side_placement(self, arrival: ParsedRequest, shelved: CachedConversation, found: Match) -> Placement:
         """A side request: answered beside the thread, nothing of it is kept on the path."""
         tip = found.path[-1].id if found.path else found.adopts
-        story = shelved.story(tip)
-        return Standing(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", how=found.how)
+        story = shelved.path_state(tip)
+        return Placement(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", match_kind=found.kind)
 
-    def _opened(self, arrival: Arrival, hint: str, origin: Origin) -> Shelved:
+    def _create_conversation(self, arrival: ParsedRequest, hint: str, origin: Origin) -> CachedConversation:
         """A conversation of its own, under the one it was forked from or delegated by."""
-        return self.shelf.open(
+        return self.conversation_cache.create(
             Conversation(
-                self.fresh_id(),
+                self.new_id(),
                 arrival.tenant,
                 hint,
                 origin.conversation,
@@ -211,49 +219,55 @@ class Reception:
         )
 
     # --------------------------------------------------------------------------------------------------------- record
-    def _arrived(self, arrival: Arrival, shelved: Shelved, found: Match, asked: str, bound: Set[int]) -> Standing:
+    def _record_arrival(
+        self, arrival: ParsedRequest, shelved: CachedConversation, found: Match, asked: str, bound: Set[int]
+    ) -> Placement:
         """Record what is new, and fold the path. `bound`: places of new answers whose reasoning is bound to a line of
         another conversation."""
         ledger, request = shelved.ledger, arrival.request
-        thread = _thread_of(ledger, found, request)
-        new = matching.grown(ledger, request, found, thread, arrival.now)
-        opening = found.how is How.NEW
-        events = [_rooted(ledger.conversation, new, arrival.now)] if opening and new else []
+        thread = _thread_id_for(ledger, found, request)
+        new = matching.new_entries(ledger, request, found, thread, arrival.now)
+        opening = found.kind is MatchKind.NEW
+        events = [_root_started_event(ledger.conversation, new, arrival.now)] if opening and new else []
         if bound:
-            events.append(_unbound(new, bound, arrival.now))
-        before = ledger.threads.get(thread) or _thread_at(ledger, found)
-        told = _thread_now(before, thread, request, self.config.sent_as(request.model))
-        mode = self._mode(arrival, asked, ledger.conversation.mode)
-        look = look_at(before) if new and _may_act(request, mode) else None
-        story, earlier, seen = self._followed(arrival, shelved, found, new, events, told, look)
-        values: list[Entry | Event | Thread] = [*new, *seen]
+            events.append(_reasoning_removed_event(new, bound, arrival.now))
+        before = ledger.threads.get(thread) or _thread_of_tip(ledger, found)
+        told = _changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
+        mode = self._effective_mode(arrival, asked, ledger.conversation.mode)
+        look = fingerprint_of(before) if new and _may_act(request, mode) else None
+        story, earlier, seen = self._follow_path(arrival, shelved, found, new, events, told, look)
+        values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if told:
             values.append(told)
         others: list[Record] = [ledger.conversation] if opening else []
-        if opening or found.how is How.COMPACTED:  # either begins anew, and may be asked again
-            others.append(_anchored_at(arrival, ledger.conversation))
+        if opening or found.kind is MatchKind.COMPACTED:  # either begins anew, and may be asked again
+            others.append(_opening_anchor_record(arrival, ledger.conversation))
         if values or others:
-            self.shelf.record(shelved, values, others)
+            self.conversation_cache.record(shelved, values, others)
         node = new[-1].id if new else found.path[-1].id
-        if opening and len(new) > LOOKED_AT:  # what is decided now hangs on the newest entry: only that is told anew
-            shelved.keep_story(earlier.tip, earlier)
+        if (
+            opening and len(new) > KEYWORD_SCAN_BATCH
+        ):  # what is decided now hangs on the newest entry: only that is told anew
+            shelved.cache_path_state(earlier.tip, earlier)
         if new:
-            shelved.keep_story(node, story)
+            shelved.cache_path_state(node, story)
         since = before if told else None
-        if seen and any(event.kind == SWITCHED for event in seen):
-            since = _thread_on(story.lines, told or before)
-        return Standing(arrival, shelved, story, node, thread, "asleep", how=found.how, since=since, mode=mode)
+        if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
+            since = _thread_on_branch(story.branches, told or before)
+        return Placement(
+            arrival, shelved, story, node, thread, "asleep", match_kind=found.kind, previous_thread=since, mode=mode
+        )
 
-    def _followed(  # noqa: PLR0913  where the request stands, and what is new in it
+    def _follow_path(  # noqa: PLR0913  where the request stands, and what is new in it
         self,
-        arrival: Arrival,
-        shelved: Shelved,
+        arrival: ParsedRequest,
+        shelved: CachedConversation,
         found: Match,
         new: Sequence[Entry],
-        rooted: Sequence[Event],
+        rooted: Sequence[LedgerEvent],
         thread: Thread | None,
-        look: Look | None,
-    ) -> tuple[Story, Story, list[Event]]:
+        look: RequestFingerprint | None,
+    ) -> tuple[PathState, PathState, list[LedgerEvent]]:
         """The story of the path with what is new, the one before its newest entry, and all events on it: the root's,
         and frames that can be seen in what the client says. What is another form of known entries has been followed
         before. A thread without tools has no frames, and talk has none: there is nothing to fold.
@@ -261,125 +275,129 @@ class Reception:
         The newest messages may stand on another line than those before them; `look` is how the request before this one
         looked, None where this one has to stand where that did."""
         ledger = shelved.ledger
-        story = shelved.story(found.path[-1].id) if found.path else Story()
+        story = shelved.path_state(found.path[-1].id) if found.path else PathState()
         if not new:
             return story, story, []
-        decided = _Decided(ledger.seq + len(new), arrival.now, rooted)
-        watched = bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.how is not How.COMPACTED
+        decided = _PathEvents(ledger.next_seq + len(new), arrival.now, rooted)
+        watched = (
+            bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
+        )
         if watched and found.path:
-            remember(entry.message for entry in new[-LOOKED_AT:] if entry.message)
+            cache_names(entry.message for entry in new[-KEYWORD_SCAN_BATCH:] if entry.message)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         if known:
-            decided.add(Rewritten(), new[0].id)
-        story = before = extend(ledger, story, new[:known], decided.at)
-        called = watched and has_called(said_by(placed) for placed in story.placed)
-        for run in _runs(new[known:]):
+            decided.add(HistoryRewritten(), new[0].id)
+        story = before = extend(ledger, story, new[:known], decided.by_entry)
+        called = watched and has_tool_calls(message_of(placed) for placed in story.entries)
+        for run in _split_at_assistant(new[known:]):
             last = run[-1]
-            called = called or (watched and has_called(entry.message for entry in run))
-            if look and last is new[-1] and (turns := self._turned(arrival, ledger, story, run, look)):
+            called = called or (watched and has_tool_calls(entry.message for entry in run))
+            if look and last is new[-1] and (turns := self._find_branch_switch(arrival, ledger, story, run, look)):
                 decided.add(turns[0], run[0].id)
                 story = turns[1]
-            tree = shelved.story(run[0].adopts).tree if run[0].adopts else story.tree
-            compacted = found.how is How.COMPACTED
-            if root := begun_beside(tree, new if compacted else run, newest=compacted):
+            tree = shelved.path_state(run[0].adopts).tree if run[0].adopts else story.tree
+            compacted = found.kind is MatchKind.COMPACTED
+            if root := find_new_root(tree, new if compacted else run, newest=compacted):
                 decided.add(root[1], root[0])
-            before = extend(ledger, story, run[:-1], decided.at)
+            before = extend(ledger, story, run[:-1], decided.by_entry)
             if called and last.message and last.message.role != "assistant":
-                for event in self._inferred(_rooted_at(last, before, root, arrival.now), run, arrival.now):
+                for event in self._infer_frames(_with_new_root(last, before, root, arrival.now), run, arrival.now):
                     decided.add(event, last.id)
-            story = extend(ledger, before, [last], decided.at)
+            story = extend(ledger, before, [last], decided.by_entry)
         return story, before, decided.events
 
-    def _turned(
-        self, arrival: Arrival, ledger: Ledger, story: Story, run: Sequence[Entry], look: Look
-    ) -> tuple[Switched, Story] | None:
+    def _find_branch_switch(
+        self, arrival: ParsedRequest, ledger: Ledger, story: PathState, run: Sequence[Entry], look: RequestFingerprint
+    ) -> tuple[BranchSwitched, PathState] | None:
         """The line that `run`, the newest messages, turns to, and its story; None where they go on where they are. What
         the user says cannot stand behind results with every model."""
-        turns = turning(story, ledger, run, arrival.request, look)
-        there = turned(ledger, story, turns, arrival.now) if turns else None
+        turns = due_branch_switch(story, ledger, run, arrival.request, look)
+        there = switch_branch(ledger, story, turns, arrival.now) if turns else None
         if turns is None or there is None:
             return None
-        refused = suffixed(self.config, arrival.request.model) and ends_in_results(there)
+        refused = forbids_user_after_result(self.config, arrival.request.model) and ends_with_tool_result(there)
         return None if refused else (turns, there)
 
-    def _inferred(self, before: Story, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
+    def _infer_frames(self, before: PathState, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
         """What is seen in the client's messages. A fault of ours costs the frames that could have been seen, not the
         proxy's help: what stands in a history comes again with every request."""
         try:
-            return inferred(before, run, now, self.actor.watch)
+            return infer_frames(before, run, now, self.policy.inference_rules)
         except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
             log.exception("frames could not be inferred")
             return ()
 
-    async def _decided(self, standing: Standing, *, whole: bool) -> Standing:
+    async def _decide(self, standing: Placement, *, whole: bool) -> Placement:
         """`whole`: of a history that came whole, which is much to think about; a thread does, and others have their
         turn."""
         request = standing.request
-        if standing.mode not in ACTING:
+        if standing.mode not in ACTING_MODES:
             return replace(standing, status=standing.mode)
-        if request.answers_wanted > 1:
+        if request.choice_count > 1:
             return replace(standing, status="side", reason="several_answers")
-        if reason := _barred(request):
+        if reason := _tool_conflict(request):
             return replace(standing, status="asleep", reason=reason)
-        act, where = self.actor.act, here(standing)
-        return self._acted(standing, await asyncio.to_thread(act, where) if whole else act(where))
+        act, where = self.policy.decide, policy_input_of(standing)
+        return self._apply_decision(standing, await asyncio.to_thread(act, where) if whole else act(where))
 
-    def would_wake(self, standing: Standing) -> Woken | None:
+    def preview_wake(self, standing: Placement) -> ThreadWoken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        if _barred(standing.request) or standing.request.answers_wanted > 1:
+        if _tool_conflict(standing.request) or standing.request.choice_count > 1:
             return None
-        acted = self.actor.act(here(standing, "active"))
-        return next((event for event in acted.events if isinstance(event, Woken)), None)
+        acted = self.policy.decide(policy_input_of(standing, "active"))
+        return next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
 
-    def _acted(self, standing: Standing, acted: Acted) -> Standing:
+    def _apply_decision(self, standing: Placement, acted: PolicyDecision) -> Placement:
         """Wake the thread, fold what is finished, or leave it as it is."""
         if acted.decisions:
             standing = replace(standing, decisions=acted.decisions)
         if acted.events:
-            standing = self.teller.recorded(standing, acted.events)
-        if not standing.story.tree.awake:
+            standing = self.note_writer.record_events(standing, acted.events)
+        if not standing.path_state.tree.is_awake:
             return replace(standing, status="asleep", reason=acted.reason)
-        return noted(replace(self._supplied(standing, acted.events), status="full"), self.notes)
+        return apply_notes(replace(self._restore_reread_files(standing, acted.events), status="full"), self.notes)
 
-    def _supplied(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
+    def _restore_reread_files(self, standing: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """Clients answer a second read of a file with a note about the first one. Where that left the line, its
         content is told with the note; behind what was `decided` now, with older notes too, for they are sent anew."""
         messages = standing.request.messages
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
-        if not any(m.answers and is_note(m.text) for m in messages[0 if decided else spoken :]):
+        if not any(m.answers and is_unchanged_note(m.text) for m in messages[0 if decided else spoken :]):
             return standing
-        shown = {p.at for p in on_line(standing.story)}
-        new = sent_anew(standing.story, decided)
-        means = self.actor.means(here(standing))
-        given = supplied(standing.ledger, standing.story, shown, new, means)
+        shown = {p.path_id for p in context_entries(standing.path_state)}
+        new = uncached_entries(standing.path_state, decided)
+        means = self.policy.restore_options(policy_input_of(standing))
+        given = restore_file_contents(standing.ledger, standing.path_state, shown, new, means)
         if not given:
             return standing
-        return self.teller.recorded(standing, [Replaced(entry, text, "read again") for entry, text in given])
+        return self.note_writer.record_events(
+            standing, [ResultReplaced(entry, text, "read again") for entry, text in given]
+        )
 
 
-def _barred(request: Request) -> str:
+def _tool_conflict(request: Request) -> str:
     """Why no tool of ours may stand beside those of the client, or empty."""
-    if request.closed:
+    if request.rejects_own_tools:
         return "legacy_functions"
-    return "name_clash" if _clash(request.tool_names) else ""
+    return "name_clash" if _has_name_clash(request.tool_names) else ""
 
 
-@lru_cache(OFFERED)
-def _clash(tool_names: tuple[str, ...]) -> bool:
+@lru_cache(REMEMBERED_TOOL_ARRAYS)
+def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
     """Whether a tool of the client's has the name of one of ours."""
     return any(map(is_stack_tool, tool_names))
 
 
-def _anchored_at(arrival: Arrival, opened: Conversation) -> Anchored:
+def _opening_anchor_record(arrival: ParsedRequest, opened: Conversation) -> AnchorRecord:
     """Under which keys a conversation is found that opens with this request."""
-    return Anchored(opened.id, opened.hint, anchors.at_opening(arrival.request), arrival.now)
+    return AnchorRecord(opened.id, opened.hint, anchors.opening_anchors(arrival.request), arrival.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:
-    return mode in ACTING and request.answers_wanted == 1 and not _barred(request)
+    return mode in ACTING_MODES and request.choice_count == 1 and not _tool_conflict(request)
 
 
-def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """New entries, parted where an assistant turn begins or ends: what stands between two of them is decided at its
     last one."""
     run: list[Entry] = []
@@ -396,27 +414,27 @@ def _runs(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         yield run
 
 
-class _Decided:
+class _PathEvents:
     """What is decided while a path is followed: `events`, in their order, and the same by the entry they hang `at`,
     which is asked for with each run of a history that may be long. `seq` is that of the first, `now` in ms; `rooted`
     was decided before."""
 
-    def __init__(self, seq: int, now: int, rooted: Iterable[Event]) -> None:
-        self.events: list[Event] = []
-        self.at: dict[str, list[Event]] = {}
+    def __init__(self, seq: int, now: int, rooted: Iterable[LedgerEvent]) -> None:
+        self.events: list[LedgerEvent] = []
+        self.by_entry: dict[str, list[LedgerEvent]] = {}
         self._seq, self._now = seq, now
         for event in rooted:
-            self._keep(event)
+            self._append(event)
 
     def add(self, event: FrameEvent, entry: str) -> None:
-        self._keep(recorded(event, entry, 0, self._seq + len(self.events), self._now))
+        self._append(as_ledger_event(event, entry, 0, self._seq + len(self.events), self._now))
 
-    def _keep(self, event: Event) -> None:
+    def _append(self, event: LedgerEvent) -> None:
         self.events.append(event)
-        self.at.setdefault(event.entry, []).append(event)
+        self.by_entry.setdefault(event.entry, []).append(event)
 
 
-def _asked_mode(headers: Headers) -> str:
+def _mode_from_header(headers: Headers) -> str:
     """The mode this request asks for, or empty."""
     told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
     if told and told not in MODES:
@@ -424,94 +442,94 @@ def _asked_mode(headers: Headers) -> str:
     return told
 
 
-def _thread_of(ledger: Ledger, found: Match, request: Request) -> str:
+def _thread_id_for(ledger: Ledger, found: Match, request: Request) -> str:
     """The thread that goes on, or a new one where the path forks."""
-    if found.how is How.NEW:
+    if found.kind is MatchKind.NEW:
         return "main"
-    if found.how is How.BRANCHED and found.depth < len(request.messages):
+    if found.kind is MatchKind.BRANCHED and found.depth < len(request.messages):
         first = request.messages[found.depth]
         return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
     tip = ledger.entries[found.adopts or found.path[-1].id]
-    if found.how is How.ALIGNED and (other := _other_way(ledger, found, request)) is not None:
+    if found.kind is MatchKind.ALIGNED and (other := _find_divergence(ledger, found, request)) is not None:
         return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
-    if found.how is How.CONTINUED and tip.kind is Kind.TURN and _other_attempt_went_on(ledger, tip):
+    if found.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
         return "b" + tip.id[:8]
     return tip.thread
 
 
-def _other_way(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
+def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
     """Where a rewritten history leaves the way that had gone on from the turn it was aligned with: the last entry on
     that way, and the message that is another one."""
     aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
     behind = request.messages[aligned[-1] + 1 :] if aligned else ()
     path = walk(ledger, behind, found.adopts)
     tip = path[-1].id if path else found.adopts
-    return (tip, behind[len(path)]) if len(path) < len(behind) and tip in ledger.has_child else None
+    return (tip, behind[len(path)]) if len(path) < len(behind) and tip in ledger.parent_ids else None
 
 
-def _thread_at(ledger: Ledger, found: Match) -> Thread | None:
+def _thread_of_tip(ledger: Ledger, found: Match) -> Thread | None:
     """The thread of the entry that a branch goes on from."""
     tip = found.adopts or (found.path[-1].id if found.path else "")
     return ledger.threads.get(ledger.entries[tip].thread) if tip else None
 
 
-def _other_attempt_went_on(ledger: Ledger, turn: Entry) -> bool:
+def _other_attempt_was_continued(ledger: Ledger, turn: Entry) -> bool:
     """Another answer to the same request has its follow-up already: two clients asked the same, and each goes on from
     its own answer."""
-    return any(t != turn.id and t in ledger.has_child for t in ledger.turns_under.get(turn.parent, ()))
+    return any(t != turn.id and t in ledger.parent_ids for t in ledger.turns_by_parent.get(turn.parent, ()))
 
 
-def _thread_now(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
+def _changed_thread(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
     """The thread as its newest request shows it, where that is news. A request without tools takes none away."""
     names = request.tool_names or (known.tool_names if known else ())
     now = Thread(thread, request.system_hash, names, request.tools_hash, model)
     return None if now == known else now
 
 
-def _thread_on(lines: Lines, thread: Thread | None) -> Thread | None:
+def _thread_on_branch(lines: BranchState, thread: Thread | None) -> Thread | None:
     """The thread as the last request on the current line showed it, where it looks otherwise now."""
-    look = lines.looks.get(lines.current)
+    look = lines.fingerprints.get(lines.current)
     if look is None or thread is None:
         return None
     then = replace(thread, system_hash=look[0], tools_hash=look[1], model=look[2])
     return None if then == thread else then
 
 
-def _rooted(conversation: Conversation, entries: Sequence[Entry], now: int) -> Event:
+def _root_started_event(conversation: Conversation, entries: Sequence[Entry], now: int) -> LedgerEvent:
     """The root frame: what the user said first is its title and its criterion (S1-36)."""
     said = (e.message.text for e in entries if e.message and e.message.role == "user")
-    return recorded(begun(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
+    return as_ledger_event(build_root(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
 
 
-def _rooted_at(entry: Entry, before: Story, root: tuple[str, Rooted] | None, now: int) -> Story:
+def _with_new_root(entry: Entry, before: PathState, root: tuple[str, RootStarted] | None, now: int) -> PathState:
     """The story before `entry`, with the `root` that begins there, if it does."""
     if root is None or root[0] != entry.id:
         return before
-    return replace(before, tree=apply(before.tree, root[1], now))
+    return replace(before, tree=reduce(before.tree, root[1], now))
 
 
-def _unbound(new: Sequence[Entry], bound: Set[int], now: int) -> Event:
+def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) -> LedgerEvent:
     """The answers at these places lose their reasoning; it hangs on the last of them, so every path behind has it."""
     event = ReasoningRemoved(tuple(new[at].id for at in sorted(bound)))
-    return recorded(event, new[max(bound)].id, 0, len(new) + 1, now)
+    return as_ledger_event(event, new[max(bound)].id, 0, len(new) + 1, now)
 
 
-def tool_settings(config: Config) -> Settings:
+def tool_settings(config: Config) -> ToolSettings:
     """What the tools need of the configuration."""
     budgets = config.budgets
-    return Settings(
+    return ToolSettings(
         budgets=replace(
-            Settings().budgets,
+            ToolSettings().budgets,
             total=budgets.total,
             ancestors=budgets.ancestors,
             siblings=budgets.siblings,
             current=budgets.current,
         ),
         child_view=config.child_view,
-        isolate_above=config.isolate_above,
+        isolate_above_tokens=config.isolate_above,
         max_depth=config.max_depth,
-        recall_page=config.recall_page_tokens,
+        recall_page_tokens=config.recall_page_tokens,
         checkpoint_at_push=config.checkpoint_at_push,
         autonomy=config.autonomy_rules,
-        names=config.observed_tools,
+        tool_roles=config.observed_tools,
     )

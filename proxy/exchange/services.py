@@ -15,192 +15,212 @@ from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 
 from proxy.accounting import Accountant
-from proxy.accounting.token_counter import Counter
+from proxy.accounting.token_counter import TokenCounterProtocol
 from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings, tracking
+from proxy.config.runtime import LiveSettings, subagent_rules_of
 from proxy.core import tools
-from proxy.core.ledger.ledger import Round, answer_of
+from proxy.core.ledger.ledger import Round, response_id_of
 from proxy.core.ledger.messages import Request
-from proxy.core.policy.infer_frames import Watch
-from proxy.dialects import Dialect, Known
-from proxy.dialects.compose import Writer
-from proxy.exchange.background.in_flight import Flights
-from proxy.exchange.background.inbox import Speaking
-from proxy.exchange.background.recorder import Bookkeeper
-from proxy.exchange.background.scheduling import Afterwards
-from proxy.exchange.background.summarizer import Summaries
-from proxy.exchange.notes.note_writer import Introduction, Note, Teller
-from proxy.exchange.notes.people_messages import Hearing
-from proxy.exchange.notes.reread_counts import Regret
-from proxy.exchange.notes.situation import BranchNote, CompactionNote, HandNote, InjectionNote, ParentsNote, RootNote
-from proxy.exchange.notes.suggestions import Suggesting
-from proxy.exchange.notes.warnings import Blocking, LoopWarning
+from proxy.core.policy.infer_frames import InferenceRules
+from proxy.dialects import Dialect, ParseCache
+from proxy.dialects.compose import DialectComposer
+from proxy.exchange.background.in_flight import InFlight
+from proxy.exchange.background.inbox import Inbox
+from proxy.exchange.background.recorder import Recorder
+from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.summarizer import Summarizer
+from proxy.exchange.notes.note_writer import IntroductionNote, Note, NoteWriter
+from proxy.exchange.notes.people_messages import MessageDelivery
+from proxy.exchange.notes.reread_counts import RereadCounter
+from proxy.exchange.notes.situation import (
+    BranchNote,
+    CompactionNote,
+    InjectionNote,
+    ParentsNote,
+    RootNote,
+    UserCommandNote,
+)
+from proxy.exchange.notes.suggestions import SuggestionNote
+from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning
 from proxy.exchange.notes.window_pressure import PressureWarning
-from proxy.exchange.previous_responses import remembered
-from proxy.exchange.resolver import Reception, tool_settings
-from proxy.exchange.rounds import Parts
-from proxy.exchange.thread.activation import Actor, binds_by_name, suffixed
-from proxy.exchange.thread.block_format import form_of
+from proxy.exchange.previous_responses import round_to_store
+from proxy.exchange.resolver import Resolver, tool_settings
+from proxy.exchange.rounds import Services
+from proxy.exchange.thread.activation import ContextPolicy, client_model_binds_reasoning, forbids_user_after_result
+from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import Store
-from proxy.store.conversation_cache import Shelf
-from proxy.telemetry.event_bus import Feed
+from proxy.store.conversation_cache import ConversationCache
+from proxy.telemetry.event_bus import EventBus
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.context_windows import Limits, Window
+from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.routing import Routes, UnknownModel
 
-NONCE = 12
+NONCE_DIGITS = 12
 """Hex digits of a conversation's nonce."""
-WEIGHED = 1024
+MAX_MEMOIZED_COUNTS = 1024
 """Texts that are asked for with every request (tools, guidance), whose tokens are remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
+class AppServices:
     """What there is once, whatever dialect is spoken. `now` tells ms since the epoch; `fresh_id` makes an id of 128
     random bits, hex; `secret` is the store's."""
 
     config: Config
-    live: LiveSettings
+    live_settings: LiveSettings
     store: Store
-    shelf: Shelf
+    conversation_cache: ConversationCache
     routes: Routes
-    counter: Counter
-    limits: Limits
+    counter: TokenCounterProtocol
+    context_windows: ContextWindows
     accountant: Accountant
     secret: bytes
     now: Callable[[], int]
-    fresh_id: Callable[[], str]
+    new_id: Callable[[], str]
     metrics: Metrics = field(default_factory=Metrics)
-    feed: Feed = field(default_factory=Feed)
-    flights: Flights = field(default_factory=Flights)
-    afterwards: Afterwards = field(default_factory=lambda: Afterwards(0))
-    summaries: Summaries | None = None
+    event_bus: EventBus = field(default_factory=EventBus)
+    in_flight: InFlight = field(default_factory=InFlight)
+    deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
+    summarizer: Summarizer | None = None
     """None where it is off."""
 
     @cached_property
-    def speaking(self) -> Speaking:
+    def inbox(self) -> Inbox:
         """What takes in the words of people."""
         hours = self.config.queue_hours
-        return Speaking(self.store, self.shelf, hours, self.now, self.fresh_id, self.flights, self.metrics, self.feed)
+        return Inbox(
+            self.store,
+            self.conversation_cache,
+            hours,
+            self.now,
+            self.new_id,
+            self.in_flight,
+            self.metrics,
+            self.event_bus,
+        )
 
-    def nonce(self, conversation: str) -> str:
+    def nonce_of(self, conversation: str) -> str:
         """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
-        return hmac.new(self.secret, conversation.encode(), sha256).hexdigest()[:NONCE]
+        return hmac.new(self.secret, conversation.encode(), sha256).hexdigest()[:NONCE_DIGITS]
 
-    def window(self, model: str, conversation: str) -> Window:
+    def window_of(self, model: str, conversation: str) -> ContextWindow:
         """What fits a request of this conversation, by the client's name for the model: as the upstream it goes to
         has taught, or by the tariff alone where no upstream serves it."""
         try:
             route = self.routes.choose(model)
         except UnknownModel:
-            return self.limits.window("", self.config.sent_as(model), conversation)
-        return self.limits.window(route.upstream.name, route.model, conversation)
+            return self.context_windows.window("", self.config.upstream_model_of(model), conversation)
+        return self.context_windows.window(route.upstream.name, route.model, conversation)
 
 
-def parts_for(process: Process, dialect: Dialect) -> Parts:
+def build_services(process: AppServices, dialect: Dialect) -> Services:
     """What a request in this dialect is served with."""
     config, counter = process.config, process.counter
-    writer = Writer(dialect, counter.count)
+    writer = DialectComposer(dialect, counter.count)
     kit = Toolkit(
         writer,
         counter.count,
-        process.nonce,
+        process.nonce_of,
         tool_settings(config),
         config.prices_of,
-        named=partial(names_in, dialect),
-        remembered=partial(remembered, dialect),
-        suffixed=partial(suffixed, config),
-        bound=partial(binds_by_name, config, dialect),
-        form=partial(form_of, config),
-        subagents=lambda: tracking(process.live.subagent),
-        configure=process.live.try_change,
+        response_ids_in=partial(response_ids_of, dialect),
+        round_to_store=partial(round_to_store, dialect),
+        forbids_user_after_result=partial(forbids_user_after_result, config),
+        binds_reasoning=partial(client_model_binds_reasoning, config, dialect),
+        block_format_for=partial(block_format_for, config),
+        subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
+        configure=process.live_settings.try_change,
     )
-    actor = actor_for(process, dialect, writer, kit)
-    teller = Teller(config, process.shelf, writer)
-    hearing = Hearing(process.shelf, process.flights, writer, process.metrics, kit.suffixed)
-    return Parts(
+    actor = build_policy(process, dialect, writer, kit)
+    teller = NoteWriter(config, process.conversation_cache, writer)
+    hearing = MessageDelivery(
+        process.conversation_cache, process.in_flight, writer, process.metrics, kit.forbids_user_after_result
+    )
+    return Services(
         config=config,
         dialect=dialect,
-        shelf=process.shelf,
+        conversation_cache=process.conversation_cache,
         routes=process.routes,
         counter=counter,
-        writer=writer,
-        reception=Reception(
+        composer=writer,
+        resolver=Resolver(
             config,
-            process.live,
-            process.shelf,
+            process.live_settings,
+            process.conversation_cache,
             dialect,
             actor,
             teller,
-            notes_for(process, actor, teller, hearing),
-            process.fresh_id,
+            build_notes(process, actor, teller, hearing),
+            process.new_id,
         ),
-        kit=kit,
-        keeper=Bookkeeper(
+        toolkit=kit,
+        recorder=Recorder(
             process.store,
             process.accountant,
             dialect,
             process.now,
             process.metrics,
-            process.feed,
-            process.afterwards,
+            process.event_bus,
+            process.deferred_tasks,
         ),
-        known=Known(),
-        weigh=actor.weigh,
+        parse_cache=ParseCache(),
+        count_memoized=actor.count_memoized,
         now=process.now,
-        limits=process.limits,
-        hearing=hearing,
-        speaking=process.speaking,
-        flights=process.flights,
-        summaries=process.summaries,
+        context_windows=process.context_windows,
+        message_delivery=hearing,
+        inbox=process.inbox,
+        in_flight=process.in_flight,
+        summarizer=process.summarizer,
     )
 
 
-def notes_for(process: Process, actor: Actor, teller: Teller, hearing: Hearing) -> tuple[Note, ...]:
+def build_notes(
+    process: AppServices, actor: ContextPolicy, teller: NoteWriter, hearing: MessageDelivery
+) -> tuple[Note, ...]:
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
-        Introduction(teller, actor),
+        IntroductionNote(teller, actor),
         RootNote(teller, actor),
         ParentsNote(teller, actor),
         CompactionNote(teller, actor),
-        HandNote(teller, actor),
+        UserCommandNote(teller, actor),
         BranchNote(teller, actor),
         InjectionNote(teller, actor),
         LoopWarning(teller, actor, process.config),
-        Blocking(teller, actor, process.config),
+        FailingFrameBlocker(teller, actor, process.config),
         PressureWarning(teller, actor, process.config),
-        Regret(process.metrics, process.config.output_rules),
-        Suggesting(teller, actor, process.config),
+        RereadCounter(process.metrics, process.config.output_rules),
+        SuggestionNote(teller, actor, process.config),
         hearing,
     )
 
 
-def names_in(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:
+def response_ids_of(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:
     """The ids by which a client may name this answer to its request, or parts of it."""
     references = dialect.references
-    if references is None or not references.kept(request):
+    if references is None or not references.is_answer_stored(request):
         return ()
-    items = (name for done in rounds for name in references.items(done.spoken.message))
-    return tuple(name for name in dict.fromkeys((answer_of(rounds), *items)) if name)
+    items = (name for done in rounds for name in references.items_by_id(done.spoken.message))
+    return tuple(name for name in dict.fromkeys((response_id_of(rounds), *items)) if name)
 
 
-def actor_for(process: Process, dialect: Dialect, writer: Writer, kit: Toolkit) -> Actor:
+def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer, kit: Toolkit) -> ContextPolicy:
     """What decides when to act on a thread of this dialect."""
     config = process.config
     offered = {
-        mode: dialect.tools_json(tools.definitions(profile)).decode()
+        mode: dialect.tools_json(tools.tool_definitions(profile)).decode()
         for mode, profile in (("active", config.tools), ("passive", "passive"))
     }
-    return Actor(
+    return ContextPolicy(
         config=config,
         dialect=dialect,
-        scribe=writer,
-        tools=offered,
-        watch=Watch(config.observed_tools, config.mirror_plans, config.infer_requests),
+        composer=writer,
+        tools_by_mode=offered,
+        inference_rules=InferenceRules(config.observed_tools, config.mirror_plans, config.infer_requests),
         settings=kit.settings,
-        count=kit.count,
-        weigh=lru_cache(WEIGHED)(kit.count),
-        nonce=kit.nonce,
-        window=process.window,
+        count_tokens=kit.count_tokens,
+        count_memoized=lru_cache(MAX_MEMOIZED_COUNTS)(kit.count_tokens),
+        nonce_of=kit.nonce_of,
+        window_of=process.window_of,
     )

@@ -23,225 +23,262 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from proxy.accounting.receipts import ANSWERED
-from proxy.core.commands.apply_command import Hand, answered, did, hung
-from proxy.core.commands.parse_slash import HELP, MARK, WORD, Say, Unclear, command_in, heard, help_text, read
+from proxy.accounting.receipts import ANSWERED_STATUS
+from proxy.core.commands.apply_command import CommandContext, apply_command, attach, previous_answer
+from proxy.core.commands.parse_slash import (
+    ANSWER_MARK,
+    COMMAND_WORD,
+    HELP,
+    InvalidCommand,
+    SayCommand,
+    command_text,
+    find_commands,
+    help_text,
+    parse,
+)
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import answer_of
+from proxy.core.ledger.ledger import response_id_of
 from proxy.core.ledger.messages import Message, Request
 from proxy.core.ledger.queued_messages import Lane
 from proxy.core.tools import inspect_tools as looking
-from proxy.dialects import Saying, Unreadable, Wanted
+from proxy.dialects import OwnResponse, RenderOptions, RequestParseError
 from proxy.dialects import raw_json as slices
-from proxy.dialects.synthetic_responses import behind
-from proxy.errors import BadRequest, NotAllowed, StoreError, UnknownFrame
+from proxy.dialects.synthetic_responses import previous_id_in
+from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
-from proxy.exchange.passthrough import Passing, record_of, under_its_name
-from proxy.exchange.previous_responses import whole
-from proxy.exchange.resolver import ACTING
-from proxy.exchange.rounds import Incoming, Parts, Unfit, read_request, weighed
-from proxy.exchange.thread.placement import Arrival, Standing
-from proxy.store.lookup import named
+from proxy.exchange.passthrough import PassthroughRequest, new_request_record, with_upstream_model
+from proxy.exchange.previous_responses import resolve_references
+from proxy.exchange.resolver import ACTING_MODES
+from proxy.exchange.rounds import ClientRequest, ContextRejected, Services, count_request_tokens, parse_client_request
+from proxy.exchange.thread.placement import ParsedRequest, Placement
+from proxy.store.lookup import find_conversation
 
 log = logging.getLogger(__name__)
 
-PREVIOUS = "previous_response_id"
-NOTHING_YET = (
+PREVIOUS_RESPONSE_KEY = "previous_response_id"
+NO_CONVERSATION_TEXT = (
     "There is no conversation here yet: the first message to the agent begins one. `/stack help` lists commands."
 )
-ELSEWHERE = (
+OTHER_BRANCH_TEXT = (
     "The conversation went on from here before, and this is the beginning of another branch of it. Send the agent a "
     "message first, then do this again."
 )
-WAITING = (
+COMMAND_NOT_ALONE_TEXT = (
     "This request holds more for the agent than the command, and names the answer before it by its id: send the rest "
     "first, then type the command."
 )
-FAILED = (
+COMMAND_FAILED_TEXT = (
     "The proxy could not do this: its bookkeeping fails now ({why}). Nothing has changed, and the agent was not asked."
 )
 
 
-async def overheard(passing: Passing, reply: Reply) -> tuple[Passing, Incoming] | None:
+async def handle_slash_commands(
+    passing: PassthroughRequest, reply: Reply
+) -> tuple[PassthroughRequest, ClientRequest] | None:
     """The request less what was typed to the proxy, and as it came, for where the proxy is off; None where a command
     was answered. Raises BadRequest for a command that stands where it cannot be taken out."""
-    passing = await _gone_on(passing)
+    passing = await _skip_own_response(passing)
     request = passing.request
-    if request is None or not [m for m in request.messages if m.role == "user" and WORD in m.text]:
-        return passing, passing.incoming
-    found = heard(request.messages)
+    if request is None or not [m for m in request.messages if m.role == "user" and COMMAND_WORD in m.text]:
+        return passing, passing.client_request
+    found = find_commands(request.messages)
     try:
-        less = await _less(passing, request, found.past) if found.past else passing
-    except (Unreadable, slices.NotSliced):  # the agent must not notice
-        log.exception("what was typed to the proxy cannot be taken out", extra={"request": passing.incoming.id})
+        less = await _without_commands(passing, request, found.handled) if found.handled else passing
+    except (RequestParseError, slices.JsonSplitError):  # the agent must not notice
+        log.exception("what was typed to the proxy cannot be taken out", extra={"request": passing.client_request.id})
         less = passing
-    if found.waiting >= 0 and await _answered(less, reply, found.before):
+    if found.pending >= 0 and await _answer_command(less, reply, found.preceding_count):
         return None
-    return less, passing.incoming
+    return less, passing.client_request
 
 
 # --------------------------------------------------------------------------------------------------------- taking out
-async def _less(passing: Passing, request: Request, past: Container[int]) -> Passing:
+async def _without_commands(passing: PassthroughRequest, request: Request, past: Container[int]) -> PassthroughRequest:
     """The request without these messages, everything else as it was."""
-    dialect = passing.parts.dialect
+    dialect = passing.services.dialect
     kept = [message for at, message in enumerate(request.messages) if at not in past]
     head = [message.wire for message in request.head]
-    written = dialect.render(request, kept, head, Wanted(include_usage=False))
+    written = dialect.render(request, kept, head, RenderOptions(include_usage=False))
     # A rendered request goes on from nothing by its id; this one may.
-    return await _reread(passing, request, {**request.fields, **slices.members(b"".join(written))})
+    return await _parse_again(passing, request, {**request.fields, **slices.members(b"".join(written))})
 
 
-async def _gone_on(passing: Passing) -> Passing:
+async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
     """A request that goes on from an answer of ours by its id goes on from what that stands behind."""
-    request, references = passing.request, passing.parts.dialect.references
-    if request is None or references is None or (before := behind(references.previous(request))) is None:
+    request, references = passing.request, passing.services.dialect.references
+    if (
+        request is None
+        or references is None
+        or (before := previous_id_in(references.previous_response_id(request))) is None
+    ):
         return passing
-    fields = {name: raw for name, raw in request.fields.items() if before or name != PREVIOUS}
-    return await _reread(passing, request, fields | ({PREVIOUS: slices.encoded(before)} if before else {}))
+    fields = {name: raw for name, raw in request.fields.items() if before or name != PREVIOUS_RESPONSE_KEY}
+    return await _parse_again(
+        passing, request, fields | ({PREVIOUS_RESPONSE_KEY: slices.encode(before)} if before else {})
+    )
 
 
-async def _reread(passing: Passing, request: Request, fields: dict[str, bytes]) -> Passing:
-    body = slices.object_of(fields)
-    incoming = under_its_name(replace(passing.incoming, body=body), request.model, passing.route)
-    return replace(passing, incoming=incoming, request=await read_request(passing.parts, body))
+async def _parse_again(passing: PassthroughRequest, request: Request, fields: dict[str, bytes]) -> PassthroughRequest:
+    body = slices.join_object(fields)
+    incoming = with_upstream_model(replace(passing.client_request, body=body), request.model, passing.route)
+    return replace(passing, client_request=incoming, request=await parse_client_request(passing.services, body))
 
 
 # ---------------------------------------------------------------------------------------------------------- answering
-async def _answered(passing: Passing, reply: Reply, before: int) -> bool:
+async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int) -> bool:
     """Carry out the command at the end and answer it; False where the proxy is off. `before`: how many commands stand
     between it and the last message that is none."""
     request = passing.request
-    if request is None or _names_rest(passing.parts, request):
-        raise BadRequest(WAITING, code="command_not_alone")
-    incoming = passing.incoming
-    expected = passing.parts.reception.mode_of(incoming.headers, incoming.mode, request.model)
-    standing: Standing | None = None
+    if request is None or _would_lose_messages(passing.services, request):
+        raise BadRequest(COMMAND_NOT_ALONE_TEXT, code="command_not_alone")
+    incoming = passing.client_request
+    expected = passing.services.resolver.mode_without_conversation(incoming.headers, incoming.mode, request.model)
+    standing: Placement | None = None
     try:
-        mode, command, standing = await _placed(passing, request)
-        if mode not in ACTING:
+        mode, command, standing = await _resolve_command(passing, request)
+        if mode not in ACTING_MODES:
             return False
-        text = await _carried_out(passing.parts, standing, command, before)
+        text = await _run_command(passing.services, standing, command, before)
     except BadRequest:
         raise
-    except (StoreError, Unfit) as error:
-        text = FAILED.format(why=error.code)
+    except (StoreError, ContextRejected) as error:
+        text = COMMAND_FAILED_TEXT.format(why=error.code)
     except TimeoutError:
-        text = FAILED.format(why="too_slow")
+        text = COMMAND_FAILED_TEXT.format(why="too_slow")
     except Exception:  # the outermost edge of our bookkeeping: a person waits for an answer
-        log.exception("a command could not be carried out", extra={"request": passing.incoming.id})
-        text = FAILED.format(why="internal")
-    if standing is None and expected not in ACTING:
+        log.exception("a command could not be carried out", extra={"request": passing.client_request.id})
+        text = COMMAND_FAILED_TEXT.format(why="internal")
+    if standing is None and expected not in ACTING_MODES:
         return False
-    await _tell(passing, reply, request, standing, text)
+    await _send_answer(passing, reply, request, standing, text)
     return True
 
 
-def _names_rest(parts: Parts, request: Request) -> bool:
+def _would_lose_messages(parts: Services, request: Request) -> bool:
     """Whether it names an answer by its id and holds more than the command: the rest would be lost with it."""
     references = parts.dialect.references
-    return references is not None and bool(references.previous(request)) and len(request.messages) > 1
+    return references is not None and bool(references.previous_response_id(request)) and len(request.messages) > 1
 
 
-async def _placed(passing: Passing, request: Request) -> tuple[str, str, Standing | None]:
+async def _resolve_command(passing: PassthroughRequest, request: Request) -> tuple[str, str, Placement | None]:
     """The mode, the command, and where it was typed; None where no conversation is known."""
-    parts, incoming = passing.parts, passing.incoming
-    if (trouble := parts.keeper.store.trouble()) is not None:
+    parts, incoming = passing.services, passing.client_request
+    if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        all_of_it, kept_there = await whole(parts, incoming, request)
-    all_of_it = await weighed(parts, all_of_it)
-    at = heard(all_of_it.messages).waiting
-    command, others = command_in(all_of_it.messages[at]), _without(all_of_it.messages, at)
+        all_of_it, kept_there = await resolve_references(parts, incoming, request)
+    all_of_it = await count_request_tokens(parts, all_of_it)
+    at = find_commands(all_of_it.messages).pending
+    command, others = command_text(all_of_it.messages[at]), _without_message(all_of_it.messages, at)
     placed = replace(all_of_it, messages=() if kept_there else others)
-    arrival = Arrival(incoming.tenant, incoming.headers, placed, parts.now(), incoming.mode)
+    arrival = ParsedRequest(incoming.tenant, incoming.headers, placed, parts.now(), incoming.mode)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        mode, standing = await parts.reception.addressed(arrival)
+        mode, standing = await parts.resolver.resolve_command(arrival)
     return mode, command, standing
 
 
-def _without(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
+def _without_message(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
     return messages[:at] + messages[at + 1 :]
 
 
-async def _carried_out(parts: Parts, standing: Standing | None, command: str, before: int) -> str:
+async def _run_command(parts: Services, standing: Placement | None, command: str, before: int) -> str:
     """What the person is told. What was decided is on disk then. Raises StoreError."""
     try:
-        asked = read(command)
-    except Unclear as unclear:
+        asked = parse(command)
+    except InvalidCommand as unclear:
         return str(unclear)
     if asked == HELP:
         return help_text()
     if standing is None:
-        return NOTHING_YET
+        return NO_CONVERSATION_TEXT
     if isinstance(asked, str):
-        return _looked_at(standing.story.tree, asked)
-    ledger, tip = standing.ledger, standing.story.tip
+        return _inspection_text(standing.path_state.tree, asked)
+    ledger, tip = standing.ledger, standing.path_state.tip
     key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()
-    if isinstance(asked, Say):
-        return await _said(parts, standing, asked, key[:32])
+    if isinstance(asked, SayCommand):
+        return await _queue_message(parts, standing, asked, key[:32])
     key = key[:16]
-    if (told := answered(ledger, tip, key)) is not None:
+    if (told := previous_answer(ledger, tip, key)) is not None:
         return told
-    if tip in ledger.has_child:
-        return ELSEWHERE
-    kit, model = parts.kit, standing.request.model
-    hand = Hand(standing.story, ledger, key, parts.now(), kit.count, kit.settings, kit.suffixed(model))
+    if tip in ledger.parent_ids:
+        return OTHER_BRANCH_TEXT
+    kit, model = parts.toolkit, standing.request.model
+    hand = CommandContext(
+        standing.path_state,
+        ledger,
+        key,
+        parts.now(),
+        kit.count_tokens,
+        kit.settings,
+        kit.forbids_user_after_result(model),
+    )
     try:
-        done = did(hand, asked)
-    except (NotAllowed, UnknownFrame) as refused:
+        done = apply_command(hand, asked)
+    except (NotAllowed, NotFound) as refused:
         return str(refused)
-    parts.shelf.record(standing.shelved, hung(hand, done))
-    standing.shelved.stories.clear()
-    await parts.shelf.durable(standing.shelved)
-    return done.told
+    parts.conversation_cache.record(standing.cached_conversation, attach(hand, done))
+    standing.cached_conversation.path_states.clear()
+    await parts.conversation_cache.wait_until_durable(standing.cached_conversation)
+    return done.user_text
 
 
-async def _said(parts: Parts, standing: Standing, asked: Say, name: str) -> str:
+async def _queue_message(parts: Services, standing: Placement, asked: SayCommand, name: str) -> str:
     """Words for the agent of this conversation, or of another one of the same tenant. Raises StoreError."""
-    tenant, there = standing.arrival.tenant, standing.conversation
+    tenant, there = standing.parsed_request.tenant, standing.conversation
     try:
-        if asked.to:
+        if asked.conversation_prefix:
             async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-                there = (await named(parts.keeper.store, tenant, asked.to)).id
-        lane = Lane.FOLLOW_UP if asked.follow_up else Lane.STEER
-        parts.keeper.afterwards.catch_up()  # whether it would be heard is read from the newest request's record
-        await parts.speaking.say(tenant, there, asked.text, lane, name=name)
-    except (NotAllowed, UnknownFrame) as refused:
+                there = (await find_conversation(parts.recorder.store, tenant, asked.conversation_prefix)).id
+        lane = Lane.FOLLOW_UP if asked.is_follow_up else Lane.STEER
+        # whether it would be heard is read from the newest request's record
+        parts.recorder.deferred_tasks.run_pending()
+        await parts.inbox.add_message(tenant, there, asked.text, lane, name=name)
+    except (NotAllowed, NotFound) as refused:
         return str(refused)
     whose = "The agent" if there == standing.conversation else f"The agent of {there}"
-    return f"{whose} is told {'when it has nothing more to do' if asked.follow_up else 'with its next request'}."
+    return f"{whose} is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
 
 
-def _looked_at(tree: Tree, what: str) -> str:
-    shown = looking.drawn(tree) if what == "tree" else looking.status_text(tree)
+def _inspection_text(tree: Tree, what: str) -> str:
+    shown = looking.draw_tree(tree) if what == "tree" else looking.render_status(tree)
     return f"```\n{shown}\n```"
 
 
 # ------------------------------------------------------------------------------------------------------------ telling
-async def _tell(passing: Passing, reply: Reply, request: Request, standing: Standing | None, text: str) -> None:
+async def _send_answer(
+    passing: PassthroughRequest, reply: Reply, request: Request, standing: Placement | None, text: str
+) -> None:
     """The answer in the client's dialect. Where it was typed in a conversation, its receipt says that nothing was sent
     for it."""
-    parts, incoming = passing.parts, passing.incoming
-    after = _behind_what(parts, request, standing)
+    parts, incoming = passing.services, passing.client_request
+    after = _preceding_response_id(parts, request, standing)
     name = sha256(incoming.id.encode()).hexdigest()[:24]
-    body = parts.dialect.says(request, Saying(name, f"{MARK} {text}", parts.now() // 1000, after))
-    record = record_of(parts, incoming, passing.route, ANSWERED)
+    body = parts.dialect.encode_own_response(
+        request, OwnResponse(name, f"{ANSWER_MARK} {text}", parts.now() // 1000, after)
+    )
+    record = new_request_record(parts, incoming, passing.route, ANSWERED_STATUS)
     if standing is not None:
-        now = standing.shelved.story(standing.story.tip)
-        record.addressed(replace(standing, story=now, arrival=replace(standing.arrival, request=request)))
-    record.settle(200)
+        now = standing.cached_conversation.path_state(standing.path_state.tip)
+        record.set_command_placement(
+            replace(standing, path_state=now, parsed_request=replace(standing.parsed_request, request=request))
+        )
+    record.finish(200)
     kind = b"text/event-stream" if request.stream else b"application/json"
     sized = [] if request.stream else [(b"content-length", str(len(body)).encode())]
     await reply.start(200, [(b"content-type", kind), *sized, *record.headers()])
     await reply.end(body)
 
 
-def _behind_what(parts: Parts, request: Request, standing: Standing | None) -> str | None:
+def _preceding_response_id(parts: Services, request: Request, standing: Placement | None) -> str | None:
     """The id of the answer that the client's next request goes on from, where it goes on from ours by its id; empty
     where nothing was said before, None where what was said has no id."""
     references = parts.dialect.references
     if references is None:
         return ""
-    if (named := references.previous(request)) or len(request.messages) == 1:
+    if (named := references.previous_response_id(request)) or len(request.messages) == 1:
         return named
-    return answer_of(standing.ledger.rounds.get(standing.story.tip, ())) or None if standing is not None else None
+    return (
+        response_id_of(standing.ledger.rounds.get(standing.path_state.tip, ())) or None
+        if standing is not None
+        else None
+    )

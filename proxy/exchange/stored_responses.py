@@ -16,29 +16,35 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote
 
-from proxy.core.ledger.ledger import ANSWER, Kind, Round, answer_of
+from proxy.core.ledger.ledger import RESPONSE_ID_KEY, EntryKind, Round, response_id_of
 from proxy.core.ledger.messages import Message
 from proxy.core.matching import lookup_keys as anchors
-from proxy.dialects import TOLD
+from proxy.dialects import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses import stored as responses_kept
-from proxy.dialects.responses.stored import seen
+from proxy.dialects.responses.stored import client_view
 from proxy.errors import BadRequest, ProxyError, StoreError
-from proxy.exchange.background.recorder import Record
+from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.client_response import Reply
-from proxy.exchange.passthrough import Passing, bypass, is_fine, pass_along, record_of
-from proxy.exchange.previous_responses import is_deleted, is_ours, kept_at, tombstone, turn_named
-from proxy.exchange.rounds import Incoming, Parts
-from proxy.store import Anchored
-from proxy.store.conversation_cache import Shelved
+from proxy.exchange.passthrough import PassthroughRequest, bypass, forward, is_success, new_request_record
+from proxy.exchange.previous_responses import (
+    differs_from_provider,
+    find_turn_by_id,
+    is_deleted,
+    stored_extras_at,
+    tombstone,
+)
+from proxy.exchange.rounds import ClientRequest, Services
+from proxy.store import AnchorRecord
+from proxy.store.conversation_cache import CachedConversation
 from proxy.upstream.routing import outgoing_headers
 
-PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")
-ASKED = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}
-MOST_ITEMS, ITEMS = 100, 20
+STORED_RESPONSE_PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")
+SERVED_REQUESTS = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}
+MAX_PAGE_ITEMS, DEFAULT_PAGE_ITEMS = 100, 20
 """Of a page: how many it may have, and how many it has where nobody says."""
 
 
-class UnknownAnswer(ProxyError):
+class ResponseNotFound(ProxyError):
     """An answer that was deleted, or never came to its end."""
 
     status = 404
@@ -46,162 +52,166 @@ class UnknownAnswer(ProxyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredTurn:
     """A turn of the ledger, under the name the client knows it by."""
 
-    name: str
-    shelved: Shelved
-    turn: str
+    response_id: str
+    cached_conversation: CachedConversation
+    turn_id: str
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        return self.shelved.ledger.rounds[self.turn]
+        return self.cached_conversation.ledger.rounds[self.turn_id]
 
     @property
-    def beside(self) -> Mapping[str, bytes]:
+    def stored_extras(self) -> Mapping[str, bytes]:
         """What is kept beside its rounds, on its path."""
-        return kept_at(self.shelved.ledger, self.turn)
+        return stored_extras_at(self.cached_conversation.ledger, self.turn_id)
 
 
-def is_about_an_answer(method: str, path: str) -> bool:
+def is_stored_response_request(method: str, path: str) -> bool:
     """Whether this is a request about an answer that was made before. `path` is as the client wrote it."""
-    found = PATH.fullmatch(path)
-    return found is not None and (method, found["rest"]) in ASKED
+    found = STORED_RESPONSE_PATH.fullmatch(path)
+    return found is not None and (method, found["rest"]) in SERVED_REQUESTS
 
 
-async def serve(parts: Parts, incoming: Incoming, reply: Reply) -> None:
+async def handle_stored_response(parts: Services, incoming: ClientRequest, reply: Reply) -> None:
     """One such request. Raises ProxyError for what is refused before anything was sent."""
     try:
-        kept = await _kept(parts, incoming)
-        passes = kept is None or await _is_the_providers(parts, incoming, kept)
+        kept = await _find_turn(parts, incoming)
+        passes = kept is None or await _provider_can_answer(parts, incoming, kept)
     except StoreError as error:
         route = parts.routes.choose(None, incoming.path)
-        await bypass(Passing(parts, incoming, route), reply, error.code)
+        await bypass(PassthroughRequest(parts, incoming, route), reply, error.code)
         return
     if kept is None or passes:
-        model = responses_kept.model(kept.beside) if kept else None
-        await pass_along(Passing(parts, incoming, parts.routes.choose(model, incoming.path)), reply)
+        model = responses_kept.client_model(kept.stored_extras) if kept else None
+        await forward(PassthroughRequest(parts, incoming, parts.routes.choose(model, incoming.path)), reply)
         return
     if incoming.method == "DELETE":
-        await _delete(parts, incoming, reply, kept)
+        await _delete_response(parts, incoming, reply, kept)
         return
     if incoming.method == "POST":
         raise BadRequest("This response is complete; only one made in the background can be cancelled.")
-    told = _input_items(parts, incoming, kept) if _parted(incoming)["rest"] else _response(incoming, kept)
-    record = Record(parts.keeper, incoming.id, incoming.tenant, incoming.arrived, "", "", "")
-    await _tell(reply, record, kept, told)
+    told = _input_items_page(parts, incoming, kept) if _match_path(incoming)["rest"] else _response_body(incoming, kept)
+    record = RequestRecordBuilder(parts.recorder, incoming.id, incoming.tenant, incoming.arrived, "", "", "")
+    await _send_json(reply, record, kept, told)
 
 
-async def _kept(parts: Parts, incoming: Incoming) -> Kept | None:
+async def _find_turn(parts: Services, incoming: ClientRequest) -> StoredTurn | None:
     """The turn that is asked about, where it is known here. Raises StoreError."""
-    name = unquote(_parted(incoming)["name"])
-    found = await turn_named(parts, incoming.tenant, name)
-    return Kept(name, *found) if found else None
+    name = unquote(_match_path(incoming)["name"])
+    found = await find_turn_by_id(parts, incoming.tenant, name)
+    return StoredTurn(name, *found) if found else None
 
 
-async def _is_the_providers(parts: Parts, incoming: Incoming, kept: Kept) -> bool:
+async def _provider_can_answer(parts: Services, incoming: ClientRequest, kept: StoredTurn) -> bool:
     """Whether the provider has the turn as its client knows it. Raises UnknownAnswer for one that nobody is to be told
     of, StoreError."""
-    if not is_ours(kept.rounds):
+    if not differs_from_provider(kept.rounds):
         return True
-    is_over = any(TOLD in done.spoken.extra for done in kept.rounds)
-    if not is_over or await is_deleted(parts, incoming.tenant, kept.name, kept.shelved, kept.turn):
-        raise UnknownAnswer(f"Response with id {kept.name!r} not found.")
+    is_over = any(CLIENT_RESPONSE_KEY in done.spoken.extra for done in kept.rounds)
+    if not is_over or await is_deleted(
+        parts, incoming.tenant, kept.response_id, kept.cached_conversation, kept.turn_id
+    ):
+        raise ResponseNotFound(f"Response with id {kept.response_id!r} not found.")
     return False
 
 
-def _parted(incoming: Incoming) -> re.Match[str]:
-    found = PATH.fullmatch(incoming.path)
+def _match_path(incoming: ClientRequest) -> re.Match[str]:
+    found = STORED_RESPONSE_PATH.fullmatch(incoming.path)
     if found is None:
         raise BadRequest("This path names no answer.")
     return found
 
 
-def _asked(incoming: Incoming) -> Mapping[str, str]:
+def _query_parameters(incoming: ClientRequest) -> Mapping[str, str]:
     return {name: values[-1] for name, values in parse_qs(incoming.query.decode("latin-1")).items()}
 
 
-async def _tell(reply: Reply, record: Record, kept: Kept, told: bytes) -> None:
-    record.settle(200)
-    conversation = kept.shelved.ledger.conversation.id
+async def _send_json(reply: Reply, record: RequestRecordBuilder, kept: StoredTurn, told: bytes) -> None:
+    record.finish(200)
+    conversation = kept.cached_conversation.ledger.conversation.id
     sized = [(b"content-type", b"application/json"), (b"content-length", str(len(told)).encode())]
     await reply.start(200, [*sized, *record.headers(), (b"x-stack-conversation", conversation.encode())])
     await reply.end(told)
 
 
 # --------------------------------------------------------------------------------------------------------- the answer
-def _response(incoming: Incoming, kept: Kept) -> bytes:
+def _response_body(incoming: ClientRequest, kept: StoredTurn) -> bytes:
     """The answer itself."""
-    if _asked(incoming).get("stream", "").lower() in ("true", "1"):
+    if _query_parameters(incoming).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
-    shown = seen([done.spoken.shown for done in kept.rounds])
-    return responses_kept.response(kept.beside, shown)
+    shown = client_view([done.spoken.visible_message for done in kept.rounds])
+    return responses_kept.restore_response(kept.stored_extras, shown)
 
 
 # ---------------------------------------------------------------------------------------------------------- its input
-def _input_items(parts: Parts, incoming: Incoming, kept: Kept) -> bytes:
+def _input_items_page(parts: Services, incoming: ClientRequest, kept: StoredTurn) -> bytes:
     """A page of what the client asked it with."""
-    asked = _asked(incoming)
-    limit, order = asked.get("limit", str(ITEMS)), asked.get("order", "desc")
-    if limit not in map(str, range(1, MOST_ITEMS + 1)):
-        raise BadRequest(f"limit: {limit[:40]!r} is no number from 1 to {MOST_ITEMS}.")
+    asked = _query_parameters(incoming)
+    limit, order = asked.get("limit", str(DEFAULT_PAGE_ITEMS)), asked.get("order", "desc")
+    if limit not in map(str, range(1, MAX_PAGE_ITEMS + 1)):
+        raise BadRequest(f"limit: {limit[:40]!r} is no number from 1 to {MAX_PAGE_ITEMS}.")
     if order not in ("asc", "desc"):
         raise BadRequest(f"order: {order[:40]!r} is neither asc nor desc.")
-    items = responses_kept.input_items(_said(kept))
+    items = responses_kept.input_items(_input_messages(kept))
     try:
         return responses_kept.page(items, int(limit), oldest_first=order == "asc", after=asked.get("after", ""))
     except KeyError as missing:
         raise BadRequest(f"after: there is no item {missing} in this input.") from missing
 
 
-def _said(kept: Kept) -> Iterator[tuple[str, Message]]:
+def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
     """The messages of the client's request by names of ours: all of the path to the turn, or what is behind the turn
     before it where the request went on from that by its id."""
-    ledger = kept.shelved.ledger
-    path = ledger.path(ledger.entries[kept.turn].parent)
-    known = kept.beside
-    if responses_kept.goes_on(known):
-        turns = [at for at, entry in enumerate(path, 1) if entry.kind is Kind.TURN]
+    ledger = kept.cached_conversation.ledger
+    path = ledger.path(ledger.entries[kept.turn_id].parent)
+    known = kept.stored_extras
+    if responses_kept.continues_previous(known):
+        turns = [at for at, entry in enumerate(path, 1) if entry.kind is EntryKind.TURN]
         path = path[turns[-1] if turns else 0 :]
     else:
-        yield from ((f"{kept.turn}h{at}", message) for at, message in enumerate(responses_kept.opening(known)))
+        yield from (
+            (f"{kept.turn_id}h{at}", message) for at, message in enumerate(responses_kept.opening_messages(known))
+        )
     for entry in path:
         if entry.message is not None:
             yield entry.id, entry.message
         else:
-            yield entry.id, seen([done.spoken.shown for done in ledger.rounds.get(entry.id, ())])
+            yield entry.id, client_view([done.spoken.visible_message for done in ledger.rounds.get(entry.id, ())])
 
 
 # ----------------------------------------------------------------------------------------------------------- deletion
-async def _delete(parts: Parts, incoming: Incoming, reply: Reply, kept: Kept) -> None:
+async def _delete_response(parts: Services, incoming: ClientRequest, reply: Reply, kept: StoredTurn) -> None:
     """Every round is deleted at the provider, the one that the client knows last: where one cannot be, the client is
     told how the provider refused, and may ask again."""
-    route = parts.routes.choose(responses_kept.model(kept.beside), incoming.path)
-    record = record_of(parts, incoming, route, "")
-    record.sending((), None)
+    route = parts.routes.choose(responses_kept.client_model(kept.stored_extras), incoming.path)
+    record = new_request_record(parts, incoming, route, "")
+    record.add_sent_round((), None)
     headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=True)
-    before = _parted(incoming)["before"]
+    before = _match_path(incoming)["before"]
     for done in reversed(kept.rounds):
-        if ANSWER not in done.spoken.extra:
+        if RESPONSE_ID_KEY not in done.spoken.extra:
             continue
-        path = before + quote(answer_of((done,)), safe="")
+        path = before + quote(response_id_of((done,)), safe="")
         got = await route.upstream.send("DELETE", path, incoming.query, headers, b"")
         record.upstream_status = got.status
         async with aclosing(got):
             refusal = await got.body()
-        if not is_fine(got) and got.status != 404:
-            record.failed("upstream_error")
-            record.settle(got.status)
+        if not is_success(got) and got.status != 404:
+            record.mark_failed("upstream_error")
+            record.finish(got.status)
             await reply.start(got.status, [*got.headers, *record.headers()])
             await reply.end(refusal)
             return
-    await _bury(parts, kept)
-    await _tell(reply, record, kept, responses_kept.deleted(kept.name))
+    await _store_tombstone(parts, kept)
+    await _send_json(reply, record, kept, responses_kept.deleted(kept.response_id))
 
 
-async def _bury(parts: Parts, kept: Kept) -> None:
+async def _store_tombstone(parts: Services, kept: StoredTurn) -> None:
     """The provider has forgotten the answer, and so do we, also after a restart. Raises StoreError."""
-    keys = (anchors.of_answer(tombstone(kept.name)),)
-    buried = Anchored(kept.shelved.ledger.conversation.id, "", keys, parts.now())
-    parts.shelf.record(kept.shelved, [], [buried])
-    await parts.shelf.durable(kept.shelved)
+    keys = (anchors.response_anchor(tombstone(kept.response_id)),)
+    buried = AnchorRecord(kept.cached_conversation.ledger.conversation.id, "", keys, parts.now())
+    parts.conversation_cache.record(kept.cached_conversation, [], [buried])
+    await parts.conversation_cache.wait_until_durable(kept.cached_conversation)

@@ -18,56 +18,72 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core import tools
-from proxy.core.compaction.cost_gate import Prices
-from proxy.core.context.block_format import FLAT, Form
-from proxy.core.context.message_list import Line, Scribe, assemble, unbound
+from proxy.core.compaction.cost_gate import CachePrices
+from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat
+from proxy.core.context.message_list import Context, MessageComposer, answers_with_stale_reasoning, build_context
 from proxy.core.frames import branches as lines
-from proxy.core.frames.events import FrameEvent, Invalidated, Popped, ReasoningRemoved, call_key, read_event, recorded
-from proxy.core.frames.path_state import Story, extend
-from proxy.core.frames.reducer import apply
-from proxy.core.ledger.ledger import JOINT, Entry, Event, Kind, Ledger, Round, with_round
-from proxy.core.ledger.messages import Call, Message, Request, Spoken
+from proxy.core.frames.events import (
+    FrameEvent,
+    FrameInvalidated,
+    FramePopped,
+    ReasoningRemoved,
+    as_ledger_event,
+    call_key,
+    decode_event,
+)
+from proxy.core.frames.path_state import PathState, extend
+from proxy.core.frames.reducer import reduce
+from proxy.core.ledger.ledger import ROUND_SEPARATOR, Entry, EntryKind, Ledger, LedgerEvent, Round, with_round
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Request
 from proxy.core.ledger.queued_messages import Lane
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.policy.loop_detection import LOOPING
+from proxy.core.policy.loop_detection import REFUSED_CALL_RESULT
 from proxy.core.recall.recalled_texts import is_recall
-from proxy.core.tools.base import UNBOUNDED, Desk, Elsewhere, Group, Outcome, Settings, Subagents
-from proxy.exchange.background.in_flight import Glimpse
-from proxy.exchange.notes.people_messages import Hearing
-from proxy.exchange.thread.placement import Standing
-from proxy.store import Anchored
-from proxy.store.conversation_cache import Shelf
+from proxy.core.tools.base import (
+    UNBOUNDED,
+    CallGroup,
+    CrossConversationHits,
+    SubagentRules,
+    ToolContext,
+    ToolResult,
+    ToolSettings,
+)
+from proxy.exchange.background.in_flight import Snapshot
+from proxy.exchange.notes.people_messages import MessageDelivery
+from proxy.exchange.thread.placement import Placement
+from proxy.store import AnchorRecord
+from proxy.store.conversation_cache import ConversationCache
 
 log = logging.getLogger(__name__)
 
-LEAST_PAGE = 200
+MIN_PAGE_TOKENS = 200
 """Tokens of a page of recall that is not halved: less would hold little but its own markers."""
-NOWHERE: Mapping[str, Elsewhere] = {}
+NO_OTHER_HITS: Mapping[str, CrossConversationHits] = {}
 
 
 @dataclass(frozen=True)
 class Toolkit:
     """What running a stack call takes."""
 
-    scribe: Scribe
-    count: Callable[[str], int]
-    nonce: Callable[[str], str]
-    settings: Settings
-    prices: Callable[[str], Prices]
+    composer: MessageComposer
+    count_tokens: Callable[[str], int]
+    nonce_of: Callable[[str], str]
+    settings: ToolSettings
+    prices_of: Callable[[str], CachePrices]
     """Of a model, by its name."""
-    named: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
+    response_ids_in: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
     """The ids by which a client may name the answer to a request, or parts of it."""
-    remembered: Callable[[Standing, Round], Round] = lambda _, done: done
+    round_to_store: Callable[[Placement, Round], Round] = lambda _, done: done
     """A round as it is kept: with what else the client may name."""
-    suffixed: Callable[[str], bool] = lambda _: False
+    forbids_user_after_result: Callable[[str], bool] = lambda _: False
     """Whether a model, by its name, takes no user message behind a result."""
-    bound: Callable[[str], bool] = lambda _: False
+    binds_reasoning: Callable[[str], bool] = lambda _: False
     """Whether a model, by its name, takes reasoning only behind what it was made behind."""
-    form: Callable[[str], Form] = lambda _: FLAT
+    block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
     """How frames are told of the tree around them, by the model's name."""
-    window: Callable[[str, str], int] = lambda *_: 0
+    window_tokens_of: Callable[[str, str], int] = lambda *_: 0
     """What a model, by its name, holds in a conversation, in tokens; 0 where nobody knows."""
-    subagents: Callable[[], Subagents] = Subagents
+    subagent_rules: Callable[[], SubagentRules] = SubagentRules
     """How subagents are tracked now."""
     configure: Callable[[Mapping[str, Any]], str] = lambda _: "it cannot be set here."
     """Sets how they are, for everybody; what is wrong with that, or empty."""
@@ -76,211 +92,236 @@ class Toolkit:
 class Turn(msgspec.Struct, eq=False):
     """The answer to one client request, under way. `events` are all that was decided in it."""
 
-    standing: Standing
-    shelf: Shelf
+    placement: Placement
+    conversation_cache: ConversationCache
     entry: Entry
-    kit: Toolkit
-    recallable: int = UNBOUNDED
+    toolkit: Toolkit
+    recallable_tokens: int = UNBOUNDED
     """Tokens that may be recalled in it: a quarter of the window."""
-    room: int = UNBOUNDED
+    free_tokens: int = UNBOUNDED
     """Tokens that what the next round is answered with may take, for the window to hold it."""
-    number: int = 0
+    round_number: int = 0
     calls_run: int = 0
-    recalled: int = 0
-    past_us: bool = False
+    recalled_tokens: int = 0
+    is_relayed: bool = False
     """It answers the client's own bytes."""
 
     @classmethod
-    def begin(cls, standing: Standing, shelf: Shelf, kit: Toolkit, *, past_us: bool = False) -> Turn:
+    def begin(cls, standing: Placement, shelf: ConversationCache, kit: Toolkit, *, past_us: bool = False) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
-        shelved, node = standing.shelved, standing.node
-        turn = shelved.next_turn(node)
-        entry = Entry(turn, node, shelved.ledger.seq, Kind.TURN, standing.thread, created=standing.arrival.now)
-        return cls(standing, shelf, entry, kit, past_us=past_us)
+        shelved, node = standing.cached_conversation, standing.entry_id
+        turn = shelved.next_turn_id(node)
+        entry = Entry(
+            turn, node, shelved.ledger.next_seq, EntryKind.TURN, standing.thread, created=standing.parsed_request.now
+        )
+        return cls(standing, shelf, entry, kit, is_relayed=past_us)
 
     @property
-    def story(self) -> Story:
+    def path_state(self) -> PathState:
         """The path up to the newest round of this turn."""
-        return extend(self.standing.ledger, self.standing.story, [self.entry]) if self.number else self.standing.story
+        return (
+            extend(self.placement.ledger, self.placement.path_state, [self.entry])
+            if self.round_number
+            else self.placement.path_state
+        )
 
-    def line(self) -> Line:
-        return self._line_of(self.story)
+    def build_context(self) -> Context:
+        return self._context_of(self.path_state)
 
-    def _line_of(self, story: Story) -> Line:
-        kit, model = self.kit, self.standing.request.model
-        return assemble(story, kit.scribe, suffixed=kit.suffixed(model), bound=kit.bound(model))
+    def _context_of(self, story: PathState) -> Context:
+        kit, model = self.toolkit, self.placement.request.model
+        return build_context(
+            story, kit.composer, suffixed=kit.forbids_user_after_result(model), bound=kit.binds_reasoning(model)
+        )
 
     # ---------------------------------------------------------------------------------------------------- stack calls
-    def run(
+    def run_stack_calls(
         self,
-        spoken: Spoken,
+        spoken: ModelResponse,
         now: int,
         *,
         refuse: bool = False,
         beside: tuple[Ledger, ...] = (),
-        elsewhere: Mapping[str, Elsewhere] = NOWHERE,
-    ) -> tuple[tuple[Message, ...], list[Event]]:
+        elsewhere: Mapping[str, CrossConversationHits] = NO_OTHER_HITS,
+    ) -> tuple[tuple[Message, ...], list[LedgerEvent]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
         turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
-        story, room = self.story, self.room
-        group = Group(alone=not spoken.client_calls, home=story.tree.active)
-        before = self.line()
+        story, room = self.path_state, self.free_tokens
+        group = CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=story.tree.active)
+        before = self.build_context()
         on_line = before.entries
         results: list[Message] = []
-        events: list[Event] = []
+        events: list[LedgerEvent] = []
         for call in spoken.own_calls:
             desk = replace(
-                self._desk(story, group, call, now, on_line),
-                recallable=self.recallable - self.recalled,
-                room=min(room, self.recallable),
-                beside=beside,
-                elsewhere=elsewhere,
+                self._tool_context(story, group, call, now, on_line),
+                recallable_tokens=self.recallable_tokens - self.recalled_tokens,
+                free_tokens=min(room, self.recallable_tokens),
+                related_ledgers=beside,
+                cross_conversation_hits=elsewhere,
             )
-            outcome = Outcome(tools.NO_MORE) if refuse else self._configured(_answered(desk, call))
+            outcome = ToolResult(tools.NO_MORE_CALLS) if refuse else self._apply_settings(_run_tool(desk, call))
             self.calls_run += 1
-            tokens = self.kit.count(outcome.text)
-            self.recalled += tokens if is_recall(call) else 0
+            tokens = self.toolkit.count_tokens(outcome.text)
+            self.recalled_tokens += tokens if is_recall(call) else 0
             room -= tokens
-            events += self._recorded(outcome.events, len(events), now)
-            story = _after(story, outcome.events, now)
-            group = outcome.group or group
-            results.append(self.kit.scribe.tool_result(call.id, outcome.text))
-        if gone := self._unbound_by(events, before, story):
-            events += self._recorded((ReasoningRemoved(gone),), len(events), now)
+            events += self._as_ledger_events(outcome.events, len(events), now)
+            story = _with_events(story, outcome.events, now)
+            group = outcome.call_group or group
+            results.append(self.toolkit.composer.tool_result(call.id, outcome.text))
+        if gone := self._answers_with_stale_reasoning(events, before, story):
+            events += self._as_ledger_events((ReasoningRemoved(gone),), len(events), now)
         return tuple(results), events
 
-    def _unbound_by(self, events: Sequence[Event], before: Line, story: Story) -> tuple[str, ...]:
+    def _answers_with_stale_reasoning(
+        self, events: Sequence[LedgerEvent], before: Context, story: PathState
+    ) -> tuple[str, ...]:
         """L8: a frame ended whose opening call the client compacted away. All of it stays on the line but, where it was
         isolated, the words that told it what it is for: the answers that were made behind them, those of this turn
         too."""
-        ended = [e for e in map(read_event, events) if isinstance(e, Popped | Invalidated) and e.stays]
-        frames = self.story.tree.frames
+        ended = [e for e in map(decode_event, events) if isinstance(e, FramePopped | FrameInvalidated) and e.stays]
+        frames = self.path_state.tree.frames
         openings = (frames[each.frame].opening for each in ended if each.frame in frames)
         isolated = any(opening and opening.view != "fork" for opening in openings)
-        if not isolated or not self.kit.bound(self.standing.request.model):
+        if not isolated or not self.toolkit.binds_reasoning(self.placement.request.model):
             return ()
-        after = self._line_of(story)
-        return tuple(dict.fromkeys((*unbound(story, before, after, self.kit.scribe), self.entry.id)))
-
-    def _configured(self, outcome: Outcome) -> Outcome:
-        """What a call wants to be set is set, or the model told why not."""
-        fault = self.kit.configure(outcome.settings) if outcome.settings else ""
-        return Outcome(f"Error: {fault}") if fault else outcome
-
-    def _desk(self, story: Story, group: Group, call: Call, now: int, on_line: frozenset[str]) -> Desk:
-        return Desk(
-            story,
-            self.standing.ledger,
-            group,
-            self.entry.id,
-            call_key(self.number, call.id),
-            self.calls_run,
-            now,
-            self.kit.nonce(self.standing.conversation),
-            self.kit.count,
-            replace(
-                self.kit.settings,
-                recall_page=page_within(self.kit.settings.recall_page, self.recallable),
-                form=self.kit.form(self.standing.request.model),
-                subagents=self.kit.subagents(),
-            ),
-            on_line,
-            prices=self.kit.prices(self.standing.request.model),
-            window=self.kit.window(self.standing.request.model, self.standing.conversation),
+        after = self._context_of(story)
+        return tuple(
+            dict.fromkeys((*answers_with_stale_reasoning(story, before, after, self.toolkit.composer), self.entry.id))
         )
 
-    def _recorded(self, decided: tuple[FrameEvent, ...], before: int, now: int) -> list[Event]:
-        seq = self.standing.ledger.seq + before
-        return [recorded(e, self.entry.id, self.number, seq + n, now) for n, e in enumerate(decided)]
+    def _apply_settings(self, outcome: ToolResult) -> ToolResult:
+        """What a call wants to be set is set, or the model told why not."""
+        fault = self.toolkit.configure(outcome.subagent_settings) if outcome.subagent_settings else ""
+        return ToolResult(f"Error: {fault}") if fault else outcome
 
-    def glimpse(self, said: Message) -> Glimpse:
+    def _tool_context(
+        self, story: PathState, group: CallGroup, call: Call, now: int, on_line: frozenset[str]
+    ) -> ToolContext:
+        return ToolContext(
+            story,
+            self.placement.ledger,
+            group,
+            self.entry.id,
+            call_key(self.round_number, call.id),
+            self.calls_run,
+            now,
+            self.toolkit.nonce_of(self.placement.conversation),
+            self.toolkit.count_tokens,
+            replace(
+                self.toolkit.settings,
+                recall_page_tokens=fit_page_size(self.toolkit.settings.recall_page_tokens, self.recallable_tokens),
+                block_format=self.toolkit.block_format_for(self.placement.request.model),
+                subagents=self.toolkit.subagent_rules(),
+            ),
+            on_line,
+            prices=self.toolkit.prices_of(self.placement.request.model),
+            window_tokens=self.toolkit.window_tokens_of(self.placement.request.model, self.placement.conversation),
+        )
+
+    def _as_ledger_events(self, decided: tuple[FrameEvent, ...], before: int, now: int) -> list[LedgerEvent]:
+        seq = self.placement.ledger.next_seq + before
+        return [as_ledger_event(e, self.entry.id, self.round_number, seq + n, now) for n, e in enumerate(decided)]
+
+    def snapshot(self, said: Message) -> Snapshot:
         """What there is of the answer while `said` arrives of its newest round."""
-        before = (r for r in self.standing.ledger.rounds.get(self.entry.id, ()) if r.number < self.number)
+        before = (r for r in self.placement.ledger.rounds.get(self.entry.id, ()) if r.number < self.round_number)
         texts = (text for text in (*(r.spoken.message.text for r in before), said.text) if text.strip())
-        return Glimpse(self.story.tree.active, self.number, JOINT.join(texts), said.calls)
+        return Snapshot(self.path_state.tree.active, self.round_number, ROUND_SEPARATOR.join(texts), said.calls)
 
     # ------------------------------------------------------------------------------------------------------- records
-    def keep(self, spoken: Spoken, results: tuple[Message, ...], events: list[Event], now: int, *, last: bool) -> None:
+    def store_round(
+        self, spoken: ModelResponse, results: tuple[Message, ...], events: list[LedgerEvent], now: int, *, last: bool
+    ) -> None:
         """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
-        standing = self.standing
-        done = self.kit.remembered(standing, Round(self.entry.id, self.number, spoken, results, last, now))
-        others = self._anchored(done, now) if last else []
-        self.shelf.record(standing.shelved, [*self._unwritten(), done, *events], others)
+        standing = self.placement
+        done = self.toolkit.round_to_store(
+            standing, Round(self.entry.id, self.round_number, spoken, results, last, now)
+        )
+        others = self._anchor_records(done, now) if last else []
+        self.conversation_cache.record(standing.cached_conversation, [*self._unwritten_items(), done, *events], others)
         if spoken.client_calls:
-            self.shelf.expect(standing.shelved, anchors.prompts_in((done,)))
-        self.number += 1
+            self.conversation_cache.expect_prompts(standing.cached_conversation, anchors.prompt_anchors_in((done,)))
+        self.round_number += 1
 
-    def note(self, decided: FrameEvent, now: int) -> None:
+    def record_event(self, decided: FrameEvent, now: int) -> None:
         """Something that changes the line of the request at hand: it hangs on the request, before the turn."""
-        standing = self.standing
-        event = recorded(decided, standing.node, 0, standing.ledger.seq, now)
-        self.shelf.record(standing.shelved, [event])
-        standing.shelved.forget_story(standing.node)
-        self.standing = replace(standing, story=standing.shelved.story(standing.node))
+        standing = self.placement
+        event = as_ledger_event(decided, standing.entry_id, 0, standing.ledger.next_seq, now)
+        self.conversation_cache.record(standing.cached_conversation, [event])
+        standing.cached_conversation.forget_path_state(standing.entry_id)
+        self.placement = replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
 
-    def hear(self, hearing: Hearing, lane: Lane, now: int) -> list[Event]:
+    def deliver_messages(self, hearing: MessageDelivery, lane: Lane, now: int) -> list[LedgerEvent]:
         """What people said meanwhile in this lane stands behind the newest round from now on; nothing where nothing
         waits. Raises StoreError; then nothing was told."""
-        said = hearing.due(self.standing, self.story, lane, now)
+        said = hearing.due_messages(self.placement, self.path_state, lane, now)
         if not said:
             return []
-        return hearing.tell(self.standing, self.story, (self.entry.id, self.number - 1), said, now)
+        return hearing.deliver(self.placement, self.path_state, (self.entry.id, self.round_number - 1), said, now)
 
-    def draft(self, spoken: Spoken, now: int) -> None:
+    def store_draft(self, spoken: ModelResponse, now: int) -> None:
         """Write what has arrived of a round so far; the whole round replaces it."""
-        unfinished = Round(self.entry.id, self.number, replace(spoken, complete=False), created=now)
-        self.shelf.record(self.standing.shelved, [*self._unwritten(), unfinished])
+        unfinished = Round(self.entry.id, self.round_number, replace(spoken, complete=False), created=now)
+        self.conversation_cache.record(self.placement.cached_conversation, [*self._unwritten_items(), unfinished])
 
-    def _unwritten(self) -> list[Entry | Event]:
+    def _unwritten_items(self) -> list[Entry | LedgerEvent]:
         """The turn itself, with the first that is written of it: a request that failed leaves no turn. What was thought
         in one that went past us fits no line of ours, where the model binds it to its prefix (L8)."""
-        ledger, entry, standing = self.standing.ledger, self.entry, self.standing
+        ledger, entry, standing = self.placement.ledger, self.entry, self.placement
         if entry.id in ledger.entries:
             return []
-        entry = entry if entry.seq == ledger.seq else replace(entry, seq=ledger.seq)
-        if not (self.past_us and standing.story.tree.awake and self.kit.bound(standing.request.model)):
+        entry = entry if entry.seq == ledger.next_seq else replace(entry, seq=ledger.next_seq)
+        if not (
+            self.is_relayed
+            and standing.path_state.tree.is_awake
+            and self.toolkit.binds_reasoning(standing.request.model)
+        ):
             return [entry]
-        return [entry, recorded(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, standing.arrival.now)]
+        return [
+            entry,
+            as_ledger_event(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, standing.parsed_request.now),
+        ]
 
-    def _anchored(self, done: Round, now: int) -> list[Anchored]:
+    def _anchor_records(self, done: Round, now: int) -> list[AnchorRecord]:
         """Under which keys the conversation is found when the client echoes this turn, or names it."""
-        ledger, request = self.standing.ledger, self.standing.request
+        ledger, request = self.placement.ledger, self.placement.request
         conversation = ledger.conversation
         rounds = with_round(ledger.rounds.get(self.entry.id, ()), done)
-        keys = anchors.of_turn(request.messages, rounds)
-        echoed = Anchored(conversation.id, conversation.hint, keys, now)
-        if not (names := self.kit.named(request, rounds)):
+        keys = anchors.anchors_of_turn(request.messages, rounds)
+        echoed = AnchorRecord(conversation.id, conversation.hint, keys, now)
+        if not (names := self.toolkit.response_ids_in(request, rounds)):
             return [echoed]
-        return [echoed, Anchored(conversation.id, "", tuple(map(anchors.of_answer, names)), now)]
+        return [echoed, AnchorRecord(conversation.id, "", tuple(map(anchors.response_anchor, names)), now)]
 
-    async def durable(self, left_out: Set[str] | None = None) -> None:
+    async def wait_until_durable(self, left_out: Set[str] | None = None) -> None:
         """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
         StoreError when it is not going to be."""
-        await self.shelf.durable(self.standing.shelved, left_out)
+        await self.conversation_cache.wait_until_durable(self.placement.cached_conversation, left_out)
 
 
-def page_within(page: int, most: int) -> int:
+def fit_page_size(page: int, most: int) -> int:
     """Tokens of a page of recall where a turn may recall `most` in all: halved until one fits, so that a page stays
     the same while what is known of the window changes a little."""
-    while page > max(most, LEAST_PAGE):
+    while page > max(most, MIN_PAGE_TOKENS):
         page //= 2
     return page
 
 
-def _answered(desk: Desk, call: Call) -> Outcome:
+def _run_tool(desk: ToolContext, call: Call) -> ToolResult:
     """A call the model made never fails the client's request, whatever is wrong with our tool. One that is none of ours
     is here because it runs in a loop."""
-    if not call.is_ours:
-        return Outcome(LOOPING)
+    if not call.is_stack_call:
+        return ToolResult(REFUSED_CALL_RESULT)
     try:
         return tools.run(desk, call)
     except Exception:  # the edge of our own tools: the model is told, the log has the cause
         log.exception("stack call failed", extra={"tool": call.name[:80]})
-        return Outcome("Error: this operation failed inside the proxy and changed nothing. Go on without it.")
+        return ToolResult("Error: this operation failed inside the proxy and changed nothing. Go on without it.")
 
 
-def _after(story: Story, events: tuple[FrameEvent, ...], now: int) -> Story:
-    tree, of_lines = story.tree, story.lines
+def _with_events(story: PathState, events: tuple[FrameEvent, ...], now: int) -> PathState:
+    tree, of_lines = story.tree, story.branches
     for event in events:
-        tree, of_lines = apply(tree, event, now), lines.after(of_lines, event, now)
-    return replace(story, tree=tree, lines=of_lines)
+        tree, of_lines = reduce(tree, event, now), lines.reduce_branches(of_lines, event, now)
+    return replace(story, tree=tree, branches=of_lines)

@@ -16,26 +16,36 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from proxy.core.ledger.messages import TRAVEL, Request
-from proxy.dialects import Known, Unreadable, dialect_at
+from proxy.core.ledger.messages import DELIVERY_FIELDS, Request
+from proxy.dialects import ParseCache, RequestParseError, dialect_at
 from proxy.replay.api import APIS, api_of
-from proxy.replay.api.base import Api
-from proxy.replay.files import Located
-from proxy.replay.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around, encoded
-from proxy.replay.validation import checked, oddities
+from proxy.replay.api.base import ReplayApi
+from proxy.replay.files import LocatedValue
+from proxy.replay.recording import (
+    ClockMode,
+    Json,
+    NoRecording,
+    NotReplayable,
+    RecordedStep,
+    Recording,
+    RequestTimes,
+    body_start_and_end,
+    encode_json,
+)
+from proxy.replay.validation import check_messages, oddities
 
-UNNAMED = "not recorded"
+UNNAMED_MODEL = "not recorded"
 """The model of a recording that names none; it has no prices, and reports say so."""
-WANTED = "chat completions, messages and responses"
+REPLAYABLE_APIS = "chat completions, messages and responses"
 _MESSAGES_BLOCKS = ("tool_use", "tool_result")
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CapturedRequest:
     """A request as it came: its messages, and the other members of its body. `answer` is what was recorded of its
     reply, `beside` what else was told of it; `failed`: the provider refused it."""
 
-    api: Api
+    api: ReplayApi
     model: str
     messages: tuple[bytes, ...]
     others: Json
@@ -48,10 +58,10 @@ class Capture:
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def captures_in(items: Sequence[Located], path: Path) -> tuple[list[Capture], list[str]]:
+def captured_requests_in(items: Sequence[LocatedValue], path: Path) -> tuple[list[CapturedRequest], list[str]]:
     """Those of a file, and what of it was left out. Raises NotReplayable."""
     shared: dict[bytes, bytes] = {}
-    found: list[Capture] = []
+    found: list[CapturedRequest] = []
     elsewhere: Counter[str] = Counter()
     for item in items:
         said = item.value
@@ -63,23 +73,23 @@ def captures_in(items: Sequence[Located], path: Path) -> tuple[list[Capture], li
         if endpoint and dialect is None:
             elsewhere[endpoint] += 1
             continue
-        one = capture_of(body, api_of(dialect.name) if dialect else api_by(body), item.place, shared)
-        found.append(_with_line(one, said) if "body" in said else one)
+        one = captured_request_of(body, api_of(dialect.name) if dialect else guess_api(body), item.place, shared)
+        found.append(_with_line_fields(one, said) if "body" in said else one)
     other = ", ".join(f"{count} to {endpoint}" for endpoint, count in elsewhere.items())
     if not found:
         what = f"requests to another endpoint ({other})" if other else "no request with a body"
-        raise NoRecording(f"{path} holds {what}; only requests to {WANTED} can be replayed")
-    return found, [f"left out: {other}; only requests to {WANTED} are replayed"] if other else []
+        raise NoRecording(f"{path} holds {what}; only requests to {REPLAYABLE_APIS} can be replayed")
+    return found, [f"left out: {other}; only requests to {REPLAYABLE_APIS} are replayed"] if other else []
 
 
-def api_by(body: Json) -> Api:
+def guess_api(body: Json) -> ReplayApi:
     """The API of a body that nothing is told of."""
     if "input" in body and "messages" not in body:
         return APIS["responses"]
-    return APIS["messages" if is_of_messages(body) else "chat"]
+    return APIS["messages" if is_messages_body(body) else "chat"]
 
 
-def is_of_messages(body: Json) -> bool:
+def is_messages_body(body: Json) -> bool:
     """Whether these are messages of the messages API: by its system text, its tools or its blocks."""
     tools, messages = body.get("tools"), body.get("messages")
     return (
@@ -97,41 +107,41 @@ def _objects(listed: object) -> Iterator[Mapping[str, Any]]:
     return (one for one in listed if isinstance(one, dict)) if isinstance(listed, list) else iter(())
 
 
-def capture_of(body: Json, api: Api, place: str, shared: dict[bytes, bytes]) -> Capture:
+def captured_request_of(body: Json, api: ReplayApi, place: str, shared: dict[bytes, bytes]) -> CapturedRequest:
     """From a body. `shared` keeps once what many requests have. Raises NotReplayable."""
-    wires = tuple(shared.setdefault(wire, wire) for wire in map(encoded, _listed(body, api, place)))
-    others = {name: value for name, value in body.items() if name not in {"model", api.listing} | TRAVEL}
-    return Capture(api, _text(body.get("model")), wires, others, place)
+    wires = tuple(shared.setdefault(wire, wire) for wire in map(encode_json, _messages_in(body, api, place)))
+    others = {name: value for name, value in body.items() if name not in {"model", api.messages_key} | DELIVERY_FIELDS}
+    return CapturedRequest(api, _text(body.get("model")), wires, others, place)
 
 
-def _listed(body: Json, api: Api, place: str) -> Sequence[Json]:
+def _messages_in(body: Json, api: ReplayApi, place: str) -> Sequence[Json]:
     """The messages or items of a body."""
-    listed = body.get(api.listing)
+    listed = body.get(api.messages_key)
     if api.name == "responses" and isinstance(listed, str):
         return [{"role": "user", "content": listed}]
-    if api.listing == "messages":
-        return checked(listed, place)
+    if api.messages_key == "messages":
+        return check_messages(listed, place)
     if not isinstance(listed, list) or not listed:
-        raise NotReplayable(f"{place}: `{api.listing}` must be a text or a list of items that is not empty")
+        raise NotReplayable(f"{place}: `{api.messages_key}` must be a text or a list of items that is not empty")
     return listed
 
 
-def _with_line(one: Capture, line: Json) -> Capture:
+def _with_line_fields(one: CapturedRequest, line: Json) -> CapturedRequest:
     """What a line about a request says beside its body."""
     answer = line.get("answer")
     status = answer.get("status") if isinstance(answer, dict) else None
-    told = _answered(answer)
+    told = _answer_message(answer)
     return replace(
         one,
-        answer=one.api.recorded(line.get("response")),
-        beside=None if told is None else one.api.spoken(told),
-        at_s=at if is_time(at := line.get("t")) else None,
+        answer=one.api.answer_in(line.get("response")),
+        beside=None if told is None else one.api.answer_from_chat(told),
+        at_s=at if is_timestamp(at := line.get("t")) else None,
         headers=_headers(line.get("headers")),
         failed=isinstance(status, int) and status >= 400,
     )
 
 
-def _answered(answer: object) -> Json | None:
+def _answer_message(answer: object) -> Json | None:
     """The message of an answer told as `text`, `calls` of `id`, `name`, `args`, and `reasoning`."""
     if not isinstance(answer, dict) or not (answer.get("text") or answer.get("calls")):
         return None
@@ -152,7 +162,7 @@ def _answered(answer: object) -> Json | None:
 
 
 def _arguments(told: object) -> str:
-    return told if isinstance(told, str) else encoded(told if told is not None else {}).decode()
+    return told if isinstance(told, str) else encode_json(told if told is not None else {}).decode()
 
 
 def _headers(told: object) -> tuple[tuple[bytes, bytes], ...]:
@@ -167,7 +177,7 @@ def _headers(told: object) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def is_time(value: object) -> bool:
+def is_timestamp(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
@@ -176,51 +186,53 @@ def _text(value: object) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- recorded
-def by_api(captures: Iterable[Capture]) -> list[list[Capture]]:
+def group_by_api(captures: Iterable[CapturedRequest]) -> list[list[CapturedRequest]]:
     """Those of each API, in the order in which they came."""
-    found: dict[str, list[Capture]] = {}
+    found: dict[str, list[CapturedRequest]] = {}
     for one in captures:
         found.setdefault(one.api.name, []).append(one)
     return list(found.values())
 
 
-def captured(name: str, captures: Sequence[Capture], *, model: str = "", clock: Clock = "recorded") -> Recording:
+def recording_of_requests(
+    name: str, captures: Sequence[CapturedRequest], *, model: str = "", clock: ClockMode = "recorded"
+) -> Recording:
     """Requests of one or several conversations in one API, in the order in which they came. Raises NotReplayable."""
     kept = [one for one in captures if not one.failed]
     if not kept:
         raise NotReplayable(f"{captures[0].place}: the provider refused this request and all behind it")
     refused = len(captures) - len(kept)
     notes = [f"left out: {refused} that the provider refused; what was asked next is there"] if refused else []
-    api, moments, known = kept[0].api, Moments(clock), Known()
-    steps: list[Step] = []
+    api, moments, known = kept[0].api, RequestTimes(clock), ParseCache()
+    steps: list[RecordedStep] = []
     for one in kept:
-        before, behind = around(model or one.model or UNNAMED, one.others, api.listing)
-        steps.append(Step(before, one.messages, behind, one.answer, moments.next(one.at_s), one.headers))
-    requests = [_read(step, one, known) for step, one in zip(steps, kept, strict=True)]
-    answered = [replace(step, answer=answer) for step, answer in zip(steps, _answers(requests, kept), strict=True)]
+        before, behind = body_start_and_end(model or one.model or UNNAMED_MODEL, one.others, api.messages_key)
+        steps.append(RecordedStep(before, one.messages, behind, one.answer, moments.next(one.at_s), one.headers))
+    requests = [_parse_request(step, one, known) for step, one in zip(steps, kept, strict=True)]
+    answered = [replace(step, answer=answer) for step, answer in zip(steps, _answers_of(requests, kept), strict=True)]
     _check_references(requests, answered, kept)
     last = requests[-1]
     pairings = [([call.id for call in m.calls], m.answers) for m in (*last.head, *last.messages)]
     notes += oddities(pairings, kept[-1].place)
-    return Recording(name, model or kept[0].model or UNNAMED, tuple(answered), tuple(notes), api.name)
+    return Recording(name, model or kept[0].model or UNNAMED_MODEL, tuple(answered), tuple(notes), api.name)
 
 
-def _read(step: Step, one: Capture, known: Known) -> Request:
+def _parse_request(step: RecordedStep, one: CapturedRequest, known: ParseCache) -> Request:
     try:
-        return one.api.dialect.read(step.body, known)
-    except Unreadable as wrong:
+        return one.api.dialect.parse_request(step.body, known)
+    except RequestParseError as wrong:
         raise NotReplayable(f"{one.place}: this is no request to {one.api.name}: wanted is {wrong}") from None
 
 
-def _answers(requests: Sequence[Request], captures: Sequence[Capture]) -> Iterator[Json | None]:
+def _answers_of(requests: Sequence[Request], captures: Sequence[CapturedRequest]) -> Iterator[Json | None]:
     """Of each request: what was recorded of its reply, else what is known from its echo and from what else was told."""
     said = [(request.system_hash, [message.identity for message in request.messages]) for request in requests]
     for at, one in enumerate(captures):
-        echo = None if one.answer is not None else _echo(at, said, requests)
-        yield one.answer if one.answer is not None else one.api.known(echo, one.beside)
+        echo = None if one.answer is not None else _echoed_answer(at, said, requests)
+        yield one.answer if one.answer is not None else one.api.answer_from_echo(echo, one.beside)
 
 
-def _echo(at: int, said: Sequence[tuple[str, list[str]]], requests: Sequence[Request]) -> bytes | None:
+def _echoed_answer(at: int, said: Sequence[tuple[str, list[str]]], requests: Sequence[Request]) -> bytes | None:
     """The message that the next request that goes on from this one has behind it."""
     system, identities = said[at]
     length = len(identities)
@@ -232,12 +244,14 @@ def _echo(at: int, said: Sequence[tuple[str, list[str]]], requests: Sequence[Req
     return None
 
 
-def _check_references(requests: Sequence[Request], steps: Sequence[Step], captures: Sequence[Capture]) -> None:
+def _check_references(
+    requests: Sequence[Request], steps: Sequence[RecordedStep], captures: Sequence[CapturedRequest]
+) -> None:
     """Raises NotReplayable where a request goes on from an answer that nobody recorded: its history is nowhere."""
     told: set[str] = set()
     for request, step, one in zip(requests, steps, captures, strict=True):
         references = one.api.dialect.references
-        previous = references.previous(request) if references else ""
+        previous = references.previous_response_id(request) if references else ""
         if previous and previous not in told:
             raise NotReplayable(
                 f"{one.place}: this request goes on from the answer {previous[:60]!r}, which is not recorded; record "

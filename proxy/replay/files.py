@@ -21,19 +21,19 @@ from proxy.replay.recording import NotReplayable
 MOST_BYTES = 1 << 30
 """Of a file, unpacked: a packed one may claim to be anything."""
 GZIP = b"\x1f\x8b"
-NAMES = (".json", ".jsonl", ".ndjson")
+RECORDING_SUFFIXES = (".json", ".jsonl", ".ndjson")
 """Ends of names by which a recording is looked for in a directory; whatever is named itself is opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedValue:
     """A value and where it stands: `chat.jsonl:3`."""
 
     value: Any
     place: str
 
 
-def files_in(paths: Iterable[Path]) -> list[Path]:
+def recording_files_in(paths: Iterable[Path]) -> list[Path]:
     """The files that are meant. A directory stands for every recording below it by its name, what is hidden aside."""
     found: dict[Path, None] = {}
     for path in paths:
@@ -44,18 +44,18 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
 
 def _may_be_recording(file: Path, below: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(below).parts)
-    return not hidden and file.name.lower().removesuffix(".gz").endswith(NAMES) and file.is_file()
+    return not hidden and file.name.lower().removesuffix(".gz").endswith(RECORDING_SUFFIXES) and file.is_file()
 
 
-def values_in(path: Path) -> list[Located]:
+def json_values_in(path: Path) -> list[LocatedValue]:
     """The JSON values of a file in order. Raises NotReplayable."""
     text = _text(path)
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise NotReplayable(f"{path} is empty: there is no conversation in it")
     if len(lines) == 1 or _is_json(lines[0][1]):
-        return [Located(_parsed(line, path, number), f"{path}:{number}") for number, line in lines]
-    return [Located(_parsed(text, path), str(path))]
+        return [LocatedValue(_parse_json(line, path, number), f"{path}:{number}") for number, line in lines]
+    return [LocatedValue(_parse_json(text, path), str(path))]
 
 
 def _text(path: Path) -> str:
@@ -77,9 +77,9 @@ def _bytes(path: Path) -> bytes:
             packed = file.read(len(GZIP)) == GZIP
             file.seek(0)
             if not packed:
-                return _at_most(file.read(MOST_BYTES + 1), path)
+                return _check_size(file.read(MOST_BYTES + 1), path)
             with gzip.open(file) as unpacked:
-                return _at_most(unpacked.read(MOST_BYTES + 1), path)
+                return _check_size(unpacked.read(MOST_BYTES + 1), path)
     except FileNotFoundError:
         raise NotReplayable(f"{path}: there is no such file") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -88,7 +88,7 @@ def _bytes(path: Path) -> bytes:
         raise NotReplayable(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _at_most(data: bytes, path: Path) -> bytes:
+def _check_size(data: bytes, path: Path) -> bytes:
     if len(data) > MOST_BYTES:
         raise NotReplayable(
             f"{path}: it is larger than {MOST_BYTES >> 20:,} MiB unpacked; split it, one conversation a file"
@@ -104,7 +104,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _parsed(text: str, path: Path, line: int = 0) -> Any:
+def _parse_json(text: str, path: Path, line: int = 0) -> Any:
     """`line` is where `text` stands in the file; 0: it is the whole file."""
     try:
         return json.loads(text)

@@ -20,52 +20,73 @@ from pathlib import Path
 from typing import Any
 
 from proxy.replay.api import APIS
-from proxy.replay.api.base import Api, Recorded, Written
+from proxy.replay.api.base import ConversationWriter, RecordedConversation, ReplayApi
 from proxy.replay.api.chat import CHAT
-from proxy.replay.api.messages import MESSAGES, AsItIs, pairings
-from proxy.replay.captures import UNNAMED, Capture, by_api, captured, captures_in, is_of_messages, is_time
-from proxy.replay.files import Located, values_in
-from proxy.replay.recording import Clock, Json, Moments, NoRecording, NotReplayable, Recording, Step, around
-from proxy.replay.validation import check_tellable, checked, head_of, oddities, pairing_of
+from proxy.replay.api.messages import MESSAGES, RecordedMessages, call_pairings
+from proxy.replay.captures import (
+    UNNAMED_MODEL,
+    CapturedRequest,
+    captured_requests_in,
+    group_by_api,
+    is_messages_body,
+    is_timestamp,
+    recording_of_requests,
+)
+from proxy.replay.files import LocatedValue, json_values_in
+from proxy.replay.recording import (
+    ClockMode,
+    Json,
+    NoRecording,
+    NotReplayable,
+    RecordedStep,
+    Recording,
+    RequestTimes,
+    body_start_and_end,
+)
+from proxy.replay.validation import check_expressible, check_messages, head_length, oddities, pairing_of
 
-_ONLY_IN_REQUESTS = frozenset(
+_REQUEST_ONLY_KEYS = frozenset(
     {"stream", "stream_options", "temperature", "top_p", "max_tokens", "max_completion_tokens", "tool_choice"}
     | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort", "store", "max_output_tokens"}
 )
-INTERLEAVED = 8
+MAX_INTERLEAVED = 8
 """Requests of other conversations that may stand between two of one."""
-_WANTED = (
+_EXPECTED_FORMATS = (
     "wanted is an object with `messages`, a list of messages, or captured requests with a `body`, "
     "as one JSON value or one on each line"
 )
 
 
-def recordings_in(path: Path, *, model: str = "", clock: Clock = "recorded", dialect: str = "") -> list[Recording]:
+def read_recordings(
+    path: Path, *, model: str = "", clock: ClockMode = "recorded", dialect: str = ""
+) -> list[Recording]:
     """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty:
     the one each is in. Raises NotReplayable."""
     name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-    items = _items(values_in(path))
-    if _are_captured(items):
-        captures, notes = captures_in(items, path)
+    items = _split_items(json_values_in(path))
+    if _are_captured_requests(items):
+        captures, notes = captured_requests_in(items, path)
         for one in captures:
-            check_own(one.api.name, dialect, one.place)
-        found = _recorded(name, captures, model, clock)
+            check_same_api(one.api.name, dialect, one.place)
+        found = _recordings_by_api(name, captures, model, clock)
         return [replace(recording, notes=(*notes, *recording.notes)) for recording in found]
     alone = len(items) == 1
     return [
-        _conversation(item, name if alone else f"{name}[{number}]", model, clock, dialect)
+        _recording_of_messages(item, name if alone else f"{name}[{number}]", model, clock, dialect)
         for number, item in enumerate(items, 1)
     ]
 
 
-def _recorded(name: str, captures: Sequence[Capture], model: str, clock: Clock) -> list[Recording]:
+def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: str, clock: ClockMode) -> list[Recording]:
     """A recording for each API that the requests were made to."""
-    parted = by_api(captures)
+    parted = group_by_api(captures)
     names = [name if len(parted) == 1 else f"{name} ({group[0].api.name})" for group in parted]
-    return [captured(each, group, model=model, clock=clock) for each, group in zip(names, parted, strict=True)]
+    return [
+        recording_of_requests(each, group, model=model, clock=clock) for each, group in zip(names, parted, strict=True)
+    ]
 
 
-def check_own(own: str, wanted: str, place: str) -> None:
+def check_same_api(own: str, wanted: str, place: str) -> None:
     """Raises NotReplayable where requests that were made to one API are wanted in another."""
     if wanted not in ("", own):
         raise NotReplayable(
@@ -74,27 +95,29 @@ def check_own(own: str, wanted: str, place: str) -> None:
         )
 
 
-def _items(values: Sequence[Located]) -> list[Located]:
+def _split_items(values: Sequence[LocatedValue]) -> list[LocatedValue]:
     """One for each conversation or request: lists of them are opened, messages one a line are gathered."""
     if len(values) > 1 and all(_is_message(v.value) for v in values):
-        return [Located({"messages": [v.value for v in values]}, values[0].place)]
-    items: list[Located] = []
+        return [LocatedValue({"messages": [v.value for v in values]}, values[0].place)]
+    items: list[LocatedValue] = []
     for value in values:
-        items += _opened(value)
+        items += _expand_lists(value)
     return items
 
 
-def _opened(value: Located) -> list[Located]:
+def _expand_lists(value: LocatedValue) -> list[LocatedValue]:
     inside = value.value
     if isinstance(inside, dict):
         return [value]
     if not isinstance(inside, list):
-        raise NoRecording(f"{value.place}: this is a single value, and no conversation; {_WANTED}")
+        raise NoRecording(f"{value.place}: this is a single value, and no conversation; {_EXPECTED_FORMATS}")
     several = [one for one in inside if isinstance(one, list) or (isinstance(one, dict) and not _is_message(one))]
     if not several or len(several) < len(inside):
-        return [Located({"messages": inside}, value.place)]
+        return [LocatedValue({"messages": inside}, value.place)]
     return [
-        found for number, one in enumerate(inside, 1) for found in _opened(Located(one, f"{value.place}[{number}]"))
+        found
+        for number, one in enumerate(inside, 1)
+        for found in _expand_lists(LocatedValue(one, f"{value.place}[{number}]"))
     ]
 
 
@@ -103,41 +126,43 @@ def _is_message(value: object) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------- one conversation
-def _conversation(item: Located, name: str, model: str, clock: Clock, dialect: str) -> Recording:
+def _recording_of_messages(item: LocatedValue, name: str, model: str, clock: ClockMode, dialect: str) -> Recording:
     """A recording of an object with `messages`."""
     said, place = item.value, item.place
     if "messages" not in said:
-        raise NoRecording(f"{place}: this object has no `messages`; {_WANTED}")
-    messages = checked(said["messages"], place)
+        raise NoRecording(f"{place}: this object has no `messages`; {_EXPECTED_FORMATS}")
+    messages = check_messages(said["messages"], place)
     if not any(m["role"] == "assistant" for m in messages[1:]):
         raise NotReplayable(f"{place}: no assistant message answers anything here, so no request is known to replay")
-    head, resets = head_of(messages), _resets(said, place)
-    model = model or _text(said.get("model")) or UNNAMED
-    recorded = Recorded(model, messages, _tools(said, place), resets)
-    api, written, notes = _written(said, recorded, dialect, place)
-    before, behind = around(model, written.others, api.listing)
-    times, moments = _times(said, len(messages), place), Moments(clock)
+    head, resets = head_length(messages), _reset_indexes(said, place)
+    model = model or _text(said.get("model")) or UNNAMED_MODEL
+    recorded = RecordedConversation(model, messages, _tools(said, place), resets)
+    api, written, notes = _write_in_api(said, recorded, dialect, place)
+    before, behind = body_start_and_end(model, written.others, api.messages_key)
+    times, moments = _times(said, len(messages), place), RequestTimes(clock)
     steps = []
     for at, message in enumerate(messages):
         if message["role"] != "assistant" or at == 0:
             continue
         start = max([head, *(reset for reset in resets if reset <= at)])
-        if sent := written.sent(start, at):
-            steps.append(Step(before, sent, behind, written.answer(at), moments.next(times[at - 1])))
+        if sent := written.messages_between(start, at):
+            steps.append(RecordedStep(before, sent, behind, written.answer_at(at), moments.next(times[at - 1])))
     if not steps:
         raise NotReplayable(f"{place}: no request of this holds a message, and {api.name} wants one; replay it as chat")
     return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
 
 
-def _written(said: Json, recorded: Recorded, dialect: str, place: str) -> tuple[Api, Written, list[str]]:
+def _write_in_api(
+    said: Json, recorded: RecordedConversation, dialect: str, place: str
+) -> tuple[ReplayApi, ConversationWriter, list[str]]:
     """The API it is replayed in, the conversation as it is written there, and what is odd about it."""
     messages = recorded.messages
-    if is_of_messages(said):
-        check_own(MESSAGES.name, dialect, place)
-        return MESSAGES, AsItIs(messages, said), oddities(pairings(messages), place)
+    if is_messages_body(said):
+        check_same_api(MESSAGES.name, dialect, place)
+        return MESSAGES, RecordedMessages(messages, said), oddities(call_pairings(messages), place)
     api = APIS[dialect or CHAT.name]
     if api is not CHAT:
-        check_tellable(messages, place)
+        check_expressible(messages, place)
     return api, api.write(recorded), oddities(map(pairing_of, messages), place)
 
 
@@ -148,7 +173,7 @@ def _tools(said: Json, place: str) -> list[Any]:
     return tools
 
 
-def _resets(said: Json, place: str) -> list[int]:
+def _reset_indexes(said: Json, place: str) -> list[int]:
     """From which messages on the client resent only what follows."""
     try:
         return sorted(int(reset["index"]) for reset in said.get("resets") or ())
@@ -158,7 +183,7 @@ def _resets(said: Json, place: str) -> list[int]:
 
 def _times(said: Json, count: int, place: str) -> Sequence[float | None]:
     times = said.get("ts") or [None] * count
-    if not isinstance(times, list) or len(times) != count or not all(is_time(t) for t in times):
+    if not isinstance(times, list) or len(times) != count or not all(is_timestamp(t) for t in times):
         raise NotReplayable(f"{place}: `ts` must hold seconds or null for each of the {count} messages")
     return times
 
@@ -168,17 +193,17 @@ def _text(value: object) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- captured
-def _are_captured(items: Sequence[Located]) -> bool:
-    if any(isinstance(item.value.get("body"), dict) or _is_of_items(item.value) for item in items):
+def _are_captured_requests(items: Sequence[LocatedValue]) -> bool:
+    if any(isinstance(item.value.get("body"), dict) or _is_responses_body(item.value) for item in items):
         return True
     if len(items) < 2:
         return False
-    if all(_ONLY_IN_REQUESTS & item.value.keys() for item in items):
+    if all(_REQUEST_ONLY_KEYS & item.value.keys() for item in items):
         return True
     lists = [m for item in items if isinstance(m := item.value.get("messages"), list) and m]
-    near = ((one, other) for at, one in enumerate(lists) for other in lists[at + 1 : at + 1 + INTERLEAVED])
+    near = ((one, other) for at, one in enumerate(lists) for other in lists[at + 1 : at + 1 + MAX_INTERLEAVED])
     return any(len(one) < len(other) and other[: len(one)] == one for one, other in near)
 
 
-def _is_of_items(said: Json) -> bool:
+def _is_responses_body(said: Json) -> bool:
     return "input" in said and "model" in said and "messages" not in said

@@ -21,39 +21,39 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import ancestors
 from proxy.core.ledger.messages import Message, Request
 from proxy.core.observers.keywords import names_in_text
-from proxy.replay.outcome import Left, Missed, Needs
+from proxy.replay.outcome import MissedName, NameNeeds, RemovedContent
 
-FAR = 10
+FAR_REQUESTS = 10
 """Requests since a name was said last, from which it counts as far."""
-WORST = 50
+MAX_MISSED_NAMES = 50
 """Missed names told for one recording."""
 _REF = re.compile(r'\bref="([^"\s]{1,120})"')
 
 
-class Reader:
+class NameReader:
     """What messages say, each read once: names by the identity of the message."""
 
     def __init__(self) -> None:
         self._names: dict[str, frozenset[str]] = {}
         self._tools: dict[bytes, frozenset[str]] = {}
 
-    def names(self, message: Message) -> frozenset[str]:
+    def names_in(self, message: Message) -> frozenset[str]:
         known = self._names.get(message.identity)
         if known is None:
             texts = [message.text, *(text for call in message.calls for text in _texts_of(call.arguments))]
             known = self._names[message.identity] = frozenset().union(*map(names_in_text, texts))
         return known
 
-    def fixed(self, request: Request) -> frozenset[str]:
+    def fixed_names(self, request: Request) -> frozenset[str]:
         """Names of the system text and the tools."""
-        raw = request.offered
+        raw = request.raw_tools
         if raw not in self._tools:
             self._tools[raw] = names_in_text(raw.decode("utf-8", "replace"))
-        return self._tools[raw].union(*(self.names(m) for m in request.head))
+        return self._tools[raw].union(*(self.names_in(m) for m in request.head))
 
 
 def _texts_of(arguments: str) -> Iterable[str]:
@@ -84,7 +84,7 @@ class _History:
     requests: list[int] = field(default_factory=list)
     """How many assistant messages stand before each message."""
 
-    def follow(self, messages: tuple[Message, ...], reader: Reader) -> None:
+    def advance(self, messages: tuple[Message, ...], reader: NameReader) -> None:
         """Go on to `messages`: from where they go on, or anew where the client rewrote its history."""
         known = len(self.messages)
         if len(messages) < known or any(
@@ -94,7 +94,7 @@ class _History:
         for at in range(known, len(messages)):
             before = self.requests[-1] + (messages[at - 1].role == "assistant") if at else 0
             self.requests.append(before)
-            self.last.update(dict.fromkeys(reader.names(messages[at]), at))
+            self.last.update(dict.fromkeys(reader.names_in(messages[at]), at))
         self.messages = messages
 
     def age(self, at: int) -> int:
@@ -103,7 +103,7 @@ class _History:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRequest:
     """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the entries it stands
     on, one for each of the client's messages and more behind them; `story` is what they amount to."""
 
@@ -113,51 +113,51 @@ class Seen:
     sent: Request
     answer: Message | None
     path: Sequence[str] = ()
-    story: Story = field(default_factory=Story)
+    story: PathState = field(default_factory=PathState)
 
 
-class Loss:
+class LossTracker:
     """Watches one recording, request by request."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: NameReader) -> None:
         self._reader = reader
         self._histories: dict[str, _History] = {}
-        self._left: dict[tuple[str, str], Left] = {}
+        self._left: dict[tuple[str, str], RemovedContent] = {}
         self._gone: set[tuple[str, str]] = set()
-        self._missed: dict[str, Missed] = {}
-        self.needs = Needs()
+        self._missed: dict[str, MissedName] = {}
+        self.needs = NameNeeds()
 
     @property
-    def left(self) -> list[Left]:
+    def left(self) -> list[RemovedContent]:
         """In the order in which they left."""
         return list(self._left.values())
 
     @property
-    def missed(self) -> list[Missed]:
+    def missed(self) -> list[MissedName]:
         """The worst first: behind no ref, then wanted most often, then said longest ago."""
         worst = sorted(self._missed.values(), key=lambda m: (bool(m.ref), -m.times, -m.age, m.name))
-        return worst[:WORST]
+        return worst[:MAX_MISSED_NAMES]
 
-    def watch(self, seen: Seen) -> None:
+    def observe(self, seen: ObservedRequest) -> None:
         history = self._histories.setdefault(seen.conversation, _History())
-        history.follow(seen.client.messages, self._reader)
-        sent = _Sent(seen)
+        history.advance(seen.client.messages, self._reader)
+        sent = _SentContext(seen)
         if sent.differs:
-            self._note_left(seen, sent)
+            self._record_removed(seen, sent)
         if seen.answer is not None:
-            self._note_needs(seen, seen.answer, history, sent)
+            self._record_needs(seen, seen.answer, history, sent)
 
     # ------------------------------------------------------------------------------------------------------------ left
-    def _note_left(self, seen: Seen, sent: _Sent) -> None:
+    def _record_removed(self, seen: ObservedRequest, sent: _SentContext) -> None:
         for at, message in enumerate(seen.client.messages):
-            if sent.shows(at):
+            if sent.has_message(at):
                 continue
-            frame = sent.frame(at)
+            frame = sent.frame_of(at)
             known = seen.story.tree.frames.get(frame)
             key = (seen.conversation, frame)
             if key not in self._left:
                 title = known.title if known else ""
-                self._left[key] = Left(
+                self._left[key] = RemovedContent(
                     frame=frame, title=title, conversation=seen.conversation, first_request=seen.number
                 )
             left = self._left[key]
@@ -169,17 +169,17 @@ class Loss:
                 left.tokens += message.tokens
 
     # ----------------------------------------------------------------------------------------------------------- needs
-    def _note_needs(self, seen: Seen, answer: Message, history: _History, sent: _Sent) -> None:
+    def _record_needs(self, seen: ObservedRequest, answer: Message, history: _History, sent: _SentContext) -> None:
         """Every name of the answer that is in the history."""
-        used = self._reader.names(answer) - self._reader.fixed(seen.client)
+        used = self._reader.names_in(answer) - self._reader.fixed_names(seen.client)
         for name in sorted(used & history.last.keys()):
             at = history.last[name]
             age = history.age(at)
-            here = sent.shows(at) or sent.says(name, self._reader)
+            here = sent.has_message(at) or sent.has_name(name, self._reader)
             ref = "" if here else self._ref_to(name, history, sent)
-            self._count(far=age >= FAR, here=here, behind=bool(ref))
+            self._count(far=age >= FAR_REQUESTS, here=here, behind=bool(ref))
             if not here:
-                self._note_missed(seen.number, name, history.messages[at].role, age, ref)
+                self._record_missed(seen.number, name, history.messages[at].role, age, ref)
 
     def _count(self, *, far: bool, here: bool, behind: bool) -> None:
         needs = self.needs
@@ -191,76 +191,76 @@ class Loss:
             needs.far_in_context += here
             needs.far_behind_ref += behind
 
-    def _ref_to(self, name: str, history: _History, sent: _Sent) -> str:
+    def _ref_to(self, name: str, history: _History, sent: _SentContext) -> str:
         """A ref shown in the request under which a message that holds `name` is recalled, or empty."""
         newest_first = range(len(history.messages) - 1, -1, -1)
-        holders = (at for at in newest_first if name in self._reader.names(history.messages[at]))
+        holders = (at for at in newest_first if name in self._reader.names_in(history.messages[at]))
         return next((min(refs) for at in holders if (refs := sent.refs_to(at))), "")
 
-    def _note_missed(self, number: int, name: str, role: str, age: int, ref: str) -> None:
+    def _record_missed(self, number: int, name: str, role: str, age: int, ref: str) -> None:
         known = self._missed.get(name)
         if known is None:
-            self._missed[name] = Missed(name=name, times=1, request=number, age=age, said_by=role, ref=ref)
+            self._missed[name] = MissedName(name=name, times=1, request=number, age=age, said_by=role, ref=ref)
             return
         known.times += 1
         known.ref = known.ref if ref else ""
 
 
-class _Sent:
+class _SentContext:
     """What was sent, to be asked about the client's messages, which are meant by their position.
 
     A message of the client stands for an entry of the path, and an answer it saw as one may have been several rounds:
     so it is shown where any of them is.
     """
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: ObservedRequest) -> None:
         self._seen = seen
         self._messages = seen.sent.messages
         self.differs = seen.sent.body != seen.client.body
         self._identities = {m.identity for m in self._messages}
         if not self.differs:
             return
-        self._placed: dict[str, list[Placed]] = {}
-        for placed in seen.story.placed:
-            self._placed.setdefault(placed.at, []).append(placed)
-        theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.placed))
+        self._placed: dict[str, list[PathEntry]] = {}
+        for placed in seen.story.entries:
+            self._placed.setdefault(placed.path_id, []).append(placed)
+        theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.entries))
         ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
         by_message = [(m, _refs_in(m.text)) for m in ours]
         self._refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
         # A result in other words but without a ref is the client's own tidying; one with a ref stands for what left.
         self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
 
-    def _pieces(self, at: int) -> Sequence[Placed]:
-        return self._placed.get(self._entry(at), ())
+    def _path_entries(self, at: int) -> Sequence[PathEntry]:
+        return self._placed.get(self._entry_id(at), ())
 
-    def _entry(self, at: int) -> str:
+    def _entry_id(self, at: int) -> str:
         return self._seen.path[at] if at < len(self._seen.path) else ""
 
-    def shows(self, at: int) -> bool:
+    def has_message(self, at: int) -> bool:
         """Whether it stands there, in the client's bytes or in those it was first sent in."""
         message = self._seen.client.messages[at]
         if not self.differs or message.identity in self._identities:
             return True
         if message.answers and message.answers in self._in_other_words:
             return True
-        return any(identity in self._identities for p in self._pieces(at) for identity in _identities(p))
+        return any(identity in self._identities for p in self._path_entries(at) for identity in _identities(p))
 
-    def says(self, name: str, reader: Reader) -> bool:
+    def has_name(self, name: str, reader: NameReader) -> bool:
         """Whether the name stands anywhere in it, in whatever form."""
-        if any(name in reader.names(m) for m in self._messages):
+        if any(name in reader.names_in(m) for m in self._messages):
             return True
         return any(name in m.text or any(name in c.arguments for c in m.calls) for m in self._messages)
 
-    def frame(self, at: int) -> str:
+    def frame_of(self, at: int) -> str:
         """The frame that owns it, or empty."""
-        carried = self._seen.story.tree.carried
-        return next((carried.get(p.at, p.owner).partition("#")[0] for p in self._pieces(at)), "")
+        carried = self._seen.story.tree.carried_owners
+        return next((carried.get(p.path_id, p.owner).partition("#")[0] for p in self._path_entries(at)), "")
 
     def refs_to(self, at: int) -> frozenset[str]:
         """The refs shown in it that lead there: its frame, those above it, and what stands for it where it was cut."""
-        tree, frame, entry = self._seen.story.tree, self.frame(at), self._entry(at)
+        tree, frame, entry = self._seen.story.tree, self.frame_of(at), self._entry_id(at)
         above = [known.id for known in ancestors(tree, frame)] if frame else []
-        traces = [_refs_in(trim.trace) for trim in tree.trims if entry in trim.entries]
+        traces = [_refs_in(trim.trace) for trim in tree.removals if entry in trim.entries]
         return self._refs & frozenset((frame, *above)).union(*traces)
 
 
@@ -270,7 +270,7 @@ def _refs_in(text: str) -> frozenset[str]:
     return frozenset(_REF.findall(text))
 
 
-def _identities(placed: Placed) -> Iterable[str]:
+def _identities(placed: PathEntry) -> Iterable[str]:
     if placed.round is None:
         return (placed.entry.message.identity,) if placed.entry.message else ()
     return (placed.round.spoken.message.identity, *(result.identity for result in placed.round.results))

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.accounting import Row
+from proxy.accounting import ReceiptTotals
 
 
-class Left(msgspec.Struct, kw_only=True):
+class RemovedContent(msgspec.Struct, kw_only=True):
     """What left the context of one frame."""
 
     frame: str
@@ -31,7 +31,7 @@ class Left(msgspec.Struct, kw_only=True):
     """Whether the newest request that lacked something of it held a ref under which it is recalled."""
 
 
-class Missed(msgspec.Struct, kw_only=True):
+class MissedName(msgspec.Struct, kw_only=True):
     """A name that recorded answers used again when it was no longer in the context."""
 
     name: str
@@ -47,7 +47,7 @@ class Missed(msgspec.Struct, kw_only=True):
     """Under which the message that held it can be recalled; empty: under none that the request showed."""
 
 
-class Needs(msgspec.Struct, kw_only=True):
+class NameNeeds(msgspec.Struct, kw_only=True):
     """How often recorded answers used a name that stood earlier in the history, and where it was then. `far_*`: it had
     been said last ten or more requests ago."""
 
@@ -63,19 +63,19 @@ class Needs(msgspec.Struct, kw_only=True):
         """Neither in the context nor behind a ref that stood in it."""
         return self.used - self.in_context - self.behind_ref
 
-    def add(self, other: Needs) -> None:
+    def add(self, other: NameNeeds) -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class ByMarkers(msgspec.Struct, kw_only=True):
+class MarkerCosts(msgspec.Struct, kw_only=True):
     """The same money where the provider caches at the markers in the requests, in USD (`markers`)."""
 
     cost: float = 0.0
     cost_untouched: float = 0.0
 
 
-class Played(msgspec.Struct, kw_only=True):
+class ReplayResult(msgspec.Struct, kw_only=True):
     """One recording, played to its end."""
 
     name: str
@@ -83,9 +83,9 @@ class Played(msgspec.Struct, kw_only=True):
     model: str
     dialect: str
     """The API it was replayed in: chat, messages, responses."""
-    row: Row
+    row: ReceiptTotals
     """Its receipts, added up."""
-    by_markers: ByMarkers | None = None
+    by_markers: MarkerCosts | None = None
     """In the API that has cache markers."""
     conversations: int = 0
     statuses: dict[str, int] = {}
@@ -94,9 +94,9 @@ class Played(msgspec.Struct, kw_only=True):
     """What was decided, by kind: woken, folded, trim, pushed, popped, ..."""
     decisions: dict[str, int] = {}
     """What receipts say was weighed, and how often."""
-    left: list[Left] = []
-    needs: Needs = msgspec.field(default_factory=Needs)
-    missed: list[Missed] = []
+    left: list[RemovedContent] = []
+    needs: NameNeeds = msgspec.field(default_factory=NameNeeds)
+    missed: list[MissedName] = []
     """The worst first."""
     notes: list[str] = []
     without_body: int = 0
@@ -105,7 +105,7 @@ class Played(msgspec.Struct, kw_only=True):
     """Answers that reached the client as something else than was recorded: a fault of ours."""
 
 
-class Failed(msgspec.Struct, kw_only=True):
+class ReplayFailure(msgspec.Struct, kw_only=True):
     """A file that could not be replayed."""
 
     file: str
@@ -114,27 +114,27 @@ class Failed(msgspec.Struct, kw_only=True):
     """There is no recording in it, of whatever kind: in a directory it just lies beside others."""
 
 
-def row_of_all(played: Iterable[Played]) -> Row:
+def sum_rows(played: Iterable[ReplayResult]) -> ReceiptTotals:
     """The rows added up."""
-    total = Row(key="total")
+    total = ReceiptTotals(key="total")
     for one in played:
-        for name in Row.__struct_fields__:
+        for name in ReceiptTotals.__struct_fields__:
             known, more = getattr(total, name), getattr(one.row, name)
             if isinstance(more, int | float):  # no texts, and nothing that was not looked up
                 setattr(total, name, max(known, more) if name.startswith("peak_") else known + more)
     return total
 
 
-def by_markers_of_all(played: Iterable[Played]) -> ByMarkers | None:
+def sum_marker_costs(played: Iterable[ReplayResult]) -> MarkerCosts | None:
     """Added up over those that have it; None where none has."""
     told = [one.by_markers for one in played if one.by_markers]
     if not told:
         return None
-    return ByMarkers(cost=sum(one.cost for one in told), cost_untouched=sum(one.cost_untouched for one in told))
+    return MarkerCosts(cost=sum(one.cost for one in told), cost_untouched=sum(one.cost_untouched for one in told))
 
 
-def needs_of_all(played: Iterable[Played]) -> Needs:
-    total = Needs()
+def sum_needs(played: Iterable[ReplayResult]) -> NameNeeds:
+    total = NameNeeds()
     for one in played:
         total.add(one.needs)
     return total

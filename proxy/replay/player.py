@@ -18,35 +18,35 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from proxy.accounting import Receipt, total
+from proxy.accounting import Receipt, sum_receipts
 from proxy.config.model import Config
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects import Known
-from proxy.dialects.parse_cache import countables, weighed
+from proxy.dialects import ParseCache
+from proxy.dialects.parse_cache import countable_texts, with_token_counts
 from proxy.errors import ProxyError
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
+from proxy.exchange.rounds import ClientRequest
 from proxy.replay.api import APIS
-from proxy.replay.api.base import Api
+from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
-from proxy.replay.cache_markers import Marked
-from proxy.replay.loss import Loss, Reader, Seen
-from proxy.replay.outcome import ByMarkers, Played
-from proxy.replay.recording import Json, Recording, Step
-from proxy.replay.services import TENANT, wired
+from proxy.replay.cache_markers import MarkerCostTracker
+from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
+from proxy.replay.outcome import MarkerCosts, ReplayResult
+from proxy.replay.recording import Json, RecordedStep, Recording
+from proxy.replay.services import TENANT, build_replay
 from proxy.upstream.routing import RawHeaders
 
 
 @dataclass
-class Heard:
+class CapturedReply:
     """The client's side of one answer: a `delivery.Reply` that keeps it."""
 
     status: int = 0
     headers: RawHeaders = field(default_factory=list)
     body: bytes = b""
-    broken: bool = False
-    gone: bool = False
+    was_aborted: bool = False
+    client_left: bool = False
 
     @property
     def started(self) -> bool:
@@ -62,50 +62,50 @@ class Heard:
         self.body += last
 
     def abort(self) -> None:
-        self.broken = True
+        self.was_aborted = True
 
     def header(self, name: bytes) -> str:
         return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
 
 
-async def play(recording: Recording, config: Config, file: str, on_step: Callable[[], None]) -> Played:
+async def play_recording(recording: Recording, config: Config, file: str, on_step: Callable[[], None]) -> ReplayResult:
     """Play all of it; `on_step` is told after each request. Raises what `on_step` raises."""
     player = _Player(recording, config, file)
     for number, step in enumerate(recording.steps, 1):
-        await player.request(number, step)
+        await player.play_step(number, step)
         on_step()
         await asyncio.sleep(0)  # nothing else waits here, so this is where an interrupt arrives
-    return await player.end()
+    return await player.result()
 
 
 class _Player:
     def __init__(self, recording: Recording, config: Config, file: str) -> None:
         self._recording = recording
         self._api = APIS[recording.dialect]
-        self._backstage = wired(config, self._api)
-        self._known = Known()
-        self._loss = Loss(Reader())
-        self._played = Played(
+        self._backstage = build_replay(config, self._api)
+        self._known = ParseCache()
+        self._loss = LossTracker(NameReader())
+        self._played = ReplayResult(
             name=recording.name,
             file=file,
             model=recording.model,
             dialect=recording.dialect,
-            row=total(()),
+            row=sum_receipts(()),
             without_body=recording.without_body,
         )
         self._played.notes += recording.notes
-        self._marked = Marked(self._backstage.clock, config.tariff_of) if self._api is MESSAGES else None
+        self._marked = MarkerCostTracker(self._backstage.clock, config.tariff_of) if self._api is MESSAGES else None
 
-    async def request(self, number: int, step: Step) -> None:
+    async def play_step(self, number: int, step: RecordedStep) -> None:
         """One request of the client, and what is seen of it."""
         behind = self._backstage
-        behind.clock.to(step.at_ms)
+        behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
         body = step.body
-        incoming = Incoming(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
-        heard = Heard()
+        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
+        heard = CapturedReply()
         try:
-            await exchange.serve(behind.parts, incoming, heard)
+            await exchange.handle(behind.services, incoming, heard)
         except ProxyError as error:
             self._note(f"request {number} was refused: {error}")
             return
@@ -113,75 +113,79 @@ class _Player:
         self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
         self._compare(number, step, heard)
         if behind.provider.received:
-            client = self._read(body)
+            client = self._parse(body)
             if self._marked:
-                self._marked.note(client, behind.provider.received, behind.provider.outputs)
-            await self._watch(number, client, behind.provider.received[-1], step, heard.header(b"x-stack-conversation"))
+                self._marked.add_request(client, behind.provider.received, behind.provider.outputs)
+            await self._observe(
+                number, client, behind.provider.received[-1], step, heard.header(b"x-stack-conversation")
+            )
 
-    def _compare(self, number: int, step: Step, heard: Heard) -> None:
+    def _compare(self, number: int, step: RecordedStep, heard: CapturedReply) -> None:
         """Whether the client got what was recorded."""
-        if step.answer is not None and not _is_answer(self._api, heard, step.answer):
+        if step.answer is not None and not _is_same_answer(self._api, heard, step.answer):
             self._played.unequal += 1
             self._note(f"request {number}: the client got another answer than was recorded (status {heard.status})")
 
-    async def _watch(self, number: int, client: Request, sent: Request, step: Step, conversation: str) -> None:
-        answer = self._api.said(step.answer) if step.answer is not None else None
-        seen = Seen(number, conversation, client, sent, answer)
-        shelved = await self._backstage.parts.shelf.get(TENANT, conversation) if conversation else None
+    async def _observe(
+        self, number: int, client: Request, sent: Request, step: RecordedStep, conversation: str
+    ) -> None:
+        answer = self._api.as_message(step.answer) if step.answer is not None else None
+        seen = ObservedRequest(number, conversation, client, sent, answer)
+        shelved = await self._backstage.services.conversation_cache.get(TENANT, conversation) if conversation else None
         tip = shelved.ledger.newest_tip() if shelved else None
         if shelved and tip and sent.body != client.body:
             path = tuple(entry.id for entry in shelved.ledger.path(tip.id))
-            seen = replace(seen, path=path, story=shelved.story(tip.id))
-        self._loss.watch(seen)
+            seen = replace(seen, path=path, story=shelved.path_state(tip.id))
+        self._loss.observe(seen)
 
-    def _read(self, body: bytes) -> Request:
+    def _parse(self, body: bytes) -> Request:
         """As the proxy read it."""
-        request = self._api.dialect.read(body, self._known)
-        counts = [self._backstage.parts.counter.count(text) for text in countables(request)]
-        return weighed(request, counts, self._known) if counts else request
+        request = self._api.dialect.parse_request(body, self._known)
+        counts = [self._backstage.services.counter.count(text) for text in countable_texts(request)]
+        return with_token_counts(request, counts, self._known) if counts else request
 
     def _note(self, words: str) -> None:
         self._played.notes.append(words)
 
-    async def end(self) -> Played:
+    async def result(self) -> ReplayResult:
         """Everything added up."""
         played, store = self._played, self._backstage.store
         records = await store.requests(TENANT, limit=len(self._recording.steps))
         receipts = [msgspec.json.decode(record.receipt, type=Receipt) for record in reversed(records)]
-        played.row = total(receipts)
+        played.row = sum_receipts(receipts)
         played.row.key = played.name
-        played.decisions = _decisions(receipts)
+        played.decisions = _decision_counts(receipts)
         known = await store.conversations(TENANT, limit=len(self._recording.steps) + 1)
         ledgers = [ledger for one in known if (ledger := await store.load(TENANT, one.id)) is not None]
         played.conversations = len(ledgers)
-        played.events = dict(sum((_kinds(ledger) for ledger in ledgers), Counter()))
+        played.events = dict(sum((_event_counts(ledger) for ledger in ledgers), Counter()))
         if self._marked:
-            played.by_markers = ByMarkers(cost=self._marked.cost, cost_untouched=self._marked.untouched)
+            played.by_markers = MarkerCosts(cost=self._marked.cost, cost_untouched=self._marked.cost_untouched)
         played.left, played.needs, played.missed = self._loss.left, self._loss.needs, self._loss.missed
         return played
 
 
-def _is_answer(api: Api, heard: Heard, recorded: Json) -> bool:
+def _is_same_answer(api: ReplayApi, heard: CapturedReply, recorded: Json) -> bool:
     """Text and calls, as a client reads them."""
-    if heard.status != 200 or heard.broken:
+    if heard.status != 200 or heard.was_aborted:
         return False
     try:
-        answer = api.recorded(json.loads(heard.body))
+        answer = api.answer_in(json.loads(heard.body))
     except ValueError:
         return False
-    return answer is not None and _said(api.said(answer)) == _said(api.said(recorded))
+    return answer is not None and _text_and_calls(api.as_message(answer)) == _text_and_calls(api.as_message(recorded))
 
 
-def _said(message: Message) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+def _text_and_calls(message: Message) -> tuple[str, tuple[tuple[str, str, str], ...]]:
     return message.text, tuple((c.id, c.name, c.arguments) for c in message.calls)
 
 
-def _decisions(receipts: Iterable[Receipt]) -> dict[str, int]:
+def _decision_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
     """What receipts say was weighed, what came of it and why, and how often."""
     weighed = (decision for receipt in receipts for decision in receipt.decisions)
     return dict(Counter(f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in weighed))
 
 
-def _kinds(ledger: Ledger) -> Counter[str]:
+def _event_counts(ledger: Ledger) -> Counter[str]:
     """How often each kind of event happened, on whatever path."""
     return Counter(event.kind for events in ledger.events.values() for event in events)

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.accounting import PrefixCache
+from proxy.accounting import PromptCacheModel
 from proxy.accounting.pricing import Tariff, tariff_for
 from proxy.config.sections import UpstreamSettings
 from proxy.core.ledger.messages import Request
-from proxy.dialects import Known
-from proxy.dialects.parse_cache import countable, countables, weighed
-from proxy.replay.api.base import Api, Told
-from proxy.replay.recording import Json, Step, encoded
+from proxy.dialects import ParseCache
+from proxy.dialects.parse_cache import countable_text, countable_texts, with_token_counts
+from proxy.replay.api.base import ReplayApi, ReplyMetadata
+from proxy.replay.recording import Json, RecordedStep, encode_json
 from proxy.upstream.routing import Answer, RawHeaders, Upstream
 
-NAME = "recorded"
-NOT_RECORDED: Json = {"role": "assistant", "content": "(the answer to this request was not recorded)"}
+UPSTREAM_NAME = "recorded"
+UNRECORDED_ANSWER: Json = {"role": "assistant", "content": "(the answer to this request was not recorded)"}
 
 
-class Whole(Answer):
+class WholeAnswer(Answer):
     """A whole answer that is here already."""
 
     __slots__ = ("_body",)
@@ -47,42 +47,42 @@ class RecordedProvider(Upstream):
 
     def __init__(
         self,
-        api: Api,
+        api: ReplayApi,
         count: Callable[[str], int],
         now: Callable[[], int],
         tariff_of: Callable[[str], Tariff] = tariff_for,
     ) -> None:
-        super().__init__(NAME, UpstreamSettings(url="http://recorded.invalid"))
+        super().__init__(UPSTREAM_NAME, UpstreamSettings(url="http://recorded.invalid"))
         self._api, self._count, self._now, self._tariff_of = api, count, now, tariff_of
-        self._known, self._cache = Known(), PrefixCache()
-        self._answer = self._unknown = api.spoken(NOT_RECORDED)
+        self._known, self._cache = ParseCache(), PromptCacheModel()
+        self._answer = self._unknown = api.answer_from_chat(UNRECORDED_ANSWER)
         self._told = 0
         self.received: list[Request] = []
         """What was asked in this step, in order: one request, and one more for each hidden round."""
         self.outputs: list[int] = []
         """The tokens that answered each of them."""
 
-    def expect(self, step: Step) -> None:
+    def expect(self, step: RecordedStep) -> None:
         """The next request is the one of `step`."""
         self._answer = step.answer if step.answer is not None else self._unknown
         self.received, self.outputs = [], []
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
         """The recorded answer. A second round of the same turn gets it without calls of ours, which ran already."""
-        request = self._weighed(body)
-        answer = self._api.less_own_calls(self._answer) if self.received else self._answer
+        request = self._parse_with_token_counts(body)
+        answer = self._api.without_own_calls(self._answer) if self.received else self._answer
         self.received.append(request)
-        return Whole(encoded(self._reply(request, answer)))
+        return WholeAnswer(encode_json(self._reply(request, answer)))
 
-    def _weighed(self, body: bytes) -> Request:
-        request = self._api.dialect.read(body, self._known)
-        counts = [self._count(text) for text in countables(request)]
-        return weighed(request, counts, self._known) if counts else request
+    def _parse_with_token_counts(self, body: bytes) -> Request:
+        request = self._api.dialect.parse_request(body, self._known)
+        counts = [self._count(text) for text in countable_texts(request)]
+        return with_token_counts(request, counts, self._known) if counts else request
 
     def _reply(self, request: Request, answer: Json) -> Json:
-        key, tariff = ("", NAME, request.model), self._tariff_of(request.model)
-        use = self._cache.use(key, self._api.pieces(request), tariff, self._now())
-        output = self._count(countable(self._api.said(answer)))
+        key, tariff = ("", UPSTREAM_NAME, request.model), self._tariff_of(request.model)
+        use = self._cache.record_request(key, self._api.cache_pieces(request), tariff, self._now())
+        output = self._count(countable_text(self._api.as_message(answer)))
         self.outputs.append(output)
         self._told += 1
-        return self._api.reply(answer, Told(self._told, request.model, self._now() // 1000), use, output)
+        return self._api.reply(answer, ReplyMetadata(self._told, request.model, self._now() // 1000), use, output)

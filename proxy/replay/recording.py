@@ -18,7 +18,7 @@ import msgspec
 from proxy.errors import ProxyError
 
 Json = Mapping[str, Any]
-Clock = Literal["recorded", "fast"]
+ClockMode = Literal["recorded", "fast"]
 PAUSE_S = 15.0
 """Between two requests where no time was recorded: what an agent's step takes."""
 FAST_S = 1.0
@@ -38,13 +38,13 @@ class NoRecording(NotReplayable):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """One request and its recorded answer. `before` and `behind` are the body around its messages; `at_ms` counts from
     the first request."""
 
-    before: bytes
+    body_start: bytes
     messages: tuple[bytes, ...]
-    behind: bytes
+    body_end: bytes
     answer: Json | None
     """In the words of its API (`api.Api`); None where it was not recorded."""
     at_ms: int
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def body(self) -> bytes:
-        return self.before + b",".join(self.messages) + self.behind
+        return self.body_start + b",".join(self.messages) + self.body_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Recording:
 
     name: str
     model: str
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
     notes: tuple[str, ...] = ()
     dialect: str = "chat"
     without_body: int = 0
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """`value` as JSON; half a surrogate pair, which UTF-8 cannot say, as an escape."""
     try:
         return msgspec.json.encode(value)
@@ -77,17 +77,17 @@ def encoded(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def around(model: str, others: Json, listing: str = "messages") -> tuple[bytes, bytes]:
+def body_start_and_end(model: str, others: Json, listing: str = "messages") -> tuple[bytes, bytes]:
     """A body before and behind its messages, which stand in the member `listing`. `others` are the members that are
     neither model nor messages."""
-    members = b"".join(b"," + encoded(name) + b":" + encoded(value) for name, value in others.items())
-    return b'{"model":' + encoded(model) + b"," + encoded(listing) + b":[", b"]" + members + b"}"
+    members = b"".join(b"," + encode_json(name) + b":" + encode_json(value) for name, value in others.items())
+    return b'{"model":' + encode_json(model) + b"," + encode_json(listing) + b":[", b"]" + members + b"}"
 
 
-class Moments:
+class RequestTimes:
     """When each request was made, in ms since the first one: never earlier than the one before."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ClockMode) -> None:
         self._fast = clock == "fast"
         self._first: float | None = None
         self._last = -1.0

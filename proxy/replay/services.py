@@ -13,21 +13,21 @@ from proxy.accounting import Accountant
 from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
-from proxy.exchange.rounds import Parts
-from proxy.exchange.services import Process, parts_for
-from proxy.replay.api.base import Api
+from proxy.exchange.rounds import Services
+from proxy.exchange.services import AppServices, build_services
+from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.chat import CHAT
-from proxy.replay.recorded_provider import NAME, RecordedProvider
-from proxy.store.conversation_cache import Shelf
+from proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProvider
+from proxy.store.conversation_cache import ConversationCache
 from proxy.store.memory import MemoryStore
-from proxy.upstream.context_windows import Limits
+from proxy.upstream.context_windows import ContextWindows
 from proxy.upstream.routing import Routes
 
 TENANT = "replay"
 PATH = CHAT.path
-BEGINNING_MS = 1_767_225_600_000
+START_MS = 1_767_225_600_000
 """When a replay begins, for whoever looks at a clock: the same moment every time, so that a replay repeats."""
-ASSEMBLY_MS = 60_000
+MIN_ASSEMBLY_BUDGET_MS = 60_000
 """Instead of the budget of a proxy that somebody waits for: a replay beside other work must not decide otherwise."""
 SECRET = b"a replay has nothing to hide"
 
@@ -36,51 +36,51 @@ class RecordedClock:
     """ms since the epoch, as the recording went on."""
 
     def __init__(self) -> None:
-        self._now = BEGINNING_MS
+        self._now = START_MS
 
     def __call__(self) -> int:
         return self._now
 
-    def to(self, since_ms: int) -> None:
+    def advance_to(self, since_ms: int) -> None:
         """`since_ms` after the first request."""
-        self._now = BEGINNING_MS + since_ms
+        self._now = START_MS + since_ms
 
 
 @dataclass(frozen=True)
-class Backstage:
+class ReplayServices:
     """What a request is served with, and what stands behind it."""
 
-    parts: Parts
+    services: Services
     provider: RecordedProvider
     clock: RecordedClock
     store: MemoryStore
 
 
-def wired(config: Config, api: Api = CHAT) -> Backstage:
+def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
     """A proxy of this configuration that nobody used before, asked in one API. Where its upstreams point does not
     matter."""
-    config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, ASSEMBLY_MS)})
+    config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)})
     clock, counter, store = RecordedClock(), TokenCounter(), MemoryStore()
     provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
     numbers = itertools.count(1)
-    process = Process(
+    process = AppServices(
         config=config,
-        live=LiveSettings(config.subagent),
+        live_settings=LiveSettings(config.subagent),
         store=store,
-        shelf=Shelf(store),
+        conversation_cache=ConversationCache(store),
         routes=_routes(config, provider),
         counter=counter,
-        limits=Limits(lambda: clock() / 1000, config.tariff_of),
+        context_windows=ContextWindows(lambda: clock() / 1000, config.tariff_of),
         accountant=Accountant(clock, counter.name, config.tariff_of),
         secret=SECRET,
         now=clock,
-        fresh_id=lambda: f"{next(numbers):032x}",
+        new_id=lambda: f"{next(numbers):032x}",
     )
-    return Backstage(parts_for(process, api.dialect), provider, clock, store)
+    return ReplayServices(build_services(process, api.dialect), provider, clock, store)
 
 
 def _routes(config: Config, provider: RecordedProvider) -> Routes:
     """Every model goes to the recorded provider, under the name it was asked for."""
     routes = Routes(config)
-    routes.upstreams = dict.fromkeys((*config.upstreams, "default", NAME), provider)
+    routes.upstreams = dict.fromkeys((*config.upstreams, "default", UPSTREAM_NAME), provider)
     return routes

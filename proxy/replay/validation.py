@@ -12,27 +12,27 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
-from proxy.core.ledger.messages import HEAD_ROLES
+from proxy.core.ledger.messages import INSTRUCTION_ROLES
 from proxy.replay.recording import Json, NotReplayable
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-TOLD = 3
+MAX_NOTES_PER_KIND = 3
 """Oddities of one kind that are told one by one."""
 
 
-def checked(messages: object, place: str) -> list[Json]:
+def check_messages(messages: object, place: str) -> list[Json]:
     """The messages of a list. Raises NotReplayable for the first one that is none."""
     if not isinstance(messages, list):
         raise NotReplayable(f"{place}: `messages` is {_kind(messages)}, and must be a list of messages")
     if not messages:
         raise NotReplayable(f"{place}: `messages` is empty: there is nothing to replay")
     for number, message in enumerate(messages, 1):
-        if (wrong := _fault(message)) is not None:
+        if (wrong := _fault_of_message(message)) is not None:
             raise NotReplayable(f"{place}: message {number}: {wrong}")
     return messages
 
 
-def _fault(message: object) -> str | None:
+def _fault_of_message(message: object) -> str | None:
     """What is wrong with a message, or None."""
     if not isinstance(message, dict):
         return f"it is {_kind(message)}, and must be an object with a role"
@@ -67,16 +67,16 @@ def _fault_of_calls(calls: object) -> str | None:
     return None
 
 
-Pairing = tuple[Sequence[str], str]
+CallPairing = tuple[Sequence[str], str]
 """The ids of the calls a message makes, and the one of the call it is a result of, or empty."""
 
 
-def pairing_of(message: Json) -> Pairing:
+def pairing_of(message: Json) -> CallPairing:
     calls = [call["id"] for call in message.get("tool_calls") or ()]
     return calls, message["tool_call_id"] if message["role"] == "tool" else ""
 
 
-def oddities(messages: Iterable[Pairing], place: str) -> list[str]:
+def oddities(messages: Iterable[CallPairing], place: str) -> list[str]:
     """Results without calls, and calls without results: played as they are, as a real client would send them."""
     asked: dict[str, int] = {}
     orphans: list[str] = []
@@ -92,8 +92,8 @@ def oddities(messages: Iterable[Pairing], place: str) -> list[str]:
 
 
 def _shortened(found: Sequence[str], place: str) -> list[str]:
-    more = [f"{place}: {len(found) - TOLD} more like this"] if len(found) > TOLD else []
-    return [f"{place}: {note}" for note in found[:TOLD]] + more
+    more = [f"{place}: {len(found) - MAX_NOTES_PER_KIND} more like this"] if len(found) > MAX_NOTES_PER_KIND else []
+    return [f"{place}: {note}" for note in found[:MAX_NOTES_PER_KIND]] + more
 
 
 def _kind(value: Any) -> str:
@@ -109,9 +109,9 @@ def _kind(value: Any) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- what they hold
-def head_of(messages: Sequence[Json]) -> int:
+def head_length(messages: Sequence[Json]) -> int:
     """How many system messages stand before all others."""
-    return sum(1 for _ in takewhile(lambda message: message["role"] in HEAD_ROLES, messages))
+    return sum(1 for _ in takewhile(lambda message: message["role"] in INSTRUCTION_ROLES, messages))
 
 
 def parts_of(content: object) -> list[Json]:
@@ -120,7 +120,7 @@ def parts_of(content: object) -> list[Json]:
     return [part if isinstance(part, dict) else {"type": "text", "text": part or ""} for part in parts]
 
 
-def definition_of(tool: Json) -> Json:
+def tool_definition(tool: Json) -> Json:
     """Name, description and parameters of a tool; one that takes free text takes it as `input`."""
     custom = tool.get("custom")
     if not isinstance(custom, dict):
@@ -129,21 +129,21 @@ def definition_of(tool: Json) -> Json:
     return {**{name: custom[name] for name in ("name", "description") if name in custom}, "parameters": text}
 
 
-def name_of(call: Json) -> str:
+def call_name(call: Json) -> str:
     return str((call.get("custom") or call["function"]).get("name", ""))
 
 
-def arguments_of(call: Json) -> str:
+def call_arguments(call: Json) -> str:
     """What a call is made with: JSON text, or the free text of a custom one."""
     return str(call["custom"].get("input", "") if "custom" in call else call["function"]["arguments"])
 
 
-def seal_of(text: str) -> str:
+def stable_digest(text: str) -> str:
     """What stands for a provider's signature, or is an id: the same for the same text, every time."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def check_tellable(messages: Sequence[Json], place: str) -> None:
+def check_expressible(messages: Sequence[Json], place: str) -> None:
     """Raises NotReplayable for a message that only chat completions have."""
     for number, message in enumerate(messages, 1):
         if message["role"] == "function" or message.get("function_call"):

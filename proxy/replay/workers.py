@@ -27,76 +27,78 @@ from pathlib import Path
 
 from proxy.config.model import Config
 from proxy.errors import ProxyError
-from proxy.replay.formats import recordings_in
-from proxy.replay.outcome import Failed, Played
-from proxy.replay.player import play
-from proxy.replay.recording import Clock, NoRecording, Recording
+from proxy.replay.formats import read_recordings
+from proxy.replay.outcome import ReplayFailure, ReplayResult
+from proxy.replay.player import play_recording
+from proxy.replay.recording import ClockMode, NoRecording, Recording
 
-LOOK_S = 0.1
+PROGRESS_INTERVAL_S = 0.1
 """How often whoever waits is told how far it is."""
 QUIET = logging.CRITICAL
 """What the proxy logs of its requests is for somebody who runs one."""
 
-Result = Played | Failed
+ReplayOutcome = ReplayResult | ReplayFailure
 Progress = Callable[[float], None]
 """Is told which share of the work is done, from 0 to 1."""
 
 
-class Interrupted(ProxyError):
+class ReplayInterrupted(ProxyError):
     """Somebody asked for the end."""
 
     code = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ReplayOptions:
     """How to play: the configuration, the model instead of the recorded one (or empty), the clock, and the API instead
     of each recording's own (or empty)."""
 
     config: Config
     model: str = ""
-    clock: Clock = "recorded"
+    clock: ClockMode = "recorded"
     dialect: str = ""
 
 
-def played(files: Sequence[Path], task: Task, jobs: int, progress: Progress) -> list[Result]:
+def replay_files(files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress) -> list[ReplayOutcome]:
     """What came of each file, in the order of `files`."""
     logging.getLogger("proxy").setLevel(QUIET)
     if jobs > 1 and len(files) > 1:
-        return _shared_out(files, task, min(jobs, len(files)), progress)
-    whole, done = _weight(files), 0.0
+        return _replay_in_parallel(files, task, min(jobs, len(files)), progress)
+    whole, done = _total_size(files), 0.0
 
     def advance(weight: float) -> None:
         nonlocal done
         done += weight
         progress(done / whole)
 
-    return [result for file in files for result in of_file(file, task, advance)]
+    return [result for file in files for result in replay_file(file, task, advance)]
 
 
-def of_file(file: Path, task: Task, advance: Callable[[float], None]) -> list[Result]:
+def replay_file(file: Path, task: ReplayOptions, advance: Callable[[float], None]) -> list[ReplayOutcome]:
     """All conversations of a file, or why there is none. `advance` is told a part of the file's size after each
     request."""
     try:
-        recordings = recordings_in(file, model=task.model, clock=task.clock, dialect=task.dialect)
+        recordings = read_recordings(file, model=task.model, clock=task.clock, dialect=task.dialect)
         step = partial(advance, _size(file) / (sum(len(recording.steps) for recording in recordings) or 1))
-        return [asyncio.run(play(recording, task.config, str(file), step)) for recording in recordings]
-    except Interrupted:
+        return [asyncio.run(play_recording(recording, task.config, str(file), step)) for recording in recordings]
+    except ReplayInterrupted:
         raise
     except ProxyError as error:
         advance(_size(file))
-        return [Failed(file=str(file), error=str(error), foreign=isinstance(error, NoRecording))]
+        return [ReplayFailure(file=str(file), error=str(error), foreign=isinstance(error, NoRecording))]
     except Exception as error:  # the edge of one file: the others are played all the same
         advance(_size(file))
         words = f"{file}: the replay itself failed on this file: {type(error).__name__}: {error}"
-        return [Failed(file=str(file), error=words)]
+        return [ReplayFailure(file=str(file), error=words)]
 
 
-def of_recording(recording: Recording, task: Task, place: str, progress: Progress) -> Played:
+def replay_recording(recording: Recording, task: ReplayOptions, place: str, progress: Progress) -> ReplayResult:
     """What came of one recording that was read from `place`."""
     logging.getLogger("proxy").setLevel(QUIET)
     done = itertools.count(1)
-    return asyncio.run(play(recording, task.config, place, lambda: progress(next(done) / len(recording.steps))))
+    return asyncio.run(
+        play_recording(recording, task.config, place, lambda: progress(next(done) / len(recording.steps)))
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- processes
@@ -104,7 +106,7 @@ _done: Synchronized[float] | None = None
 _over: Synchronized[int] | None = None
 
 
-def _begin(done: Synchronized[float], over: Synchronized[int]) -> None:
+def _init_worker(done: Synchronized[float], over: Synchronized[int]) -> None:
     """In each process, before its first file."""
     global _done, _over
     _done, _over = done, over
@@ -112,31 +114,33 @@ def _begin(done: Synchronized[float], over: Synchronized[int]) -> None:
     logging.getLogger("proxy").setLevel(QUIET)
 
 
-def _advance(weight: float) -> None:
+def _report_progress(weight: float) -> None:
     if _done is None or _over is None:
         return
     with _done.get_lock():
         _done.value += weight
     if _over.value:
-        raise Interrupted("the replay was interrupted")
+        raise ReplayInterrupted("the replay was interrupted")
 
 
-def _in_process(file: Path, task: Task) -> list[Result]:
-    _advance(0.0)  # whoever was interrupted while it started reads no file first
-    return of_file(file, task, _advance)
+def _replay_in_worker(file: Path, task: ReplayOptions) -> list[ReplayOutcome]:
+    _report_progress(0.0)  # whoever was interrupted while it started reads no file first
+    return replay_file(file, task, _report_progress)
 
 
-def _shared_out(files: Sequence[Path], task: Task, jobs: int, progress: Progress) -> list[Result]:
+def _replay_in_parallel(
+    files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress
+) -> list[ReplayOutcome]:
     context = multiprocessing.get_context("spawn")
     done: Synchronized[float] = context.Value("d", 0.0)
     over: Synchronized[int] = context.Value("b", 0)
-    whole = _weight(files)
+    whole = _total_size(files)
     largest_first = sorted(range(len(files)), key=lambda at: -_size(files[at]))
-    with ProcessPoolExecutor(jobs, context, _begin, (done, over)) as pool:
-        with _undisturbed():
-            asked = {at: pool.submit(_in_process, files[at], task) for at in largest_first}
+    with ProcessPoolExecutor(jobs, context, _init_worker, (done, over)) as pool:
+        with _ignore_interrupts():
+            asked = {at: pool.submit(_replay_in_worker, files[at], task) for at in largest_first}
         try:
-            while wait(asked.values(), LOOK_S).not_done:
+            while wait(asked.values(), PROGRESS_INTERVAL_S).not_done:
                 progress(done.value / whole)
         except BaseException:  # Ctrl-C too: the processes are told to stop whatever ended the wait
             over.value = 1
@@ -146,7 +150,7 @@ def _shared_out(files: Sequence[Path], task: Task, jobs: int, progress: Progress
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Whoever starts processes here: they begin deaf to the keyboard's interrupt, also before they have read a line of
     ours."""
     if threading.current_thread() is not threading.main_thread():
@@ -159,12 +163,12 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _result_of(future: Future[list[Result]], file: Path) -> list[Result]:
+def _result_of(future: Future[list[ReplayOutcome]], file: Path) -> list[ReplayOutcome]:
     try:
         return future.result()
     except BrokenProcessPool:
         words = "the process that played it ended, most likely for want of memory; try --jobs 1"
-        return [Failed(file=str(file), error=f"{file}: {words}")]
+        return [ReplayFailure(file=str(file), error=f"{file}: {words}")]
 
 
 def _size(file: Path) -> int:
@@ -174,10 +178,10 @@ def _size(file: Path) -> int:
         return 0
 
 
-def _weight(files: Sequence[Path]) -> int:
+def _total_size(files: Sequence[Path]) -> int:
     return sum(map(_size, files)) or 1
 
 
-def cores() -> int:
+def cpu_count() -> int:
     """How many processes this machine runs at once."""
     return os.cpu_count() or 1

@@ -28,55 +28,55 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from proxy import __version__
 from proxy.accounting import Accountant
 from proxy.accounting.token_counter import TokenCounter
-from proxy.auth import Headers, KeyRing, Tenancy, Tenant, is_operator
+from proxy.auth import Headers, KeyRing, Tenant, TenantResolver, has_operator_token
 from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings, unusable
-from proxy.core.matching.match import RETRY_MS
+from proxy.config.runtime import LiveSettings, pattern_faults
+from proxy.core.matching.match import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
 from proxy.exchange import passthrough as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
-from proxy.exchange.background.idle import Idling, hear_rest
-from proxy.exchange.background.in_flight import Flights
-from proxy.exchange.background.recorder import Record
-from proxy.exchange.background.scheduling import Afterwards
-from proxy.exchange.background.summarizer import summaries
-from proxy.exchange.client_response import fail
-from proxy.exchange.rounds import Incoming, Parts
-from proxy.exchange.services import Process, parts_for
-from proxy.management.views.health import health
-from proxy.server.guard import Edge, tell_refusal
+from proxy.exchange.background.idle import IdleTracker, on_idle
+from proxy.exchange.background.in_flight import InFlight
+from proxy.exchange.background.recorder import RequestRecordBuilder
+from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.summarizer import build_summarizer
+from proxy.exchange.client_response import send_error_response
+from proxy.exchange.rounds import ClientRequest, Services
+from proxy.exchange.services import AppServices, build_services
+from proxy.management.views.health import health_view
+from proxy.server.guard import RequestGuard, log_refusal
 from proxy.store import Health, Store
-from proxy.store.conversation_cache import Shelf
+from proxy.store.conversation_cache import ConversationCache
 from proxy.store.sql import open_store
-from proxy.telemetry.event_bus import Feed
-from proxy.telemetry.event_log import EventFile
+from proxy.telemetry.event_bus import EventBus
+from proxy.telemetry.event_log import EventFileWriter
 from proxy.telemetry.metrics import Metrics
-from proxy.upstream.context_windows import Limits
+from proxy.upstream.context_windows import ContextWindows
 from proxy.upstream.routing import RawHeaders, Routes
 
 log = logging.getLogger(__name__)
 
 Header = tuple[bytes, bytes]
 
-OURS = frozenset({"/", "/stack", "/health", "/metrics"})
-HELLO = f"callstack-proxy {__version__}\n".encode()
-RETENTION_EVERY_S = 3600.0
-LAG_EVERY_S = 0.5
-LOOK_AFTER_S = 0.03
+OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
+GREETING = f"callstack-proxy {__version__}\n".encode()
+RETENTION_INTERVAL_S = 3600.0
+LAG_INTERVAL_S = 0.5
+DISCONNECT_WATCH_DELAY_S = 0.03
 """How long an answer is under way before it is watched whether its client is still there."""
-CUT_OFF_S = 1.0
+SHUTDOWN_GRACE_S = 1.0
 """How long requests that the end cut off have for their books."""
-_names = random.Random()  # noqa: S311  they are no secrets
+_id_random = random.Random()  # noqa: S311  they are no secrets
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def build(config: Config, *, operator_token: str = "") -> App:
+def build_app(config: Config, *, operator_token: str = "") -> App:
     """The application, its store not opened yet: that happens at start-up."""
     return App(config, operator_token)
 
@@ -87,29 +87,29 @@ class App:
     def __init__(self, config: Config, operator_token: str) -> None:
         self.config = config
         self.draining = False
-        self._started = 0
+        self._started_at = 0
         self._token = operator_token
         self._store: Store = open_store(config.store, config.data)
         self._counter = TokenCounter()
         self._routes = Routes(config)
-        self._parts: dict[str, Parts] = {}
-        self._tenancy: Tenancy | None = None
-        self._api: asyncio.Task[ASGIApp] | None = None
+        self._services: dict[str, Services] = {}
+        self._tenancy: TenantResolver | None = None
+        self._management_task: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
-        self.feed = Feed()
-        self.afterwards = Afterwards()
-        self._held: Callable[[], int] = lambda: 0
-        self._edge = Edge(self._inside, config, self.metrics.refused)
+        self.event_bus = EventBus()
+        self.deferred_tasks = DeferredTasks()
+        self._cached_count: Callable[[], int] = lambda: 0
+        self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         else:
-            await self._edge(scope, receive, send)
+            await self._guard(scope, receive, send)
 
     # ------------------------------------------------------------------------------------------------------- lifespan
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self.start()
@@ -125,75 +125,83 @@ class App:
 
     async def start(self) -> None:
         """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
-        secret = await self._opened()
-        self._tell_what_counts_nothing()
-        self._started = now_ms()
-        live = await self._learnt()
-        idling = Idling(
-            lambda: live.subagent.idle_delay / 1000, time.monotonic, lambda *owner: bool(flights.of(*owner))
+        secret = await self._open_store()
+        self._warn_of_ignored_settings()
+        self._started_at = now_ms()
+        live = await self._load_live_settings()
+        idling = IdleTracker(
+            lambda: live.subagent.idle_delay / 1000,
+            time.monotonic,
+            lambda *owner: bool(flights.in_conversation(*owner)),
         )
-        flights = Flights(lambda tenant, at: idling.rested(tenant, at, shelf.parent_of(tenant, at)))
-        shelf = Shelf(self._store, ask_until=await self._last_opening() + RETRY_MS, told=self.feed.happened)
-        process = self._process(secret, live, shelf, flights)
-        self._parts = {dialect.name: parts_for(process, dialect) for dialect in DIALECTS.values()}
-        self._tenancy = Tenancy(self.config.tenancy, KeyRing(self.config.keys_path), secret)
-        self._backstage = (
+        flights = InFlight(lambda tenant, at: idling.start_resting(tenant, at, shelf.parent_of(tenant, at)))
+        shelf = ConversationCache(
+            self._store,
+            ask_until=await self._newest_conversation_time() + RETRY_WINDOW_MS,
+            told=self.event_bus.publish_ledger_events,
+        )
+        process = self._build_app_services(secret, live, shelf, flights)
+        self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
+        self._tenancy = TenantResolver(self.config.tenancy, KeyRing(self.config.keys_path), secret)
+        self._api_arguments = (
             self._store,
             self.tenant_of,
             shelf.drop_deleted,
             shelf.set_mode,
-            shelf.learn,
-            process.speaking,
+            shelf.apply_events,
+            process.inbox,
             lambda: self.draining,
-            self._started,
+            self._started_at,
             live,
         )
-        self._held = lambda: shelf.held
+        self._cached_count = lambda: shelf.conversation_count
         self._routes.warm()
-        lasting = [self._counter.warm(), self._retain(), self._watch_the_loop()]
-        lasting += [hear_rest(idling, shelf, self.feed, live, now_ms), live.follow()]
-        lasting += [process.summaries.run()] if process.summaries else []
-        lasting += [EventFile(self.feed, self.config.data).run()] if self.config.events_file else []
+        lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag()]
+        lasting += [on_idle(idling, shelf, self.event_bus, live, now_ms), live.refresh_forever()]
+        lasting += [process.summarizer.run()] if process.summarizer else []
+        lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
-    def _process(self, secret: bytes, live: LiveSettings, shelf: Shelf, flights: Flights) -> Process:
+    def _build_app_services(
+        self, secret: bytes, live: LiveSettings, shelf: ConversationCache, flights: InFlight
+    ) -> AppServices:
         """What there is once, with what summarises where that is wanted."""
-        return Process(
+        return AppServices(
             config=self.config,
-            live=live,
+            live_settings=live,
             store=self._store,
-            shelf=shelf,
+            conversation_cache=shelf,
             routes=self._routes,
             counter=self._counter,
-            limits=Limits(time.monotonic, self.config.tariff_of),
+            context_windows=ContextWindows(time.monotonic, self.config.tariff_of),
             accountant=Accountant(now_ms, self._counter.name, self.config.tariff_of),
             secret=secret,
             now=now_ms,
-            fresh_id=lambda: secrets.token_hex(16),
+            new_id=lambda: secrets.token_hex(16),
             metrics=self.metrics,
-            feed=self.feed,
-            flights=flights,
-            afterwards=self.afterwards,
-            summaries=summaries(
-                self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _request_id
+            event_bus=self.event_bus,
+            in_flight=flights,
+            deferred_tasks=self.deferred_tasks,
+            summarizer=build_summarizer(
+                self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _new_request_id
             ),
         )
 
-    def _tell_what_counts_nothing(self) -> None:
+    def _warn_of_ignored_settings(self) -> None:
         """Names and patterns of the configuration that there is nothing for are passed over, not refused."""
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
-        for fault in unusable(self.config.subagent):
+        for fault in pattern_faults(self.config.subagent):
             log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
 
-    async def _learnt(self) -> LiveSettings:
+    async def _load_live_settings(self) -> LiveSettings:
         """What may be set while this runs, as it was set last."""
         live = LiveSettings(self.config.subagent, self._store, now_ms)
         with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
             await live.refresh()
         return live
 
-    async def _opened(self) -> bytes:
+    async def _open_store(self) -> bytes:
         """The store's secret. Without a store there is one for as long as this process lives."""
         try:
             await self._store.start()
@@ -205,7 +213,7 @@ class App:
             log.error("store cannot be opened; requests pass without us", extra=words)  # noqa: TRY400 - one line says it
             return secrets.token_bytes(32)
 
-    async def _last_opening(self) -> int:
+    async def _newest_conversation_time(self) -> int:
         """When the newest conversation in the store began, ms since the epoch; 0 when there is none."""
         try:
             newest = await self._store.conversations(None, limit=1)
@@ -213,34 +221,34 @@ class App:
             return 0
         return newest[0].created if newest else 0
 
-    async def _retain(self) -> None:
+    async def _delete_expired(self) -> None:
         """Delete what is older than the configuration keeps."""
         while self.config.retention_days:
             try:
-                await self._store.forget(None, before=now_ms() - self.config.retention_days * 86_400_000)
+                await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
             except StoreError as error:
                 log.warning("retention failed", extra={"reason": error.code})
-            await asyncio.sleep(RETENTION_EVERY_S)
+            await asyncio.sleep(RETENTION_INTERVAL_S)
 
-    async def _watch_the_loop(self) -> None:
+    async def _measure_loop_lag(self) -> None:
         """How late a timer comes is how long whatever else was ready had to wait."""
         while True:
-            due = time.perf_counter() + LAG_EVERY_S  # the loop's own clock stands still while something keeps it
-            await asyncio.sleep(LAG_EVERY_S)
+            due = time.perf_counter() + LAG_INTERVAL_S  # the loop's own clock stands still while something keeps it
+            await asyncio.sleep(LAG_INTERVAL_S)
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
 
     async def stop(self) -> None:
         """What the end has cut off is put in order first, and on disk when this returns: it has been paid."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(CUT_OFF_S):
-                while self.metrics.open:  # noqa: ASYNC110 - once in the life of a process
+            async with asyncio.timeout(SHUTDOWN_GRACE_S):
+                while self.metrics.open_requests:  # noqa: ASYNC110 - once in the life of a process
                     await asyncio.sleep(0.001)
-        self.afterwards.catch_up()  # what listens to this is among the tasks
+        self.deferred_tasks.run_pending()  # what listens to this is among the tasks
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._routes.aclose()
-        self.afterwards.catch_up()
+        self.deferred_tasks.run_pending()
         await self._store.close()
 
     def tenant_of(self, headers: Headers) -> Tenant:
@@ -249,148 +257,157 @@ class App:
         return self._tenancy.tenant_of(headers)
 
     # ------------------------------------------------------------------------------------------------------- requests
-    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if (path in OURS or path.startswith("/stack/")) and await self._is_told(scope, receive, send):
+        if (path in OWN_PATHS or path.startswith("/stack/")) and await self._answer_own_path(scope, receive, send):
             return
-        request, reply = _request_id(), AsgiReply(send)
+        request, reply = _new_request_id(), AsgiReply(send)
         try:
-            body = await _read(receive)
+            body = await _read_body(receive)
             if body is None:
                 return
-            incoming = self._incoming(request, scope, body)
-            self.metrics.open += 1
+            incoming = self._client_request(request, scope, body)
+            self.metrics.open_requests += 1
             try:
-                await _until_gone(self._answer(path, incoming, reply), receive, reply)
+                await _run_until_disconnect(self._dispatch(path, incoming, reply), receive, reply)
             finally:
-                self.metrics.open -= 1
+                self.metrics.open_requests -= 1
         except TooLarge:
             raise  # the edge answers it: the client is still sending
         except ProxyError as error:
-            await self._refuse(request, reply, error, path)
+            await self._send_refusal(request, reply, error, path)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
             log.exception("request failed", extra={"request": request})
             words = "The proxy failed on this request; its log says why. Send it again."
-            await self._refuse(request, reply, ProxyError(words), path)
+            await self._send_refusal(request, reply, ProxyError(words), path)
 
-    async def _is_told(self, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def _answer_own_path(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Whether this was asked of the proxy itself, and has been answered; else it is the upstream's to answer."""
         path, method, reply = scope["path"], scope["method"], AsgiReply(send)
         looks = method in ("GET", "HEAD")
         if path == "/health" and looks:
-            await self._tell_health(reply, body=method == "GET")
+            await self._send_health(reply, body=method == "GET")
         elif path == "/metrics" and looks:
-            await self._tell_metrics(scope, reply)
+            await self._send_metrics(scope, reply)
         elif path == "/" and looks:
-            await _tell(reply, 200, b"text/plain", HELLO, body=method == "GET")
+            await _send_response(reply, 200, b"text/plain", GREETING, body=method == "GET")
         elif path == "/":
             return False
         else:
-            self.afterwards.catch_up()
-            management = await self._management()
-            await management(scope, receive, self._telling_refusals(send))
+            self.deferred_tasks.run_pending()
+            management = await self._management_app()
+            await management(scope, receive, self._with_logged_refusals(send))
         return True
 
-    async def _refuse(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
+    async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
         """What is refused before anything was sent for it."""
-        keeper = next(iter(self._parts.values())).keeper
-        record = Record(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
-        record.settle(error.status)
-        await fail(reply, error, record.headers(), dialect_at(path))
+        keeper = next(iter(self._services.values())).recorder
+        record = RequestRecordBuilder(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
+        record.finish(error.status)
+        await send_error_response(reply, error, record.headers(), dialect_at(path))
 
-    async def _tell_health(self, reply: AsgiReply, *, body: bool) -> None:
+    async def _send_health(self, reply: AsgiReply, *, body: bool) -> None:
         """Answered here, because probes ask it of every process and the management API is made only when asked for."""
-        told, status = health(self._store, self._started, self._counter.name, draining=self.draining)
-        named = self._refused("draining", status) if self.draining else []
-        await _tell(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
+        told, status = health_view(self._store, self._started_at, self._counter.name, draining=self.draining)
+        named = self._record_refusal("draining", status) if self.draining else []
+        await _send_response(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 
-    async def _tell_metrics(self, scope: Scope, reply: AsgiReply) -> None:
+    async def _send_metrics(self, scope: Scope, reply: AsgiReply) -> None:
         """For operators: the figures are of all tenants together."""
         try:
-            if not (is_operator(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin):
+            if not (
+                has_operator_token(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin
+            ):
                 raise Forbidden("These figures are of all tenants; they need a key issued with --admin.")
         except ProxyError as error:
-            await self._refuse(_request_id(), reply, error)
+            await self._send_refusal(_new_request_id(), reply, error)
             return
-        exposed = await asyncio.to_thread(_exposition)
-        self.afterwards.catch_up()
-        kind, page = exposed(self.metrics, self._store.health(), self._held(), self._started)
-        await _tell(reply, 200, kind, page, body=scope["method"] == "GET")
+        exposed = await asyncio.to_thread(_load_metrics_renderer)
+        self.deferred_tasks.run_pending()
+        kind, page = exposed(self.metrics, self._store.health(), self._cached_count(), self._started_at)
+        await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
-    def _telling_refusals(self, send: Send) -> Send:
+    def _with_logged_refusals(self, send: Send) -> Send:
         """What the management API refuses is told in the log and counted, like whatever else is refused."""
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 word = dict(message["headers"]).get(b"x-stack-status", b"error; reason=proxy_error").decode()
-                named = self._refused(word.partition("reason=")[2], message["status"])
+                named = self._record_refusal(word.partition("reason=")[2], message["status"])
                 headers = [header for header in message["headers"] if header[0] != b"x-stack-status"]
                 message = {**message, "headers": [*headers, *named]}
             await send(message)
 
         return telling
 
-    def _refused(self, reason: str, status: int) -> RawHeaders:
-        self.metrics.refused(reason)
-        return tell_refusal(reason, status)
+    def _record_refusal(self, reason: str, status: int) -> RawHeaders:
+        self.metrics.count_refusal(reason)
+        return log_refusal(reason, status)
 
-    async def _management(self) -> ASGIApp:
+    async def _management_app(self) -> ASGIApp:
         """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
         needs. In a thread, for answers under way go on meanwhile, whether or not who asked stays."""
-        if self._api is None:
-            self._api = asyncio.create_task(asyncio.to_thread(self._built_management))
-        return await asyncio.shield(self._api)
+        if self._management_task is None:
+            self._management_task = asyncio.create_task(asyncio.to_thread(self._build_management_app))
+        return await asyncio.shield(self._management_task)
 
-    def _built_management(self) -> ASGIApp:
-        from proxy.management.api.app import Backstage, build_api
+    def _build_management_app(self) -> ASGIApp:
+        from proxy.management.api.app import ApiContext, build_api
 
-        stage = Backstage(
-            *self._backstage, self._counter.name, self._token, self.config, self.feed, count=self._counter.count
+        stage = ApiContext(
+            *self._api_arguments,
+            self._counter.name,
+            self._token,
+            self.config,
+            self.event_bus,
+            count_tokens=self._counter.count,
         )
         return build_api(stage)
 
-    def _incoming(self, request: str, scope: Scope, body: bytes) -> Incoming:
+    def _client_request(self, request: str, scope: Scope, body: bytes) -> ClientRequest:
         """Raises Unauthorized."""
         headers: RawHeaders = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
         tenant = self.tenant_of(headers)
-        return Incoming(request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode)
+        return ClientRequest(
+            request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
+        )
 
-    async def _answer(self, path: str, incoming: Incoming, reply: AsgiReply) -> None:
+    async def _dispatch(self, path: str, incoming: ClientRequest, reply: AsgiReply) -> None:
         dialect = dialect_at(path)
         if dialect is not None and incoming.method == "POST":
-            await exchange.serve(self._parts[dialect.name], incoming, reply)
+            await exchange.handle(self._services[dialect.name], incoming, reply)
             return
-        if responding.is_about_an_answer(incoming.method, incoming.path):
-            await responding.serve(self._parts[OPENAI_RESPONSES.name], incoming, reply)
+        if responding.is_stored_response_request(incoming.method, incoming.path):
+            await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], incoming, reply)
             return
-        some = next(iter(self._parts.values()))
-        await passing.pass_through(some, incoming, reply, _model(incoming.body))
+        some = next(iter(self._services.values()))
+        await passing.pass_through(some, incoming, reply, _model_of(incoming.body))
 
 
-def _request_id() -> str:
+def _new_request_id() -> str:
     """80 random bits. It is a name and no secret, so it comes without a system call, which takes up to 13 us."""
-    return f"r{_names.getrandbits(80):020x}"
+    return f"r{_id_random.getrandbits(80):020x}"
 
 
-def _exposition() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
+def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
     """Imported when first asked for, in a thread: it takes 25 ms, and a proxy that nobody scrapes never needs it."""
-    from proxy.telemetry.prometheus import exposed
+    from proxy.telemetry.prometheus import render_metrics
 
-    return exposed
+    return render_metrics
 
 
-def _model(body: bytes) -> str | None:
+def _model_of(body: bytes) -> str | None:
     """The model that some other endpoint is asked for, where its body names one."""
     try:
-        named = slices.value(slices.members(body).get("model", b"null"))
-    except slices.NotSliced:
+        named = slices.parse(slices.members(body).get("model", b"null"))
+    except slices.JsonSplitError:
         return None
     return named if isinstance(named, str) else None
 
 
-async def _read(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     """The whole body; None when the client left before it was here."""
     pieces = []
     while True:
@@ -402,20 +419,20 @@ async def _read(receive: Receive) -> bytes | None:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _until_gone(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
+async def _run_until_disconnect(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
     """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
-    leaving = _Leaving(receive, reply)
+    leaving = _DisconnectWatcher(receive, reply)
     try:
         await work
     except asyncio.CancelledError:
-        if not reply.gone:
+        if not reply.client_left:
             raise
-        leaving.working.uncancel()
+        leaving.task.uncancel()
     finally:
-        leaving.nevermind()
+        leaving.stop()
 
 
-class _Leaving:
+class _DisconnectWatcher:
     """Cancels the task that made it when the client leaves. It begins to look a moment later: most answers that do not
     stream have ended by then, and a task for each takes 15 us."""
 
@@ -423,28 +440,28 @@ class _Leaving:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is None:
             raise RuntimeError("a request is carried out by a task")
-        self.working: asyncio.Task[Any] = task
+        self.task: asyncio.Task[Any] = task
         self._receive = receive
         self._reply = reply
-        self._clock = loop.call_later(LOOK_AFTER_S, self._look)
+        self._timer = loop.call_later(DISCONNECT_WATCH_DELAY_S, self._start_watching)
         self._watching: asyncio.Task[None] | None = None
 
-    def nevermind(self) -> None:
-        self._clock.cancel()
+    def stop(self) -> None:
+        self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
 
-    def _look(self) -> None:
+    def _start_watching(self) -> None:
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._reply.gone = True
-        self.working.cancel()
+        self._reply.client_left = True
+        self.task.cancel()
 
 
-async def _tell(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
+async def _send_response(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
     await reply.start(status, [(b"content-type", kind), (b"content-length", str(len(text)).encode()), *more])
     await reply.end(text if body else b"")
 
@@ -455,9 +472,9 @@ class AsgiReply:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._over = False
+        self._ended = False
         self.started = False
-        self.gone = False
+        self.client_left = False
         """The client has left."""
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -465,15 +482,15 @@ class AsgiReply:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(self, chunk: bytes) -> None:
-        if not self._over:
+        if not self._ended:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
         """`last` bytes and the end go out as one."""
-        if not self._over:
-            self._over = True
+        if not self._ended:
+            self._ended = True
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     def abort(self) -> None:
         """Nothing more is sent: the server closes a connection whose answer was not ended."""
-        self._over = True
+        self._ended = True

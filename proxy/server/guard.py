@@ -21,52 +21,52 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from proxy.config.model import Config, is_loopback
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
 
 log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-Told = Mapping[bytes, bytes]
+HeaderMap = Mapping[bytes, bytes]
 """The values of headers by their name, where one is told more than once a line each, in order: no value holds a line's
 end."""
 
 MAX_HEADERS = 100
-JUDGED = 256
+MAX_CACHED_CHECKS = 256
 """Of so many paths, and names of hosts, is remembered what was found: clients ask at the same ones all day."""
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_OURS = b"x-stack-"
-_READ_FROM_CLIENTS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
+_OWN_HEADER_PREFIX = b"x-stack-"
+_OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
 _DRAIN_S = 2.0
 """A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
 
 
-class _Limit(NamedTuple):
+class _BodyLimit(NamedTuple):
     """Bytes of a body, and whose limit that is."""
 
     size: int
-    words: str
+    description: str
 
-    def passed(self) -> TooLarge:
-        return TooLarge(f"The request body is larger than {self.size} bytes, {self.words}.")
+    def as_error(self) -> TooLarge:
+        return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}.")
 
 
-_MANAGED = "/stack/"
-_MANAGED_LIMIT = _Limit(1024 * 1024, "the most that is read on /stack; send less at once")
+_MANAGEMENT_PREFIX = "/stack/"
+_MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read on /stack; send less at once")
 """Far more than the largest plan there, far less than a context."""
 
-Refused = Callable[[str], object]
+OnRefusal = Callable[[str], object]
 """Is told the reason of every refusal, to count it."""
 
 
-def tell_refusal(reason: str, status: int) -> Headers:
+def log_refusal(reason: str, status: int) -> Headers:
     """The one line in the log about a request that got no further than the door (O3), and the headers that name it to
     the client. `status` is 0 where the connection was closed without an answer."""
     request = "r" + secrets.token_hex(10)
@@ -75,19 +75,19 @@ def tell_refusal(reason: str, status: int) -> Headers:
     return [(b"x-stack-status", f"error; reason={reason}".encode()), (b"x-stack-request-id", request.encode())]
 
 
-def _uncounted(reason: str) -> None:
+def _ignore_refusal(reason: str) -> None:
     """Nobody counts."""
 
 
-class Edge:
+class RequestGuard:
     """Wraps the application. Lifespan messages pass; anything but HTTP is not served here."""
 
-    def __init__(self, app: Application, config: Config, refused: Refused = _uncounted) -> None:
+    def __init__(self, app: Application, config: Config, refused: OnRefusal = _ignore_refusal) -> None:
         self._app = app
-        self._refused = refused
-        self._limit = _Limit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
+        self._on_refusal = refused
+        self._limit = _BodyLimit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
-        self._is_ours = remembered(JUDGED)(self._answers_for)
+        self._is_allowed_host_cached = memoize(MAX_CACHED_CHECKS)(self._is_allowed_host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or refuse in the API's own error shape."""
@@ -97,26 +97,26 @@ class Edge:
             return
         path: str = scope["path"]
         headers: Headers = scope["headers"]
-        limit = min(self._limit, _MANAGED_LIMIT) if path.startswith(_MANAGED) else self._limit
-        told = _by_name(headers)
+        limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIX) else self._limit
+        told = _header_map(headers)
         try:
             _refuse_ambiguous_framing(len(headers), told, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
-            self._refuse_strangers(told)
+            self._refuse_foreign_requests(told)
             _refuse_announced_size(told, limit)
         except ProxyError as error:
             drain = isinstance(error, TooLarge) and b"expect" not in told  # who waits for our word sends nothing more
             await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
             return
-        scope["headers"] = _less_results(headers, told)
+        scope["headers"] = _without_own_headers(headers, told)
         if b"transfer-encoding" in told:
-            await self._counted(scope, _LimitedBody(receive, limit), send)
+            await self._serve_chunked(scope, _LimitedBody(receive, limit), send)
         else:  # its size is announced, and no more is read
             await self._app(scope, receive, send)
 
-    async def _counted(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
+    async def _serve_chunked(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
         """Serve a request that announces no size."""
-        answer = _Answering(send)
+        answer = _ResponseTracker(send)
         try:
             await self._app(scope, body.receive, answer.send)
         except TooLarge as error:
@@ -126,10 +126,10 @@ class Edge:
 
     async def _refuse(self, error: ProxyError, body: _LimitedBody, path: str, send: Send, *, drain: bool) -> None:
         """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
-        self._refused(error.code)
+        self._on_refusal(error.code)
         text = (dialect_at(path) or OPENAI_CHAT).error_body(error.status, str(error), error.code)
         headers = [
-            *tell_refusal(error.code, error.status),
+            *log_refusal(error.code, error.status),
             (b"content-type", b"application/json"),
             (b"content-length", str(len(text)).encode()),
             (b"connection", b"close"),
@@ -137,44 +137,44 @@ class Edge:
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": text, "more_body": True})
         if drain:
-            await _drain(body)
+            await _drain_body(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refuse_strangers(self, told: Told) -> None:
+    def _refuse_foreign_requests(self, told: HeaderMap) -> None:
         """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
         host = told.get(b"host", b"").strip()
-        if not self._is_ours(host):
-            raise _stranger(host)
-        for origin in _values(told, b"origin"):
+        if not self._is_allowed_host_cached(host):
+            raise _host_error(host)
+        for origin in _header_values(told, b"origin"):
             if origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
                 raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in _values(told, b"sec-fetch-site"):
+        if b"cross-site" in _header_values(told, b"sec-fetch-site"):
             raise Forbidden("Requests of web pages from another site are not served.")
 
-    def _answers_for(self, host: bytes) -> bool:
-        name = _name_in(host)
+    def _is_allowed_host(self, host: bytes) -> bool:
+        name = _host_name(host)
         return name is not None and (is_loopback(name) or name in self._hosts)
 
 
-def _name_in(host: bytes) -> str | None:
+def _host_name(host: bytes) -> str | None:
     """The name or address that a `Host` header holds; None where it holds none, or more."""
     match = _HOST.fullmatch(host)
     return match[1].decode().strip("[]").lower() if match else None
 
 
-def _stranger(host: bytes) -> ProxyError:
+def _host_error(host: bytes) -> ProxyError:
     """Why a request with this `Host` is not served."""
-    if (name := _name_in(host)) is None:
+    if (name := _host_name(host)) is None:
         return BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
     return Forbidden(f"The host {name!r} is not one this proxy answers for; the operator can add it to allowed_hosts.")
 
 
-def _refuse_announced_size(told: Told, limit: _Limit) -> None:
+def _refuse_announced_size(told: HeaderMap, limit: _BodyLimit) -> None:
     if int(told.get(b"content-length", b"0")) > limit.size:
-        raise limit.passed()
+        raise limit.as_error()
 
 
-def _by_name(headers: Headers) -> Told:
+def _header_map(headers: Headers) -> HeaderMap:
     once = dict(headers)
     if len(once) == len(headers):
         return once
@@ -184,11 +184,11 @@ def _by_name(headers: Headers) -> Told:
     return {name: b"\n".join(values) for name, values in several.items()}
 
 
-def _values(told: Told, name: bytes) -> list[bytes]:
+def _header_values(told: HeaderMap, name: bytes) -> list[bytes]:
     return [value.strip() for value in told[name].split(b"\n")] if name in told else []
 
 
-def _refuse_ambiguous_framing(count: int, told: Told, http_version: str) -> None:
+def _refuse_ambiguous_framing(count: int, told: HeaderMap, http_version: str) -> None:
     """Where this request's body ends must be beyond doubt, and which of its `count` headers is which. Raises
     BadRequest."""
     if http_version not in {"1.0", "1.1"}:
@@ -206,12 +206,12 @@ def _refuse_ambiguous_framing(count: int, told: Told, http_version: str) -> None
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
     """A path must mean before decoding what it means after. Raises BadRequest."""
-    if hides := _hidden_in(raw_path):
+    if hides := _path_fault(raw_path):
         raise BadRequest(hides)
 
 
-@remembered(JUDGED)
-def _hidden_in(raw_path: bytes) -> str:
+@memoize(MAX_CACHED_CHECKS)
+def _path_fault(raw_path: bytes) -> str:
     """Why a path means something else after decoding; empty where it does not."""
     path = raw_path.lower()
     if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
@@ -224,20 +224,20 @@ def _hidden_in(raw_path: bytes) -> str:
 class _LimitedBody:
     """Counts body bytes while they are read: a chunked body announces no size."""
 
-    def __init__(self, receive: Receive, limit: _Limit) -> None:
+    def __init__(self, receive: Receive, limit: _BodyLimit) -> None:
         self._receive = receive
         self._limit = limit
         self._read = 0
         self.ended = False
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         """The next message. Raises TooLarge once the body has passed the limit."""
-        message = await self.next()
+        message = await self.next_message()
         if self._read > self._limit.size:
-            raise self._limit.passed()
+            raise self._limit.as_error()
         return message
 
-    async def next(self) -> Message:
+    async def next_message(self) -> AsgiMessage:
         """The next message, whatever the size."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
@@ -245,30 +245,32 @@ class _LimitedBody:
         return message
 
 
-class _Answering:
+class _ResponseTracker:
     """Knows whether the answer has started: from then on its status cannot change."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         self.started = True
         await self._send(message)
 
 
-async def _drain(body: _LimitedBody) -> None:
+async def _drain_body(body: _LimitedBody) -> None:
     try:
         async with asyncio.timeout(_DRAIN_S):
             while not body.ended:
-                await body.next()
+                await body.next_message()
     except TimeoutError:
         return
 
 
-def _less_results(headers: Headers, told: Told) -> Headers:
+def _without_own_headers(headers: Headers, told: HeaderMap) -> Headers:
     """The headers less the `x-stack-*` that only we may say; what a client may say of these is a short list. A copy:
     the server's list may still grow by trailers."""
-    if _OURS not in b"\n".join(told):
+    if _OWN_HEADER_PREFIX not in b"\n".join(told):
         return headers.copy()
-    return [header for header in headers if not header[0].startswith(_OURS) or header[0] in _READ_FROM_CLIENTS]
+    return [
+        header for header in headers if not header[0].startswith(_OWN_HEADER_PREFIX) or header[0] in _OWN_CLIENT_HEADERS
+    ]

@@ -39,25 +39,25 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from proxy.config.model import Config
 from proxy.errors import InvalidConfiguration
-from proxy.server.guard import Application, Headers, Refused, tell_refusal
+from proxy.server.guard import Application, Headers, OnRefusal, log_refusal
 
 MAX_HEADER_BYTES = 64 * 1024
-_TOO_MUCH = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
-_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
-_BODY_PROGRESS = 4 * 1024
+_HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+_BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
+_MIN_BODY_PROGRESS_BYTES = 4 * 1024
 """Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
 
 _BACKLOG = 2048
 
-COLLECTIONS = (20_000, 20, 50)
+GC_THRESHOLDS = (20_000, 20, 50)
 """New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
 
-TURN_S = 0.002
+THREAD_SWITCH_INTERVAL_S = 0.002
 """How long a thread that computes keeps the event loop waiting; Python's own is 5 ms. With a history of 161k tokens
 that comes whole the longest wait of others was 9.5 ms with that, and is 6 to 9 with this (bench/run.py,
 loop_stall)."""
 
-_BODILESS = frozenset({204, 304})
+_STATUSES_WITHOUT_BODY = frozenset({204, 304})
 """Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
 
 _KEEP_ALIVE_S = 75
@@ -70,7 +70,7 @@ def serve(
     *,
     ready: Callable[[str], None],
     draining: Callable[[], None] = lambda: None,
-    refused: Refused = lambda reason: None,
+    refused: OnRefusal = lambda reason: None,
 ) -> None:
     """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
     begins, `refused` with the reason of every request that never became one.
@@ -81,7 +81,7 @@ def serve(
     with listener:
         settings = uvicorn.Config(
             app,
-            http=_protocol(config, refused),
+            http=_protocol_class(config, refused),
             loop="auto",  # uvloop where it exists
             ws="none",
             lifespan="on",
@@ -93,8 +93,8 @@ def serve(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
         )
-        server = _Server(settings, lambda: ready(_url(listener)), draining)
-        logging.getLogger("uvicorn.error").addFilter(server.is_news)
+        server = _Server(settings, lambda: ready(_base_url(listener)), draining)
+        logging.getLogger("uvicorn.error").addFilter(server.should_log)
         server.run(sockets=[listener])
 
 
@@ -121,7 +121,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+def _base_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -134,7 +134,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        _spare_the_loop()
+        _tune_runtime()
         if self.started:
             self._ready()
 
@@ -145,34 +145,36 @@ class _Server(uvicorn.Server):
             self._draining()
         self.should_exit = True
 
-    def is_news(self, record: logging.LogRecord) -> bool:
+    def should_log(self, record: logging.LogRecord) -> bool:
         """Whether a line of the library tells what nobody knows. What the end cuts off is told with its request."""
         error = record.exc_info[1] if record.exc_info else None
         if self.should_exit and isinstance(error, asyncio.CancelledError):
             return False
-        return record.getMessage() not in _SAID_BY_US
+        return record.getMessage() not in _IGNORED_LOG_MESSAGES
 
 
-class _Cycle(RequestResponseCycle):
+class _ResponseCycle(RequestResponseCycle):
     """An answer whose head is written as one, and leaves with what follows it (`_HeadHeld`). The library looks at its
     headers one by one, which is a third of what it spends on a request."""
 
     def send(self, message: ASGISendEvent) -> Coroutine[None, None, None]:
         if self.response_started or self.disconnected or message["type"] != "http.response.start":
             return super().send(message)
-        return self._begin(message)
+        return self._start_response(message)
 
-    async def _begin(self, message: HTTPResponseStartEvent) -> None:
-        self.transport = _HeadHeld(self.transport, self)  # type: ignore[assignment] # as far as it asks
-        head = b"" if self.flow.write_paused else self._head(message["status"], list(message.get("headers", [])))
+    async def _start_response(self, message: HTTPResponseStartEvent) -> None:
+        self.transport = _HeldHeadTransport(self.transport, self)  # type: ignore[assignment] # as far as it asks
+        head = (
+            b"" if self.flow.write_paused else self._response_head(message["status"], list(message.get("headers", [])))
+        )
         if not head:
-            await super().send({**message, "headers": _sendable(message.get("headers", []))})
+            await super().send({**message, "headers": _valid_headers(message.get("headers", []))})
             return
         self.response_started = True
         self.waiting_for_100_continue = False
         self.transport.write(head)
 
-    def _head(self, status: int, told: Headers) -> bytes:
+    def _response_head(self, status: int, told: Headers) -> bytes:
         """The head of an answer with these headers. Empty where the library has to look at them: it refuses some,
         lowers names, and goes by what is said about the connection."""
         headers = [*self.default_headers, *told]
@@ -184,7 +186,7 @@ class _Cycle(RequestResponseCycle):
             return b""
         ending = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         if self.chunked_encoding is None:
-            if status in _BODILESS:
+            if status in _STATUSES_WITHOUT_BODY:
                 self.chunked_encoding = False  # its length, where it is told, is that of a body it does not have
             elif b"content-length" in names:
                 self.expected_content_length = int(values[names.index(b"content-length")])
@@ -197,12 +199,12 @@ class _Cycle(RequestResponseCycle):
         return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
 
 
-def _sendable(told: Iterable[tuple[bytes, bytes]]) -> Headers:
+def _valid_headers(told: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Headers less those that no server may send: the library would send no answer at all for one of them."""
     return [(name, value) for name, value in told if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
-class _UntilClose(_Cycle):
+class _Http10Cycle(_ResponseCycle):
     """An answer to HTTP/1.0, where nobody knows chunks: without a length it ends with its connection (S14)."""
 
     _without_length = False
@@ -217,7 +219,7 @@ class _UntilClose(_Cycle):
         await super().send(message)
 
 
-class _HeadHeld:
+class _HeldHeadTransport:
     """A connection in whose place a cycle writes the head of its answer. It leaves together with what follows it within
     the same turn of the loop: a write is a call of the system, 30 to 60 us. After that the connection has its place
     back."""
@@ -232,57 +234,57 @@ class _HeadHeld:
     def write(self, data: bytes) -> None:
         if self._head is None:
             self._head = data
-            asyncio.get_running_loop().call_soon(self._let_go)
+            asyncio.get_running_loop().call_soon(self._release_head)
         else:
             self._head += data
-            self._let_go()
+            self._release_head()
 
     def is_closing(self) -> bool:
         return self._connection.is_closing()
 
     def close(self) -> None:
-        self._let_go()
+        self._release_head()
         self._connection.close()
 
-    def _let_go(self) -> None:
+    def _release_head(self) -> None:
         self._cycle.transport = self._connection
         head, self._head = self._head, None
         if head and not self._connection.is_closing():
             self._connection.write(head)
 
 
-_SAID_BY_US = ("ASGI callable returned without completing response.",)
+_IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)
 """An answer that we broke off because its upstream did: the line of ours has an id (O3)."""
 
 
-def _spare_the_loop() -> None:
+def _tune_runtime() -> None:
     """What lives as long as the process is not looked through again and again, and the rest less often: a full
     collection stalls every stream (measured: 168 ms with long conversations in memory). Threads give way sooner."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECTIONS)
-    sys.setswitchinterval(TURN_S)
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
 
 
-def _protocol(config: Config, refused: Refused) -> type[HttpToolsProtocol]:
+def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtocol]:
     """The connection's protocol with the deadlines of `config`; `refused` is told of what they end."""
 
-    class Deadlines(_Connection):
+    class Deadlines(_ClientConnection):
         header_deadline_s = config.header_deadline_s
         body_deadline_s = config.body_deadline_s
 
         def told(self, reason: str, status: int) -> Headers:
             refused(reason)
-            return tell_refusal(reason, status)
+            return log_refusal(reason, status)
 
     return Deadlines
 
 
-class _Connection(HttpToolsProtocol):
+class _ClientConnection(HttpToolsProtocol):
     """One client connection with clocks for its headers and its body."""
 
     header_deadline_s: float
@@ -293,7 +295,7 @@ class _Connection(HttpToolsProtocol):
         self._header_clock: TimerHandle | None = None
         self._body_clock: TimerHandle | None = None
         self._in_headers = self._in_body = False
-        self._changes = False
+        self._wants_upgrade = False
         """Whether the request that is read asks for another protocol."""
         self._header_bytes = 0
         self._body_bytes = 0
@@ -306,7 +308,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
         super().connection_made(transport)
-        self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+        self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_header_clock()
@@ -324,9 +326,9 @@ class _Connection(HttpToolsProtocol):
         except HttpParserError:
             self.send_400_response("")
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self._refusal = _TOO_MUCH
+            self._refusal = _HEADERS_TOO_LARGE
             self.send_400_response("")
-        self._wait_for_the_rest()
+        self._start_clocks()
 
     def _parse(self, data: memoryview) -> None:
         """Where a request asks for another protocol, as Java's client does first, it is read as if it did not: a server
@@ -340,17 +342,17 @@ class _Connection(HttpToolsProtocol):
                 headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
-                self._changes = False
+                self._wants_upgrade = False
                 self.parser.feed_data(b"\r\n".join([asked, *headers, b"", b""]))
             else:
                 return
 
-    def _wait_for_the_rest(self) -> None:
+    def _start_clocks(self) -> None:
         """A request that came with one read of the socket needs no clock, and nearly all do."""
         if self._in_headers and self._header_clock is None:
-            self._header_clock = self.loop.call_later(self.header_deadline_s, self._headers_late)
+            self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
         if self._in_body and self._body_clock is None:
-            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body_progress)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -362,17 +364,17 @@ class _Connection(HttpToolsProtocol):
         self._stop_header_clock()
         if not self.url.startswith(b"/"):
             self._refusal = (400, "bad_request", "The request target must be a path.")
-            raise _Refused
+            raise _RequestRefused
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) + 4 * len(self.headers) > MAX_HEADER_BYTES:
-            self._refusal = _TOO_MUCH
-            raise _Refused
-        self._changes = self.parser.should_upgrade()
-        if self._changes:
+            self._refusal = _HEADERS_TOO_LARGE
+            raise _RequestRefused
+        self._wants_upgrade = self.parser.should_upgrade()
+        if self._wants_upgrade:
             return
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
-        self.cycle.__class__ = _UntilClose if self.scope["http_version"] == "1.0" else _Cycle
+        self.cycle.__class__ = _Http10Cycle if self.scope["http_version"] == "1.0" else _ResponseCycle
         self._in_body, self._body_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
@@ -380,7 +382,7 @@ class _Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._changes:
+        if self._wants_upgrade:
             return
         self._in_body = False
         self._stop_body_clock()
@@ -390,7 +392,7 @@ class _Connection(HttpToolsProtocol):
         """Replaces the library's plain text by the API's error shape, and its one status by ours."""
         if self.transport.is_closing():
             return
-        if self._answering():
+        if self._is_answering():
             # The request in front of it is being answered, and has its line: a second answer would land inside it.
             self.transport.close()
             return
@@ -402,29 +404,29 @@ class _Connection(HttpToolsProtocol):
         self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
         self.transport.close()
 
-    def _answering(self) -> bool:
+    def _is_answering(self) -> bool:
         """Whether the start of an answer has left, and its end has not."""
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
         return bool(started) and not self.cycle.response_complete
 
-    def _headers_late(self) -> None:
+    def _on_headers_late(self) -> None:
         """Who has begun to say something is told of in the log; a connection that says nothing is nobody's request."""
         self._header_clock = None
         if self._in_headers:
             self.told("headers_late", 0)
         self.transport.close()
 
-    def _check_body(self) -> None:
+    def _check_body_progress(self) -> None:
         # Where we stopped reading, because the application is slower than the network, the client is not to blame.
-        if self._body_bytes >= _BODY_PROGRESS or self.flow.read_paused:
+        if self._body_bytes >= _MIN_BODY_PROGRESS_BYTES or self.flow.read_paused:
             self._body_bytes = 0
-            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body)
+            self._body_clock = self.loop.call_later(self.body_deadline_s, self._check_body_progress)
             return
         self._body_clock = None
         if self.cycle.response_started:
             self.transport.close()
         else:
-            self._refusal = _TOO_LATE
+            self._refusal = _BODY_TOO_LATE
             self.send_400_response("")
 
     def _stop_header_clock(self) -> None:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import msgspec
 
-from proxy.core.ledger.ledger import Conversation, Ledger, Value
+from proxy.core.ledger.ledger import Conversation, Ledger, LedgerItem
 from proxy.errors import StoreError
 
 Body = tuple[bytes, ...]
@@ -28,7 +28,7 @@ Body = tuple[bytes, ...]
 sent."""
 
 
-class Anchored(msgspec.Struct, frozen=True):
+class AnchorRecord(msgspec.Struct, frozen=True):
     """Keys under which a conversation is found again, within its tenant and session hint."""
 
     conversation: str
@@ -73,14 +73,14 @@ class SettingRecord(msgspec.Struct, frozen=True):
     created: int
 
 
-class Owned(msgspec.Struct, frozen=True):
+class LedgerRecord(msgspec.Struct, frozen=True):
     """A record of one conversation that is a plain value of the ledger."""
 
     conversation: str
-    value: Value
+    value: LedgerItem
 
 
-Record = Conversation | Owned | Anchored | RequestRecord | SentRecord | SettingRecord
+Record = Conversation | LedgerRecord | AnchorRecord | RequestRecord | SentRecord | SettingRecord
 
 
 class StoredRequest(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class StoredRequest(msgspec.Struct, frozen=True):
     sent: tuple[SentRecord, ...] = ()
 
 
-class Forgotten(msgspec.Struct, frozen=True):
+class DeletionResult(msgspec.Struct, frozen=True):
     """How much a deletion removed."""
 
     conversations: int = 0
@@ -112,7 +112,7 @@ class Health(msgspec.Struct, frozen=True):
     """Records that were given up since the start."""
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedFrame(msgspec.Struct, frozen=True):
     """A frame that ended with a result, whoever's it is. `status` is completed or failed, `ended` is when (ms);
     `criteria` begin as it was asked for, `noted` are files and decisions, one a line."""
 
@@ -127,10 +127,10 @@ class Finished(msgspec.Struct, frozen=True):
     noted: str = ""
 
 
-class FoundFrames(msgspec.Struct, frozen=True):
+class FrameSearchResult(msgspec.Struct, frozen=True):
     """What a search found, the best first. `whole`: each has all the words; else they come close."""
 
-    frames: tuple[Finished, ...] = ()
+    frames: tuple[FinishedFrame, ...] = ()
     whole: bool = False
 
 
@@ -147,19 +147,19 @@ class Store(Protocol):
         """Queue `records` as one transaction, in order; a ticket for `durable`. Raises StoreError when it cannot take
         them."""
 
-    async def durable(self, ticket: int) -> None:
+    async def wait_until_durable(self, ticket: int) -> None:
         """Return when what `ticket` stands for is on disk, and all that was handed over before of what its conversation
         consists of. Raises StoreError when it is not going to be."""
 
-    def losses(self, tenant: str, conversation: str) -> int:
+    def loss_count(self, tenant: str, conversation: str) -> int:
         """How often something of this conversation went: records that were given up after they were taken, or all of
         it when it was forgotten. Whoever holds it since before the last time knows more than is stored, and must not go
         on from that: what it writes would hang on nothing. Asked with every record, so it looks at memory alone."""
 
-    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+    async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Conversations that hold one of `keys`, by the first of the keys that they hold, then the newest first."""
 
-    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+    async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         """Conversations under a session hint, the newest first."""
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
@@ -169,15 +169,15 @@ class Store(Protocol):
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         """The one begun last first, which no work changes: who turns the pages misses none."""
 
-    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+    async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         """Those with the newest records, the newest first."""
 
-    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+    async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation with an event of this kind about this subject (a frame id, say)."""
 
-    async def finished(
+    async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
-    ) -> FoundFrames:
+    ) -> FrameSearchResult:
         """Finished frames with the words of `query`, the best first, of all conversations but these. Any text is a
         query; one without a letter or a digit finds nothing."""
 
@@ -192,14 +192,14 @@ class Store(Protocol):
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
         """What was set for this tenant, by name; an empty one is everybody."""
 
-    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+    async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
         """Really delete: one conversation, or all that were last written before a time; the file shrinks, no copy
         stays."""
 
     async def secret(self) -> bytes:
         """32 random bytes made when the store was, for nonces and keyed hashes. Never leaves the process."""
 
-    def trouble(self) -> StoreError | None:
+    def write_error(self) -> StoreError | None:
         """Why nothing can be written at this moment; asked with every request, so it looks at nothing."""
 
     def health(self) -> Health:

@@ -25,72 +25,82 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.path_state import Story, follow
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value, answer_of, turn_id
+from proxy.core.frames.path_state import PathState, replay
+from proxy.core.ledger.ledger import (
+    Conversation,
+    Entry,
+    Ledger,
+    LedgerEvent,
+    LedgerItem,
+    Round,
+    Thread,
+    response_id_of,
+    turn_id,
+)
 from proxy.core.ledger.messages import Request
-from proxy.core.ledger.queued_messages import Queued
+from proxy.core.ledger.queued_messages import QueuedMessage
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.matching.match import How, Match
-from proxy.core.matching.restarted_conversation import retold
-from proxy.core.policy.signals import Reading
+from proxy.core.matching.match import Match, MatchKind
+from proxy.core.matching.restarted_conversation import match_restarted
+from proxy.core.policy.signals import FrameActivity
 from proxy.errors import StoreError
-from proxy.store import Anchored, Owned, Record, Store
+from proxy.store import AnchorRecord, LedgerRecord, Record, Store
 
-SETTLES_S = 0.25
+MAX_WRITE_DELAY_S = 0.25
 """What is recorded is on disk this much later at the latest (DESIGN 10); until then a line that leaves nothing of it
 out need not wait."""
-STORIES = 6
+MAX_PATH_STATES = 6
 """Folded paths kept per conversation: parallel branches go on from their own."""
-ANCHORS = 50_000
+MAX_ANCHORS = 50_000
 """Anchors kept in memory; older ones are asked of the store."""
-NAMING = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
+FRAME_ID_EVENT_KINDS = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events that are kept under the id of their frame."""
-LOCKS = 256
+MAX_LOCKS = 256
 """Scopes asked in last whose locks are kept at hand."""
-LOOKED_AT = 64
+MAX_CANDIDATES = 64
 """So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
-MOST_BYTES = 48 << 20
+MAX_CACHE_BYTES = 48 << 20
 """Of the conversations at hand: thirty of 160k tokens. Any other comes back from the store."""
-WEIGHED_AT = 16
+SIZE_CHECK_DIVISOR = 16
 """What is at hand is weighed when a sixteenth of what it may weigh has come to it."""
 
 
-class Fresh(msgspec.Struct, frozen=True, gc=False):
+class NewEntries(msgspec.Struct, frozen=True, gc=False):
     """A write that may still be on its way to disk: when it was handed over (s, monotonic), and the entries it has
     something of."""
 
-    made: float
+    written_at: float
     ticket: int
     entries: tuple[str, ...]
 
 
 @dataclass
-class Shelved:
+class CachedConversation:
     """A conversation at hand. `ticket` is the newest write of what it consists of; `decided` the newest that changes
     what a line is; `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest
     first. Receipts are none of these: they get to disk also where a message before them did not."""
 
     ledger: Ledger
     tenant: str
-    stories: OrderedDict[str, Story] = field(default_factory=OrderedDict)
+    path_states: OrderedDict[str, PathState] = field(default_factory=OrderedDict)
     ticket: int = 0
-    decided: int = 0
-    settled: int = 0
-    fresh: deque[Fresh] = field(default_factory=deque)
-    on_its_way: dict[str, int] = field(default_factory=dict)
+    decision_ticket: int = 0
+    settled_ticket: int = 0
+    recent_writes: deque[NewEntries] = field(default_factory=deque)
+    pending_entries: dict[str, int] = field(default_factory=dict)
     """Entries of the fresh writes, each with the newest that has something of it."""
     attempts: dict[str, int] = field(default_factory=dict)
-    readings: OrderedDict[tuple[str, str], Reading] = field(default_factory=OrderedDict)
+    readings: OrderedDict[tuple[str, str], FrameActivity] = field(default_factory=OrderedDict)
     """What the work of frames showed so far, by thread and segment; kept here so that it goes with the conversation."""
-    losses: int = 0
+    loss_count: int = 0
     """What `Store.losses` told when it was read."""
-    gone: bool = False
+    is_dropped: bool = False
     """It left the shelf for good."""
 
-    def wrote(self, ticket: int, values: Sequence[Value], now: float) -> None:
+    def record_write(self, ticket: int, values: Sequence[LedgerItem], now: float) -> None:
         """These values were handed to the store at `now` (s, monotonic)."""
-        self._settle(now)
+        self._expire_recent_writes(now)
         self.ticket = ticket
         written: dict[str, int] = {}
         for value in values:
@@ -98,58 +108,58 @@ class Shelved:
                 written[value.turn] = ticket
             elif isinstance(value, Entry):
                 written[value.id] = ticket
-                if value.is_beside:  # a text of ours that stands on lines
-                    self.decided = ticket
-            elif isinstance(value, Event):
-                self.decided = ticket
-        self.fresh.append(Fresh(now, ticket, tuple(written)))
-        self.on_its_way |= written
+                if value.is_overlay:  # a text of ours that stands on lines
+                    self.decision_ticket = ticket
+            elif isinstance(value, LedgerEvent):
+                self.decision_ticket = ticket
+        self.recent_writes.append(NewEntries(now, ticket, tuple(written)))
+        self.pending_entries |= written
 
-    def needed(self, left_out: Set[str], now: float) -> int:
+    def required_ticket(self, left_out: Set[str], now: float) -> int:
         """The newest write that has to be on disk before a line leaves that these entries are not on."""
-        self._settle(now)
-        omitted = (self.on_its_way[entry] for entry in left_out & self.on_its_way.keys())
-        return max(self.settled, self.decided, *omitted)
+        self._expire_recent_writes(now)
+        omitted = (self.pending_entries[entry] for entry in left_out & self.pending_entries.keys())
+        return max(self.settled_ticket, self.decision_ticket, *omitted)
 
-    def _settle(self, now: float) -> None:
-        while self.fresh and now - self.fresh[0].made >= SETTLES_S:
-            write = self.fresh.popleft()
-            self.settled = write.ticket
+    def _expire_recent_writes(self, now: float) -> None:
+        while self.recent_writes and now - self.recent_writes[0].written_at >= MAX_WRITE_DELAY_S:
+            write = self.recent_writes.popleft()
+            self.settled_ticket = write.ticket
             for entry in write.entries:
-                if self.on_its_way.get(entry) == write.ticket:
-                    del self.on_its_way[entry]
+                if self.pending_entries.get(entry) == write.ticket:
+                    del self.pending_entries[entry]
 
-    def next_turn(self, node: str) -> str:
+    def next_turn_id(self, node: str) -> str:
         """The id of the next answer to a request: answers under way count, for their turns have ids already. One that
         failed may have left no turn, so that there are fewer of them than numbers."""
-        number = max(self.attempts.get(node, 0), len(self.ledger.turns_under.get(node, ())))
+        number = max(self.attempts.get(node, 0), len(self.ledger.turns_by_parent.get(node, ())))
         while (turn := turn_id(node, number)) in self.ledger.entries:
             number += 1
         self.attempts[node] = number + 1
         return turn
 
-    def story(self, tip: str) -> Story:
+    def path_state(self, tip: str) -> PathState:
         """The fold of the path to `tip`; the longest one known is gone on from."""
-        if (known := self.stories.get(tip)) is not None:
-            self.stories.move_to_end(tip)
+        if (known := self.path_states.get(tip)) is not None:
+            self.path_states.move_to_end(tip)
             return known
-        story = follow(self.ledger, self.ledger.path(tip), self.stories)
-        self.keep_story(tip, story)
+        story = replay(self.ledger, self.ledger.path(tip), self.path_states)
+        self.cache_path_state(tip, story)
         return story
 
-    def keep_story(self, tip: str, story: Story) -> None:
+    def cache_path_state(self, tip: str, story: PathState) -> None:
         """Remember the fold of a path."""
-        self.stories[tip] = story
-        self.stories.move_to_end(tip)
-        while len(self.stories) > STORIES:
-            self.stories.popitem(last=False)
+        self.path_states[tip] = story
+        self.path_states.move_to_end(tip)
+        while len(self.path_states) > MAX_PATH_STATES:
+            self.path_states.popitem(last=False)
 
-    def forget_story(self, tip: str) -> None:
+    def forget_path_state(self, tip: str) -> None:
         """Something was decided at `tip` after its path was folded."""
-        self.stories.pop(tip, None)
+        self.path_states.pop(tip, None)
 
 
-class Shelf:
+class ConversationCache:
     """`most_bytes` bounds the memory of the ledgers held, as they weigh themselves. `ask_until`: up to this time (ms)
     openings are asked of the store too, because one that another process took may be sent again. `clock` tells seconds
     and never goes back. `told` is told what was decided about a conversation, once it is in its ledger."""
@@ -159,22 +169,22 @@ class Shelf:
         store: Store,
         *,
         ask_until: int = 0,
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int = MAX_CACHE_BYTES,
         clock: Callable[[], float] = monotonic,
-        told: Callable[[Ledger, Sequence[Event]], None] = lambda *_: None,
+        told: Callable[[Ledger, Sequence[LedgerEvent]], None] = lambda *_: None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._told = told
-        self._ask_until = ask_until
-        self._most = most_bytes
-        self._shelved: OrderedDict[tuple[str, str], Shelved] = OrderedDict()
+        self._on_events = told
+        self._query_store_until = ask_until
+        self._max_bytes = most_bytes
+        self._conversations: OrderedDict[tuple[str, str], CachedConversation] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
-        self._come = 0
+        self._added_bytes = 0
         """Bytes that came since what is at hand was weighed."""
-        self._in_use: WeakValueDictionary[tuple[str, str], Shelved] = WeakValueDictionary()
+        self._in_use: WeakValueDictionary[tuple[str, str], CachedConversation] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self.lock = lru_cache(LOCKS)(self._lock)
+        self.lock = lru_cache(MAX_LOCKS)(self._lock)
         """Of this tenant and session hint: state of one scope changes one request at a time."""
 
     def _lock(self, tenant: str, hint: str) -> asyncio.Lock:
@@ -188,7 +198,7 @@ class Shelf:
     # ---------------------------------------------------------------------------------------------------------- find
     async def locate(
         self, tenant: str, hint: str, request: Request, now: int, dialect: str
-    ) -> tuple[Shelved | None, Match]:
+    ) -> tuple[CachedConversation | None, Match]:
         """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none. Its
         messages are bytes of one wire format, so it is one in `dialect`. Raises StoreError, also where it belongs to
         none but to one that cannot be read."""
@@ -197,34 +207,36 @@ class Shelf:
         keys: list[str] = []
         held: list[str] = []
         found = None
-        for group in anchors.to_find(request):
+        for group in anchors.anchors_of(request):
             keys += group
             for key in group:
                 held += self._anchors.get((tenant, hint, key), ())
-            found = _best(await self._in(dialect, tenant, held, unread), request, now, opening=opening)
+            found = _best_match(
+                await self._load_in_dialect(dialect, tenant, held, unread), request, now, opening=opening
+            )
             if found and (opening or matching.covers(found[1], request)):
                 return found
-        if found is None and (not opening or now < self._ask_until):
-            stored = await self._store.find(tenant, hint, keys)
-            came = await self._in(dialect, tenant, stored, unread)
-            found = _best(came, request, now, opening=opening) or _unanswered(came, request)
+        if found is None and (not opening or now < self._query_store_until):
+            stored = await self._store.find_by_anchors(tenant, hint, keys)
+            came = await self._load_in_dialect(dialect, tenant, stored, unread)
+            found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
         if found is None and unread:
             raise unread[0]
         if found is None and hint:
-            found = await self._compacted(tenant, hint, request, dialect)
+            found = await self._match_compacted(tenant, hint, request, dialect)
         if found is None and opening and not hint:
-            found = self._retold(tenant, request, dialect)
-        return found or (None, Match(How.NEW))
+            found = self._match_restarted(tenant, request, dialect)
+        return found or (None, Match(MatchKind.NEW))
 
-    async def _in(
+    async def _load_in_dialect(
         self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
-    ) -> list[Shelved]:
+    ) -> list[CachedConversation]:
         """Those of these conversations that are in this dialect. Why one of them cannot be read is added to `unread`,
         where another may be the one that is looked for. Raises StoreError."""
-        got: list[Shelved] = []
+        got: list[CachedConversation] = []
         for conversation in dict.fromkeys(conversations):
             try:
-                shelved = self._known(tenant, conversation) or await self.get(tenant, conversation)
+                shelved = self._cached(tenant, conversation) or await self.get(tenant, conversation)
             except StoreError as error:
                 if unread is None or error.code != StoreError.code:  # or it is the store that fails
                     raise
@@ -234,266 +246,276 @@ class Shelf:
                 got.append(shelved)
         return got
 
-    async def _compacted(self, tenant: str, hint: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
-        named = await self._in(dialect, tenant, await self._store.sessions(tenant, hint))
-        matches = ((s, matching.compacted(s.ledger, request)) for s in named)
+    async def _match_compacted(
+        self, tenant: str, hint: str, request: Request, dialect: str
+    ) -> tuple[CachedConversation, Match] | None:
+        named = await self._load_in_dialect(dialect, tenant, await self._store.conversations_in_session(tenant, hint))
+        matches = ((s, matching.match_compacted(s.ledger, request)) for s in named)
         return next(((s, match) for s, match in matches if match), None)
 
-    def _retold(self, tenant: str, request: Request, dialect: str) -> tuple[Shelved, Match] | None:
+    def _match_restarted(self, tenant: str, request: Request, dialect: str) -> tuple[CachedConversation, Match] | None:
         """The conversation at hand that `request` opens with a summary of, the newest first."""
-        ours = (s for (owner, _), s in self._shelved.items() if owner == tenant)
+        ours = (s for (owner, _), s in self._conversations.items() if owner == tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == dialect]
-        matches = ((s, retold(s.ledger, request)) for s in reversed(held[-LOOKED_AT:]))
+        matches = ((s, match_restarted(s.ledger, request)) for s in reversed(held[-MAX_CANDIDATES:]))
         return next(((s, match) for s, match in matches if match), None)
 
-    def at_hand(self, tenant: str) -> list[Shelved]:
+    def recent_conversations(self, tenant: str) -> list[CachedConversation]:
         """Conversations of this tenant in memory, those used last, which stand at the end."""
-        return [shelved for (owner, _), shelved in self._shelved.items() if owner == tenant][-LOOKED_AT:]
+        return [shelved for (owner, _), shelved in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
 
-    async def get(self, tenant: str, conversation: str) -> Shelved | None:
+    async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
         """A conversation of this tenant, from the shelf or the store."""
-        if (known := self._known(tenant, conversation)) is not None:
+        if (known := self._cached(tenant, conversation)) is not None:
             return known
-        losses = self._store.losses(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
+        losses = self._store.loss_count(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
         ledger = await self._store.load(tenant, conversation)
         if ledger is None:
             return None
-        if (known := self._known(tenant, conversation)) is not None:  # somebody else read it meanwhile
+        if (known := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
             return known
-        return self._put(Shelved(ledger, tenant, losses=losses))
+        return self._insert(CachedConversation(ledger, tenant, loss_count=losses))
 
-    def _known(self, tenant: str, conversation: str) -> Shelved | None:
+    def _cached(self, tenant: str, conversation: str) -> CachedConversation | None:
         key = (tenant, conversation)
-        known = self._shelved.get(key) or self._in_use.get(key)
-        if known is None or self._lost(known):
+        known = self._conversations.get(key) or self._in_use.get(key)
+        if known is None or self._drop_if_lost(known):
             return None
-        self._shelved[key] = known
-        self._shelved.move_to_end(key)
+        self._conversations[key] = known
+        self._conversations.move_to_end(key)
         return known
 
-    def _put(self, shelved: Shelved) -> Shelved:
+    def _insert(self, shelved: CachedConversation) -> CachedConversation:
         key = (shelved.tenant, shelved.ledger.conversation.id)
-        self._shelved[key] = self._in_use[key] = shelved
-        self._came(shelved.ledger.size)
+        self._conversations[key] = self._in_use[key] = shelved
+        self._count_added_bytes(shelved.ledger.memory_bytes)
         return shelved
 
-    def expect(self, shelved: Shelved, prompts: Sequence[str]) -> None:
+    def expect_prompts(self, shelved: CachedConversation, prompts: Sequence[str]) -> None:
         """Somebody may begin with one of these texts soon. Not stored: whoever is told to begin does so at once."""
-        self._keep_anchors(shelved.tenant, Anchored(shelved.ledger.conversation.id, "", tuple(prompts), 0))
+        self._keep_anchors(shelved.tenant, AnchorRecord(shelved.ledger.conversation.id, "", tuple(prompts), 0))
 
-    async def delegating(self, tenant: str, text: str) -> tuple[Shelved, str] | None:
+    async def find_delegating(self, tenant: str, text: str) -> tuple[CachedConversation, str] | None:
         """The conversation with a call that waits for somebody who was told `text`, and its turn. Whoever begins is
         told at once, so only what this process remembers is asked."""
-        for conversation in self._anchors.get((tenant, "", anchors.of_prompt(text)), ()):
+        for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()):
             shelved = await self.get(tenant, conversation)
-            if shelved and (turn := anchors.delegated_at(shelved.ledger, text)):
+            if shelved and (turn := anchors.delegating_turn(shelved.ledger, text)):
                 return shelved, turn
         return None
 
-    async def answered(self, tenant: str, name: str) -> tuple[Shelved, str] | None:
+    async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
         """The conversation of which the client knows a turn, or a part of one, by this id; and the turn, empty where
         it is a part."""
-        key = anchors.of_answer(name)
-        held = self._anchors.get((tenant, "", key)) or await self._store.find(tenant, "", [key])
+        key = anchors.response_anchor(name)
+        held = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
         for conversation in held:
             if (shelved := await self.get(tenant, conversation)) is not None:
                 turns = shelved.ledger.rounds.items()
-                return shelved, next((turn for turn, rounds in turns if answer_of(rounds) == name), "")
+                return shelved, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
         return None
 
-    async def beside(
-        self, shelved: Shelved, frames: Iterable[str], delegated: Iterable[str] = ()
+    async def related_ledgers(
+        self, shelved: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
     ) -> tuple[Ledger, ...]:
         """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
         came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
         `frames` (full ids). Without the store these are not known, and nothing else is lost; nor is it where one of
         them cannot be read."""
         known = shelved.ledger.conversation
-        here = {c: s for (tenant, c), s in self._shelved.items() if tenant == shelved.tenant}
+        here = {c: s for (tenant, c), s in self._conversations.items() if tenant == shelved.tenant}
         found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
         found += [*delegated, *([known.parent] if known.parent else [])]
         with suppress(StoreError):
-            held = [await self._store.holding(shelved.tenant, kind, f) for f in frames for kind in NAMING]
+            held = [
+                await self._store.conversation_with_event(shelved.tenant, kind, f)
+                for f in frames
+                for kind in FRAME_ID_EVENT_KINDS
+            ]
             found += [c.id for c in held if c is not None]
-        others = await self._readable(shelved.tenant, (c for c in dict.fromkeys(found) if c != known.id))
+        others = await self._load_readable(shelved.tenant, (c for c in dict.fromkeys(found) if c != known.id))
         return tuple(s.ledger for s in others)
 
-    async def _readable(self, tenant: str, conversations: Iterable[str]) -> list[Shelved]:
+    async def _load_readable(self, tenant: str, conversations: Iterable[str]) -> list[CachedConversation]:
         """Those of these that can be read; once it is the store that fails, those at hand."""
         got, fails = [], False
         for conversation in conversations:
             try:
-                shelved = self._known(tenant, conversation) if fails else await self.get(tenant, conversation)
+                shelved = self._cached(tenant, conversation) if fails else await self.get(tenant, conversation)
             except StoreError as error:
                 shelved, fails = None, error.code != StoreError.code
             got += [shelved] if shelved else []
         return got
 
-    async def sessions(self, tenant: str, hint: str) -> tuple[str, ...]:
+    async def conversations_in_session(self, tenant: str, hint: str) -> tuple[str, ...]:
         """Conversations under a session the client names, the newest first."""
-        return await self._store.sessions(tenant, hint)
+        return await self._store.conversations_in_session(tenant, hint)
 
     # --------------------------------------------------------------------------------------------------------- record
-    def open(self, conversation: Conversation) -> Shelved:
+    def create(self, conversation: Conversation) -> CachedConversation:
         """A new conversation; nothing of it is stored until `record`."""
-        losses = self._store.losses(conversation.tenant, conversation.id)
-        return self._put(Shelved(Ledger(conversation), conversation.tenant, losses=losses))
+        losses = self._store.loss_count(conversation.tenant, conversation.id)
+        return self._insert(CachedConversation(Ledger(conversation), conversation.tenant, loss_count=losses))
 
-    def record(self, shelved: Shelved, values: Sequence[Value], others: Sequence[Record] = ()) -> int:
+    def record(self, shelved: CachedConversation, values: Sequence[LedgerItem], others: Sequence[Record] = ()) -> int:
         """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
 
         Raises StoreError before anything changed; where it is gone, too.
         """
-        self._not_gone(shelved)
+        self._refuse_if_dropped(shelved)
         ledger = shelved.ledger
         try:
-            ticket = self._store.write(shelved.tenant, _records(ledger.conversation.id, values, others))
+            ticket = self._store.write(shelved.tenant, _ordered_records(ledger.conversation.id, values, others))
         except StoreError:
             if not ledger.entries:  # nothing of it was ever stored
                 self.drop(shelved)
             raise
-        if values or any(isinstance(record, Conversation | Anchored) for record in others):
-            shelved.wrote(ticket, values, self._clock())
-        before = ledger.size
-        decided: list[Event] = []
+        if values or any(isinstance(record, Conversation | AnchorRecord) for record in others):
+            shelved.record_write(ticket, values, self._clock())
+        before = ledger.memory_bytes
+        decided: list[LedgerEvent] = []
         for value in values:
-            _add(ledger, value)
-            if isinstance(value, Event):
+            _add_to_ledger(ledger, value)
+            if isinstance(value, LedgerEvent):
                 decided.append(value)
-        self._came(ledger.size - before)
+        self._count_added_bytes(ledger.memory_bytes - before)
         for record in others:
-            if isinstance(record, Anchored):
+            if isinstance(record, AnchorRecord):
                 self._keep_anchors(shelved.tenant, record)
         if decided:
-            self._told(ledger, decided)
+            self._on_events(ledger, decided)
         return ticket
 
-    def _keep_anchors(self, tenant: str, anchored: Anchored) -> None:
+    def _keep_anchors(self, tenant: str, anchored: AnchorRecord) -> None:
         newest = anchored.conversation
         for key in anchored.keys:
             at = (tenant, anchored.hint, key)
             known = self._anchors.pop(at, (newest,))
             self._anchors[at] = known if known[0] == newest else (newest, *(c for c in known if c != newest))[:8]
-        while len(self._anchors) > ANCHORS:
+        while len(self._anchors) > MAX_ANCHORS:
             self._anchors.popitem(last=False)
 
-    async def durable(self, shelved: Shelved, left_out: Set[str] | None = None) -> None:
+    async def wait_until_durable(self, shelved: CachedConversation, left_out: Set[str] | None = None) -> None:
         """Everything recorded of this conversation is on disk; with `left_out`, what a line without these entries
         depends on: they themselves, all that makes lines what they are, and what had its time to get there. Raises
         StoreError when it is not going to be, or not soon, and where it is gone."""
-        ticket = shelved.ticket if left_out is None else shelved.needed(left_out, self._clock())
+        ticket = shelved.ticket if left_out is None else shelved.required_ticket(left_out, self._clock())
         try:
-            await self._store.durable(ticket)
+            await self._store.wait_until_durable(ticket)
         except StoreError:
-            self._lost(shelved)
+            self._drop_if_lost(shelved)
             raise
-        self._not_gone(shelved)
+        self._refuse_if_dropped(shelved)
 
-    def _not_gone(self, shelved: Shelved) -> None:
+    def _refuse_if_dropped(self, shelved: CachedConversation) -> None:
         """Raises StoreError where nothing may be built on this any more."""
-        if shelved.gone or self._lost(shelved):
+        if shelved.is_dropped or self._drop_if_lost(shelved):
             raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
 
-    def _lost(self, shelved: Shelved) -> bool:
+    def _drop_if_lost(self, shelved: CachedConversation) -> bool:
         """Whether something of it was lost or deleted since it was read; then it leaves the shelf."""
-        if self._store.losses(shelved.tenant, shelved.ledger.conversation.id) == shelved.losses:
+        if self._store.loss_count(shelved.tenant, shelved.ledger.conversation.id) == shelved.loss_count:
             return False
         self.drop(shelved)
         return True
 
     def parent_of(self, tenant: str, conversation: str) -> str:
         """The conversation that this one, which is at hand, came from; empty where there is none."""
-        shelved = self._shelved.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
+        shelved = self._conversations.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
         return shelved.ledger.conversation.parent if shelved else ""
 
     @property
-    def held(self) -> int:
+    def conversation_count(self) -> int:
         """How many conversations are at hand."""
-        return len(self._shelved)
+        return len(self._conversations)
 
-    def drop(self, shelved: Shelved) -> None:
+    def drop(self, shelved: CachedConversation) -> None:
         """Take a conversation off the shelf for good; it is read from the store when it is asked for again."""
-        shelved.gone = True
+        shelved.is_dropped = True
         key = (shelved.tenant, shelved.ledger.conversation.id)
-        for held in (self._shelved, self._in_use):
+        for held in (self._conversations, self._in_use):
             if held.get(key) is shelved:
                 del held[key]
 
     def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
         """After a deletion: nothing deleted may be remembered. The others stay, for answers may be under way in them;
         `tenant` and `conversation` say where it is worth a look."""
-        for shelved in {id(held): held for held in (*self._shelved.values(), *self._in_use.values())}.values():
+        for shelved in {id(held): held for held in (*self._conversations.values(), *self._in_use.values())}.values():
             if tenant in (None, shelved.tenant) and conversation in ("", shelved.ledger.conversation.id):
-                self._lost(shelved)
+                self._drop_if_lost(shelved)
 
     def set_mode(self, tenant: str, conversation: str, mode: str) -> None:
         """A person turned the proxy down or away, and that is stored. It counts from the next request on; the
         conversation stays on the shelf, for an answer may be under way in it."""
         key = (tenant, conversation)
-        if (shelved := self._shelved.get(key) or self._in_use.get(key)) is not None:
+        if (shelved := self._conversations.get(key) or self._in_use.get(key)) is not None:
             shelved.ledger.conversation = replace(shelved.ledger.conversation, mode=mode)
 
-    def learn(self, tenant: str, conversation: str, events: Sequence[Event]) -> None:
+    def apply_events(self, tenant: str, conversation: str, events: Sequence[LedgerEvent]) -> None:
         """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an
         answer may be under way in it; its paths are folded anew."""
         key = (tenant, conversation)
-        for shelved in (self._shelved.get(key), self._in_use.get(key)):
+        for shelved in (self._conversations.get(key), self._in_use.get(key)):
             if shelved is not None:
                 for event in events:
                     shelved.ledger.add_event(event)
-                shelved.stories.clear()
-        at_hand = self._shelved.get(key) or self._in_use.get(key)
-        self._told(at_hand.ledger if at_hand else Ledger(Conversation(conversation, tenant)), events)
+                shelved.path_states.clear()
+        at_hand = self._conversations.get(key) or self._in_use.get(key)
+        self._on_events(at_hand.ledger if at_hand else Ledger(Conversation(conversation, tenant)), events)
 
-    def _came(self, size: int) -> None:
-        self._come += size
-        if self._come * WEIGHED_AT > self._most:
-            self._come = 0
+    def _count_added_bytes(self, size: int) -> None:
+        self._added_bytes += size
+        if self._added_bytes * SIZE_CHECK_DIVISOR > self._max_bytes:
+            self._added_bytes = 0
             self._shrink()
 
     def _shrink(self) -> None:
         """Drop the conversations unused for longest, until what is held fits. The one used last is never dropped."""
-        held = sum(s.ledger.size for s in self._shelved.values())
-        while held > self._most and len(self._shelved) > 1:
-            _, gone = self._shelved.popitem(last=False)
-            held -= gone.ledger.size
+        held = sum(s.ledger.memory_bytes for s in self._conversations.values())
+        while held > self._max_bytes and len(self._conversations) > 1:
+            _, gone = self._conversations.popitem(last=False)
+            held -= gone.ledger.memory_bytes
 
 
-def _best(shelved: Sequence[Shelved], request: Request, now: int, *, opening: bool) -> tuple[Shelved, Match] | None:
+def _best_match(
+    shelved: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
+) -> tuple[CachedConversation, Match] | None:
     """Which of these holds the request, and where."""
     if opening:
         for each in shelved:
-            if (found := matching.retry_of(each.ledger, request, now)) is not None:
+            if (found := matching.match_retry(each.ledger, request, now)) is not None:
                 return each, found
         return None
-    if (best := matching.best((s.ledger for s in shelved), request)) is None:
+    if (best := matching.best_match((s.ledger for s in shelved), request)) is None:
         return None
     return next(s for s in shelved if s.ledger is best[0]), best[1]
 
 
-def _unanswered(shelved: Sequence[Shelved], request: Request) -> tuple[Shelved, Match] | None:
+def _match_unanswered(
+    shelved: Sequence[CachedConversation], request: Request
+) -> tuple[CachedConversation, Match] | None:
     """Which of these begins as the request does, and lost its answer; the first one, which is the newest."""
-    matches = ((s, m) for s in shelved if (m := matching.unanswered(s.ledger, request)) is not None)
+    matches = ((s, m) for s in shelved if (m := matching.match_unanswered_opening(s.ledger, request)) is not None)
     return next(matches, None)
 
 
-def _add(ledger: Ledger, value: Value) -> None:
+def _add_to_ledger(ledger: Ledger, value: LedgerItem) -> None:
     match value:
         case Entry():
-            ledger.add(value)
+            ledger.add_entry(value)
         case Round():
             ledger.add_round(value)
-        case Event():
+        case LedgerEvent():
             ledger.add_event(value)
         case Thread():
             ledger.threads[value.id] = value
-        case Queued():
+        case QueuedMessage():
             ledger.queue[value.id] = value
 
 
-def _records(conversation: str, values: Sequence[Value], others: Sequence[Record]) -> list[Record]:
+def _ordered_records(conversation: str, values: Sequence[LedgerItem], others: Sequence[Record]) -> list[Record]:
     """All of it in the order of writing. A conversation goes first: everything else belongs to one."""
-    records: list[Record] = [Owned(conversation, value) for value in values]
+    records: list[Record] = [LedgerRecord(conversation, value) for value in values]
     for record in others:
         if isinstance(record, Conversation):
             records.insert(0, record)

@@ -14,60 +14,62 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, and_, delete, exists, func, select
 
 from proxy.store import rows, schema
-from proxy.store.commit import Owner
+from proxy.store.commit import ConversationKey
 from proxy.store.statements import chunks
 
-AT_ONCE = 20
+DELETE_BATCH_SIZE = 20
 """Conversations deleted in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletedBatch:
     """`more` says that there is more to delete of the same; `owners` are tenant and id of the conversations."""
 
     conversations: int
     bytes: int
-    more: bool
-    owners: tuple[Owner, ...] = ()
+    has_more: bool
+    conversation_keys: tuple[ConversationKey, ...] = ()
 
 
-def delete_some(connection: Connection, tenant: str | None, conversation: str, before: int) -> Deleted:
+def delete_batch(connection: Connection, tenant: str | None, conversation: str, before: int) -> DeletedBatch:
     """Delete up to `AT_ONCE` conversations: the one named, or those whose newest record is older than `before`; in the
     end also requests of that name or age whose conversation is not there."""
     with connection.begin():
-        owners = _owners(connection, tenant, conversation, before)
-        freed = sum(_delete_one(connection, *owner) for owner in owners)
-        more = len(owners) == AT_ONCE and not conversation
+        owners = _conversations_to_delete(connection, tenant, conversation, before)
+        freed = sum(_delete_conversation(connection, *owner) for owner in owners)
+        more = len(owners) == DELETE_BATCH_SIZE and not conversation
         if not more and (before or conversation):
-            freed += _delete_strays(connection, tenant, conversation, before)
-    gone = tuple((rows.plain(owner), rows.plain(name)) for owner, name in owners)
-    return Deleted(len(owners), freed, more, gone)
+            freed += _delete_orphan_requests(connection, tenant, conversation, before)
+    gone = tuple((rows.unescape_text(owner), rows.unescape_text(name)) for owner, name in owners)
+    return DeletedBatch(len(owners), freed, more, gone)
 
 
-def _owners(connection: Connection, tenant: str | None, conversation: str, before: int) -> list[tuple[str, str]]:
+def _conversations_to_delete(
+    connection: Connection, tenant: str | None, conversation: str, before: int
+) -> list[tuple[str, str]]:
     table = schema.conversations
-    query = select(table.c.tenant, table.c.id).limit(AT_ONCE)
+    query = select(table.c.tenant, table.c.id).limit(DELETE_BATCH_SIZE)
     if tenant is not None:
-        query = query.where(table.c.tenant == rows.words(tenant))
+        query = query.where(table.c.tenant == rows.escape_text(tenant))
     if conversation:
-        query = query.where(table.c.id == rows.words(conversation))
+        query = query.where(table.c.id == rows.escape_text(conversation))
     if before or not conversation:
         query = query.where(table.c.newest < before)
     return [(row.tenant, row.id) for row in connection.execute(query)]
 
 
-def _delete_one(connection: Connection, tenant: str, conversation: str) -> int:
+def _delete_conversation(connection: Connection, tenant: str, conversation: str) -> int:
     """Bytes of blobs that went with it."""
     requests = schema.requests
     of_it = and_(requests.c.tenant == tenant, requests.c.conversation == conversation)
     ids = list(connection.execute(select(requests.c.id).where(of_it)).scalars())
-    for table in schema.OF_A_CONVERSATION:
+    for table in schema.CONVERSATION_TABLES:
         connection.execute(delete(table).where(table.c.tenant == tenant, table.c.conversation == conversation))
     told = schema.task_rows
     connection.execute(delete(told).where(told.c.tenant == tenant, told.c.session_id == conversation))
     table = schema.conversations
     connection.execute(delete(table).where(table.c.tenant == tenant, table.c.id == conversation))
-    return _let_go(connection, tenant, [f"c:{conversation}"]) + _delete_requests(connection, tenant, ids)
+    return _release_blobs(connection, tenant, [f"c:{conversation}"]) + _delete_requests(connection, tenant, ids)
 
 
 def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int:
@@ -76,11 +78,11 @@ def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int
         connection.execute(delete(schema.sent).where(schema.sent.c.tenant == tenant, schema.sent.c.request.in_(some)))
         table = schema.requests
         connection.execute(delete(table).where(table.c.tenant == tenant, table.c.id.in_(some)))
-        freed += _let_go(connection, tenant, [f"r:{request}" for request in some])
+        freed += _release_blobs(connection, tenant, [f"r:{request}" for request in some])
     return freed
 
 
-def _delete_strays(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
+def _delete_orphan_requests(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
     """Requests that were answered without a conversation of ours, or after it was forgotten, and bodies sent for
     requests nobody kept; of those only the age is known."""
     requests, sent, conversations = schema.requests, schema.sent, schema.conversations
@@ -91,16 +93,16 @@ def _delete_strays(connection: Connection, tenant: str | None, conversation: str
     if before:
         stray = stray.where(requests.c.created < before)
     if conversation:
-        stray = stray.where(requests.c.conversation == rows.words(conversation))
+        stray = stray.where(requests.c.conversation == rows.escape_text(conversation))
     if tenant is not None:
-        stray = stray.where(requests.c.tenant == rows.words(tenant))
-        unasked = unasked.where(sent.c.tenant == rows.words(tenant))
+        stray = stray.where(requests.c.tenant == rows.escape_text(tenant))
+        unasked = unasked.where(sent.c.tenant == rows.escape_text(tenant))
     queries = (stray,) if conversation else (stray, unasked)
     found = [tuple(row) for query in queries for row in connection.execute(query)]
     return sum(_delete_requests(connection, of, [request]) for of, request in dict.fromkeys(found))
 
 
-def _let_go(connection: Connection, tenant: str, holders: list[str]) -> int:
+def _release_blobs(connection: Connection, tenant: str, holders: list[str]) -> int:
     """Take the holds of `holders` away, and the blobs that nobody holds any more; bytes freed."""
     holds, blobs = schema.holds, schema.blobs
     freed = 0

@@ -24,10 +24,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from proxy.errors import StoreError
 
-OF_A_DATABASE = (DBAPIError, sqlite3.Error)
+DATABASE_ERRORS = (DBAPIError, sqlite3.Error)
 """What a database says, whichever way it was asked."""
 
-CODES = {
+CODE_BY_SQLITE_RESULT = {
     sqlite3.SQLITE_BUSY: "store_locked",
     sqlite3.SQLITE_LOCKED: "store_locked",
     sqlite3.SQLITE_FULL: "store_full",
@@ -39,10 +39,10 @@ CODES = {
     sqlite3.SQLITE_IOERR: "store_unreachable",
 }
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+READ_ONLY_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
-SAYS = {
+TEXT_BY_CODE = {
     "store_locked": "another process holds the store's write lock",
     "store_full": "the disk of the store is full",
     "store_readonly": "the store may not be written",
@@ -55,19 +55,19 @@ def as_store_error(caught: BaseException) -> StoreError:
     """`caught` as the one error that leaves this package; its message names the cause, never a stored value."""
     if isinstance(caught, StoreError):
         return caught
-    code = _code(caught)
+    code = _error_code(caught)
     cause = caught.orig if isinstance(caught, DBAPIError) and caught.orig is not None else caught
     detail = str(cause) if isinstance(cause, sqlite3.Error | OSError) else type(cause).__name__
-    return StoreError(f"{SAYS.get(code, 'the store failed')} ({detail})", code=code)
+    return StoreError(f"{TEXT_BY_CODE.get(code, 'the store failed')} ({detail})", code=code)
 
 
-def _code(caught: BaseException) -> str:
+def _error_code(caught: BaseException) -> str:
     if isinstance(caught, OSError):
         return (
             "store_full"
-            if caught.errno in FULL
+            if caught.errno in DISK_FULL_ERRNOS
             else "store_readonly"
-            if caught.errno in READ_ONLY
+            if caught.errno in READ_ONLY_ERRNOS
             else ("store_unreachable")
         )
     if isinstance(caught, PoolTimeout):
@@ -77,11 +77,11 @@ def _code(caught: BaseException) -> str:
     if number == sqlite3.SQLITE_IOERR_WRITE:
         return "store_full"  # what a limit on the size of files gives; a disk that is broken looks the same
     if number is not None:
-        return CODES.get(number & 0xFF, "store_failed")
+        return CODE_BY_SQLITE_RESULT.get(number & 0xFF, "store_failed")
     return "store_unreachable" if isinstance(caught, OperationalError | sqlite3.OperationalError) else "store_failed"
 
 
-class Circuit:
+class CircuitBreaker:
     """Opens after `failures` within `window` seconds, or when it is tripped; after `rest` seconds a probe is due, and
     what becomes of that decides."""
 
@@ -98,7 +98,7 @@ class Circuit:
     def is_open(self) -> bool:
         return self._opened is not None
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Count a failure. A failed probe opens the circuit for another rest."""
         now = self._clock()
         self._failed.append(now)
@@ -110,12 +110,12 @@ class Circuit:
         """Open at once: what failed is known not to pass by itself."""
         self._opened = self._clock()
 
-    def closed(self) -> None:
+    def reset(self) -> None:
         """The probe succeeded: everything before is forgotten."""
         self._opened = None
         self._failed.clear()
 
-    def until_probe(self) -> float | None:
+    def seconds_until_probe(self) -> float | None:
         """Seconds until a probe is due, 0 when it is, None while the circuit is closed."""
         if self._opened is None:
             return None

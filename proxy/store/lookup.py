@@ -11,54 +11,56 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from proxy.core.ledger.ledger import Conversation
-from proxy.errors import UnknownFrame
+from proxy.errors import NotFound
 from proxy.store import Store
 
-Scope = str | None
+TenantScope = str | None
 """A tenant, or None: all of them."""
 
-PAGE = 200
+CONVERSATIONS_PER_QUERY = 200
 """Conversations asked of the store at a time."""
-SHORTEST = 4
+MIN_ID_PREFIX_CHARS = 4
 """Characters of an id from which its beginning stands for it."""
 
 
-async def everything(store: Store, scope: Scope) -> AsyncIterator[Conversation]:
+async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[Conversation]:
     """All conversations, the one begun last first."""
     offset = 0
-    while found := await store.conversations(scope, PAGE, offset):
+    while found := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
         for conversation in found:
             yield conversation
         offset += len(found)
 
 
-async def named(store: Store, scope: Scope, reference: str) -> Conversation:
+async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
     """A conversation by its id, a unique beginning of it, or where `reference` is empty the one worked in last.
 
     Raises UnknownFrame.
     """
     if not reference:
-        return await _worked_in_last(store, scope)
+        return await _newest_conversation(store, scope)
     found: list[Conversation] = []
-    async for known in everything(store, scope):
+    async for known in all_conversations(store, scope):
         if known.id == reference:
             return known
-        if len(reference) >= SHORTEST and known.id.startswith(reference):
+        if len(reference) >= MIN_ID_PREFIX_CHARS and known.id.startswith(reference):
             found.append(known)
     if len(found) == 1:
         return found[0]
-    if len(reference) < SHORTEST:
-        raise UnknownFrame(f"{shown(reference)} is too short for an id: write {SHORTEST} characters or more.")
+    if len(reference) < MIN_ID_PREFIX_CHARS:
+        raise NotFound(
+            f"{quote_reference(reference)} is too short for an id: write {MIN_ID_PREFIX_CHARS} characters or more."
+        )
     what = f"{len(found)} conversations begin with" if found else "There is no conversation"
-    raise UnknownFrame(f"{what} {shown(reference)}. `callstack tree` without an argument shows the newest ones.")
+    raise NotFound(f"{what} {quote_reference(reference)}. `callstack tree` without an argument shows the newest ones.")
 
 
-async def _worked_in_last(store: Store, scope: Scope) -> Conversation:
-    for known in await store.worked_in_last(scope):
+async def _newest_conversation(store: Store, scope: TenantScope) -> Conversation:
+    for known in await store.recently_active(scope):
         return known
-    raise UnknownFrame("There is no conversation yet. Point a client at the proxy and send a request.")
+    raise NotFound("There is no conversation yet. Point a client at the proxy and send a request.")
 
 
-def shown(reference: str) -> str:
+def quote_reference(reference: str) -> str:
     """What was asked for, as it may stand in a message: short, and without a control character."""
     return repr(reference if len(reference) <= 64 else f"{reference[:63]}…")

@@ -12,25 +12,25 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Ledger, Round, Value
-from proxy.core.ledger.queued_messages import Queued
+from proxy.core.ledger.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Round
+from proxy.core.ledger.queued_messages import QueuedMessage
 from proxy.errors import StoreError
 from proxy.store import (
-    Anchored,
-    Forgotten,
-    FoundFrames,
+    AnchorRecord,
+    DeletionResult,
+    FrameSearchResult,
     Health,
-    Owned,
+    LedgerRecord,
     Record,
     RequestRecord,
     SentRecord,
     SettingRecord,
     StoredRequest,
 )
-from proxy.store.commit import Owner, weight, without_bodies
-from proxy.store.read import replayed
-from proxy.store.search_index import found_among, key_of
-from proxy.store.tasks_view import rows_of
+from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
+from proxy.store.read import rebuild_ledger
+from proxy.store.search_index import frame_key_of, search_rows
+from proxy.store.tasks_view import task_rows_of
 
 
 class MemoryStore:
@@ -40,10 +40,10 @@ class MemoryStore:
         self._secret = secrets.token_bytes(32)
         self._ticket = 0
         self._refused: dict[int, str] = {}
-        self._losses: Counter[Owner] = Counter()
-        self._conversations: dict[Owner, Conversation] = {}
-        self._newest: dict[Owner, int] = {}
-        self._values: dict[Owner, list[Value]] = {}
+        self._losses: Counter[ConversationKey] = Counter()
+        self._conversations: dict[ConversationKey, Conversation] = {}
+        self._newest: dict[ConversationKey, int] = {}
+        self._values: dict[ConversationKey, list[LedgerItem]] = {}
         self._anchors: dict[tuple[str, str, str], dict[str, int]] = {}
         self._requests: dict[tuple[str, str], RequestRecord] = {}
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
@@ -59,7 +59,7 @@ class MemoryStore:
     def write(self, tenant: str, records: Sequence[Record]) -> int:
         self._ticket += 1
         made = {record.id for record in records if isinstance(record, Conversation)}
-        needed = {record.conversation for record in records if isinstance(record, Owned | Anchored)} - made
+        needed = {record.conversation for record in records if isinstance(record, LedgerRecord | AnchorRecord)} - made
         if missing := [conversation for conversation in needed if (tenant, conversation) not in self._conversations]:
             self._refused[self._ticket] = missing[0]
             self._losses.update((tenant, conversation) for conversation in needed | made)
@@ -67,45 +67,45 @@ class MemoryStore:
         asked = {record.conversation for record in records if isinstance(record, RequestRecord)} - made - {""}
         forgotten = {conversation for conversation in asked if (tenant, conversation) not in self._conversations}
         for record in without_bodies(records, forgotten):
-            self._take(tenant, record)
+            self._apply_record(tenant, record)
         return self._ticket
 
-    async def durable(self, ticket: int) -> None:
+    async def wait_until_durable(self, ticket: int) -> None:
         if (conversation := self._refused.get(ticket)) is not None:
             raise StoreError(f"conversation {conversation} is not in the store any more")
 
-    def losses(self, tenant: str, conversation: str) -> int:
+    def loss_count(self, tenant: str, conversation: str) -> int:
         return self._losses[tenant, conversation]
 
-    def _take(self, tenant: str, record: Record) -> None:
+    def _apply_record(self, tenant: str, record: Record) -> None:
         match record:
             case Conversation():
                 self._conversations[tenant, record.id] = replace(record, tenant=tenant)
-                self._aged((tenant, record.id), record.created)
-            case Owned():
+                self._update_newest((tenant, record.id), record.created)
+            case LedgerRecord():
                 owner = (tenant, record.conversation)
-                self._keep(self._values.setdefault(owner, []), record.value)
-                if isinstance(record.value, Entry | Round | Event | Queued):
-                    self._aged(owner, record.value.created)
-            case Anchored():
+                self._append_value(self._values.setdefault(owner, []), record.value)
+                if isinstance(record.value, Entry | Round | LedgerEvent | QueuedMessage):
+                    self._update_newest(owner, record.value.created)
+            case AnchorRecord():
                 for key in record.keys:
                     held = self._anchors.setdefault((tenant, record.hint, key), {})
                     held[record.conversation] = max(record.created, held.get(record.conversation, record.created))
-                self._aged((tenant, record.conversation), record.created)
+                self._update_newest((tenant, record.conversation), record.created)
             case RequestRecord():
                 known = self._requests.get((tenant, record.id), record)
                 self._requests[tenant, record.id] = record if record.body else replace(record, body=known.body)
-                self._aged((tenant, record.conversation), record.created)
+                self._update_newest((tenant, record.conversation), record.created)
             case SentRecord():
                 self._sent.setdefault((tenant, record.request), {})[record.round] = record
             case SettingRecord():
                 self._settings[tenant, record.name] = record
 
     @staticmethod
-    def _keep(values: list[Value], value: Value) -> None:
+    def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
         """A draft of a round goes when a newer one comes; a finished round stays. What was said keeps its place."""
-        if isinstance(value, Queued):
-            told = (at for at, v in enumerate(values) if isinstance(v, Queued) and v.id == value.id)
+        if isinstance(value, QueuedMessage):
+            told = (at for at, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id)
             if (at := next(told, None)) is not None:
                 values[at] = value
                 return
@@ -117,12 +117,12 @@ class MemoryStore:
                 values.remove(draft)
         values.append(value)
 
-    def _aged(self, owner: Owner, created: int) -> None:
+    def _update_newest(self, owner: ConversationKey, created: int) -> None:
         if owner in self._conversations:
             self._newest[owner] = max(created, self._newest.get(owner, created))
 
     # --------------------------------------------------------------------------------------------------------- reading
-    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+    async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         found: dict[str, None] = {}
         for key in keys:
             held = self._anchors.get((tenant, hint, key), {})
@@ -130,34 +130,34 @@ class MemoryStore:
             found.update(dict.fromkeys(conversation for conversation, _ in newest_first))
         return tuple(found)[:limit]
 
-    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+    async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = self._conversations.get((tenant, conversation))
-        return replayed(found, self._values.get((tenant, conversation), ())) if found else None
+        return rebuild_ledger(found, self._values.get((tenant, conversation), ())) if found else None
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return tuple(self._newest_first(tenant)[offset : offset + limit])
 
-    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+    async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         found = self._newest_first(tenant)
         return tuple(sorted(found, key=lambda c: (self._newest[c.tenant, c.id], c.id), reverse=True)[:limit])
 
-    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+    async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         for conversation in self._newest_first(tenant):
             for value in self._values.get((conversation.tenant, conversation.id), ()):
-                if isinstance(value, Event) and (value.kind, value.subject) == (kind, subject):
+                if isinstance(value, LedgerEvent) and (value.kind, value.subject) == (kind, subject):
                     return conversation
         return None
 
-    async def finished(
+    async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
-    ) -> FoundFrames:
+    ) -> FrameSearchResult:
         owners = [owner for owner in self._conversations if tenant in (None, owner[0])]
-        ledgers = {o: replayed(self._conversations[o], self._values.get(o, ())) for o in owners}
-        told = {key_of(row): row for owner, ledger in ledgers.items() for row in rows_of(owner, ledger)}
-        return found_among(told, query, limit, without)
+        ledgers = {o: rebuild_ledger(self._conversations[o], self._values.get(o, ())) for o in owners}
+        told = {frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)}
+        return search_rows(told, query, limit, without)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
@@ -185,7 +185,7 @@ class MemoryStore:
         return sorted(found, key=lambda c: (c.created, c.id), reverse=True)
 
     # -------------------------------------------------------------------------------------------------------- deleting
-    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+    async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
         owners = [
             owner
             for owner in self._conversations
@@ -195,12 +195,12 @@ class MemoryStore:
         ]
         freed = sum(map(self._delete, owners))
         if before or conversation:
-            freed += self._delete_strays(tenant, conversation, before)
-        return Forgotten(len(owners), freed)
+            freed += self._delete_orphan_requests(tenant, conversation, before)
+        return DeletionResult(len(owners), freed)
 
-    def _delete(self, owner: Owner) -> int:
+    def _delete(self, owner: ConversationKey) -> int:
         tenant, conversation = owner
-        freed = sum(weight(Owned(conversation, value)) for value in self._values.pop(owner, ()))
+        freed = sum(memory_size_of(LedgerRecord(conversation, value)) for value in self._values.pop(owner, ()))
         del self._conversations[owner], self._newest[owner]
         self._losses[owner] += 1
         for (holder, _, _), held in self._anchors.items():
@@ -209,7 +209,7 @@ class MemoryStore:
         gone = [k for k, record in self._requests.items() if k[0] == tenant and record.conversation == conversation]
         return freed + sum(map(self._delete_request, gone))
 
-    def _delete_strays(self, tenant: str | None, conversation: str, before: int) -> int:
+    def _delete_orphan_requests(self, tenant: str | None, conversation: str, before: int) -> int:
         """Requests that were answered without a conversation of ours, or after it was forgotten."""
         gone = [
             key
@@ -223,12 +223,12 @@ class MemoryStore:
 
     def _delete_request(self, key: tuple[str, str]) -> int:
         sent = self._sent.pop(key, {})
-        return weight(self._requests.pop(key)) + sum(map(weight, sent.values()))
+        return memory_size_of(self._requests.pop(key)) + sum(map(memory_size_of, sent.values()))
 
     async def secret(self) -> bytes:
         return self._secret
 
-    def trouble(self) -> StoreError | None:
+    def write_error(self) -> StoreError | None:
         """Memory has none."""
         return None
 

@@ -16,11 +16,11 @@ from proxy.errors import StoreError
 from proxy.store import schema
 from proxy.store import tasks_view as tasks
 
-FOLDER = Path(__file__).parent / "migrations"
-SECRET = "secret"  # noqa: S105 - the name of the row, not what is in it
+MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
+SECRET_NAME = "secret"  # noqa: S105 - the name of the row, not what is in it
 
 
-def version_of(connection: Connection) -> str:
+def schema_version_of(connection: Connection) -> str:
     """The schema a store stands at, empty when nothing is in it yet. Raises StoreError when this program must not
     touch it."""
     tables = set(inspect(connection).get_table_names())
@@ -41,14 +41,16 @@ def is_current(version: str) -> bool:
     return version == schema.VERSIONS[-1]
 
 
-def make(connection: Connection, secret: bytes) -> None:
+def create_schema(connection: Connection, secret: bytes) -> None:
     """An empty store at the newest version. Runs in the transaction of the caller, who checked that nothing is
     there."""
     schema.metadata.create_all(connection)
     connection.execute(text(f"CREATE TABLE {schema.VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
     stamped = text(f"INSERT INTO {schema.VERSION_TABLE} (version_num) VALUES (:version)")  # noqa: S608 - a constant
     connection.execute(stamped.bindparams(bindparam("version", schema.VERSIONS[-1])))
-    connection.execute(schema.meta.insert().values(tenant="", name=SECRET, value=secret or secrets.token_bytes(32)))
+    connection.execute(
+        schema.meta.insert().values(tenant="", name=SECRET_NAME, value=secret or secrets.token_bytes(32))
+    )
 
 
 def upgrade(connection: Connection) -> None:
@@ -58,16 +60,16 @@ def upgrade(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS_FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
     table = schema.task_rows
     if connection.execute(select(table.c.id).limit(1)).first() is None:  # they are derived, and were not kept before
-        for row in tasks.all_rows(connection):
+        for row in tasks.all_task_rows(connection):
             connection.execute(table.insert().values(row))
 
 
 def secret_of(connection: Connection) -> bytes:
     """The random bytes made with the store."""
-    found = select(schema.meta.c.value).where(schema.meta.c.tenant == "", schema.meta.c.name == SECRET)
+    found = select(schema.meta.c.value).where(schema.meta.c.tenant == "", schema.meta.c.name == SECRET_NAME)
     return bytes(connection.execute(found).scalar_one())

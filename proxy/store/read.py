@@ -19,44 +19,44 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, select
 from sqlalchemy.engine import Row
 
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Ledger, Round, Thread, Value
+from proxy.core.ledger.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Round, Thread
 from proxy.core.ledger.messages import Message
-from proxy.core.ledger.queued_messages import Queued
+from proxy.core.ledger.queued_messages import QueuedMessage
 from proxy.store import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest, rows, schema
 from proxy.store.statements import chunks, driver_of, statements_for
 
 
-def replayed(conversation: Conversation, values: Iterable[Value]) -> Ledger:
+def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
     """`values` in the order they were written. One that comes before what it hangs on is taken up when that is
     there."""
     ledger = Ledger(conversation)
     waiting = list(values)
     while waiting:
-        left = [value for value in waiting if not _added(ledger, value)]
+        left = [value for value in waiting if not _try_add(ledger, value)]
         if len(left) == len(waiting):
             break
         waiting = left
     return ledger
 
 
-def _added(ledger: Ledger, value: Value) -> bool:
+def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
     """False while what `value` hangs on is missing."""
     match value:
         case Entry():
             if value.parent and value.parent not in ledger.entries:
                 return False
-            ledger.add(value)
+            ledger.add_entry(value)
         case Round():
             if value.turn not in ledger.entries:
                 return False
             ledger.add_round(value)
-        case Event():
+        case LedgerEvent():
             if value.entry not in ledger.entries:
                 return False
             ledger.add_event(value)
         case Thread():
             ledger.threads[value.id] = value
-        case Queued():
+        case QueuedMessage():
             ledger.queue[value.id] = value
     return True
 
@@ -64,17 +64,21 @@ def _added(ledger: Ledger, value: Value) -> bool:
 _LAST_CHARACTER = "\U0010ffff"
 
 
-def find(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
+def find_by_anchors(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
     """Mostly nobody knows one of them, and somebody waits to hear that."""
-    asked = list(dict.fromkeys(map(rows.words, keys)))
+    asked = list(dict.fromkeys(map(rows.escape_text, keys)))
     with connection.begin():
         anchors = statements_for(connection.dialect).anchors
-        place = rows.words(tenant), rows.words(hint)
-        known = set(anchors.found(driver_of(connection), place[0], asked, of_hint=place[1]))
-        return _anchored(connection, place, [key for key in asked if key in known], limit) if known else ()
+        place = rows.escape_text(tenant), rows.escape_text(hint)
+        known = set(anchors.first_column(driver_of(connection), place[0], asked, of_hint=place[1]))
+        return (
+            _anchored_conversations(connection, place, [key for key in asked if key in known], limit) if known else ()
+        )
 
 
-def _anchored(connection: Connection, place: tuple[str, str], keys: Sequence[str], limit: int) -> tuple[str, ...]:
+def _anchored_conversations(
+    connection: Connection, place: tuple[str, str], keys: Sequence[str], limit: int
+) -> tuple[str, ...]:
     """The conversations that are there under these keys; `place` is tenant and hint."""
     anchors, conversations = schema.anchors, schema.conversations
     existing = anchors.join(
@@ -89,49 +93,49 @@ def _anchored(connection: Connection, place: tuple[str, str], keys: Sequence[str
         found.update(dict.fromkeys(connection.execute(newest_first).scalars()))
         if len(found) >= limit:
             break
-    return tuple(map(rows.plain, list(found)[:limit]))
+    return tuple(map(rows.unescape_text, list(found)[:limit]))
 
 
-def sessions(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:
+def conversations_in_session(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:
     table = schema.conversations
-    query = select(table.c.id).where(table.c.tenant == rows.words(tenant), table.c.hint == rows.words(hint))
+    query = select(table.c.id).where(table.c.tenant == rows.escape_text(tenant), table.c.hint == rows.escape_text(hint))
     newest_first = query.order_by(table.c.created.desc(), table.c.id.desc()).limit(limit)
-    return tuple(map(rows.plain, connection.execute(newest_first).scalars()))
+    return tuple(map(rows.unescape_text, connection.execute(newest_first).scalars()))
 
 
 def load(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
-    owner = (rows.words(tenant), rows.words(conversation))
-    return _built(connection, owner, _messages(connection, owner))
+    owner = (rows.escape_text(tenant), rows.escape_text(conversation))
+    return _build_ledger(connection, owner, _messages(connection, owner))
 
 
-def outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
+def load_outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
     """A conversation without what was said: of every message only who spoke. Frames can be folded from it."""
-    owner = (rows.words(tenant), rows.words(conversation))
-    return _built(connection, owner, _speakers(connection, owner))
+    owner = (rows.escape_text(tenant), rows.escape_text(conversation))
+    return _build_ledger(connection, owner, _message_roles(connection, owner))
 
 
-def _built(
+def _build_ledger(
     connection: Connection, owner: tuple[str, str], messages: Mapping[tuple[str, int], Sequence[Message]]
 ) -> Ledger | None:
     table = schema.conversations
     row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
     if row is None:
         return None
-    placed: list[tuple[int, Value]] = []
-    for row_of_entry in _of(connection, schema.entries, owner):
-        message = next(iter(messages.get((row_of_entry.id, rows.OF_ENTRY), ())), None)
+    placed: list[tuple[int, LedgerItem]] = []
+    for row_of_entry in _rows_of(connection, schema.entries, owner):
+        message = next(iter(messages.get((row_of_entry.id, rows.ENTRY_ROUND), ())), None)
         placed.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
-    for done in _of(connection, schema.rounds, owner):
+    for done in _rows_of(connection, schema.rounds, owner):
         spoken, *results = messages[done.turn, done.number]
         placed.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
-    placed.extend((r.place, rows.event_of(r)) for r in _of(connection, schema.events, owner))
-    placed.extend((r.place, rows.thread_of(r)) for r in _of(connection, schema.threads, owner))
-    placed.extend((r.place, rows.queued_of(r)) for r in _of(connection, schema.queued, owner))
+    placed.extend((r.place, rows.event_of(r)) for r in _rows_of(connection, schema.events, owner))
+    placed.extend((r.place, rows.thread_of(r)) for r in _rows_of(connection, schema.threads, owner))
+    placed.extend((r.place, rows.queued_of(r)) for r in _rows_of(connection, schema.queued, owner))
     placed.sort(key=lambda item: item[0])
-    return replayed(rows.conversation_of(row), (value for _, value in placed))
+    return rebuild_ledger(rows.conversation_of(row), (value for _, value in placed))
 
 
-def _of(connection: Connection, table: Table, owner: tuple[str, str]) -> Sequence[Row[Any]]:
+def _rows_of(connection: Connection, table: Table, owner: tuple[str, str]) -> Sequence[Row[Any]]:
     return connection.execute(select(table).where(table.c.tenant == owner[0], table.c.conversation == owner[1])).all()
 
 
@@ -150,13 +154,13 @@ def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str,
     return found
 
 
-def _speakers(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
+def _message_roles(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
     """The same as far as their roles go."""
     table = schema.messages
     query = select(table.c.entry, table.c.round, table.c.role).order_by(table.c.position)
     found: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for row in connection.execute(query.where(table.c.tenant == owner[0], table.c.conversation == owner[1])):
-        found[row.entry, row.round].append(Message(rows.plain(row.role), b"", ""))
+        found[row.entry, row.round].append(Message(rows.unescape_text(row.role), b"", ""))
     return found
 
 
@@ -166,19 +170,19 @@ def conversations(connection: Connection, tenant: str | None, limit: int, offset
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit).offset(offset))))
 
 
-def worked_in_last(connection: Connection, tenant: str | None, limit: int) -> tuple[Conversation, ...]:
+def recently_active(connection: Connection, tenant: str | None, limit: int) -> tuple[Conversation, ...]:
     """Without an index: one would be written with every commit, and this is asked by people."""
     table = schema.conversations
     query = _scoped(select(table), table, tenant).order_by(table.c.newest.desc(), table.c.id.desc())
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
 
 
-def holding(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+def conversation_with_event(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:
     events, table = schema.events, schema.conversations
     query = (
         select(table)
         .join(events, and_(events.c.tenant == table.c.tenant, events.c.conversation == table.c.id))
-        .where(events.c.subject == rows.words(subject), events.c.kind == rows.words(kind))
+        .where(events.c.subject == rows.escape_text(subject), events.c.kind == rows.escape_text(kind))
         .order_by(table.c.created.desc(), table.c.id.desc())
         .limit(1)
     )
@@ -192,12 +196,12 @@ def requests(
     table = schema.requests
     query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
     if conversation:
-        query = query.where(table.c.conversation == rows.words(conversation))
+        query = query.where(table.c.conversation == rows.escape_text(conversation))
     return tuple(map(rows.request_of, connection.execute(query.limit(limit).offset(offset))))
 
 
 def request(connection: Connection, tenant: str | None, beginning: str) -> StoredRequest | None:
-    row = _request_row(connection, tenant, rows.words(beginning))
+    row = _request_row(connection, tenant, rows.escape_text(beginning))
     if row is None:
         return None
     table = schema.sent
@@ -205,7 +209,7 @@ def request(connection: Connection, tenant: str | None, beginning: str) -> Store
     all_sent = connection.execute(query).all()
     bodies = _bodies(connection, row.tenant, [row.body, *(s.body for s in all_sent)])
     sent = tuple(
-        SentRecord(rows.plain(s.request), s.round, body, s.created)
+        SentRecord(rows.unescape_text(s.request), s.round, body, s.created)
         for s, body in zip(all_sent, bodies[1:], strict=True)
     )
     return StoredRequest(rows.request_of(row, bodies[0]), sent)
@@ -213,7 +217,7 @@ def request(connection: Connection, tenant: str | None, beginning: str) -> Store
 
 def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:
     table = schema.settings
-    query = select(table).where(table.c.tenant == rows.words(tenant)).order_by(table.c.name)
+    query = select(table).where(table.c.tenant == rows.escape_text(tenant)).order_by(table.c.name)
     return tuple(map(rows.setting_of, connection.execute(query)))
 
 
@@ -235,13 +239,13 @@ def _request_row(connection: Connection, tenant: str | None, beginning: str) -> 
 
 
 def _bodies(connection: Connection, tenant: str, stored: Sequence[bytes]) -> list[Body]:
-    pages = _blobs(connection, tenant, (digest for body in stored for digest in rows.digests_in(body)))
-    pieces = {digest: rows.pieces_of(data) for digest, data in pages.items()}
+    pages = _blobs(connection, tenant, (digest for body in stored for digest in rows.split_digests(body)))
+    pieces = {digest: rows.decode_page(data) for digest, data in pages.items()}
     long = _blobs(connection, tenant, (piece for page in pieces.values() for is_digest, piece in page if is_digest))
     return [
         tuple(
             long[piece] if is_digest else piece
-            for digest in rows.digests_in(body)
+            for digest in rows.split_digests(body)
             for is_digest, piece in pieces[digest]
         )
         for body in stored
@@ -257,10 +261,10 @@ def _blobs(connection: Connection, tenant: str, digests: Iterable[bytes]) -> dic
     return found
 
 
-def count(connection: Connection) -> int:
+def count_conversations(connection: Connection) -> int:
     """Conversations of all tenants."""
     return int(connection.execute(select(func.count()).select_from(schema.conversations)).scalar_one())
 
 
 def _scoped(query: Select[Any], table: Table, tenant: str | None) -> Select[Any]:
-    return query if tenant is None else query.where(table.c.tenant == rows.words(tenant))
+    return query if tenant is None else query.where(table.c.tenant == rows.escape_text(tenant))

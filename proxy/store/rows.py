@@ -20,69 +20,69 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Row
 
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
-from proxy.core.ledger.messages import Call, Message, Spoken, Usage
-from proxy.core.ledger.queued_messages import Lane, Queued, State
-from proxy.dialects.messages.message import says_failed
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, LedgerEvent, Round, Thread
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage
+from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage
+from proxy.dialects.messages.message import is_failed_result
 from proxy.store import Body, RequestRecord, SentRecord, SettingRecord
 
-Values = dict[str, Any]
+RowValues = dict[str, Any]
 """One row by column names."""
 
-PAGE = 32
+PIECES_PER_PAGE = 32
 """Pieces per page of a body. Smaller pages share more between bodies, larger ones make shorter lists of pages."""
 
-LONG = 96
+MIN_BLOB_BYTES = 96
 """Bytes from which a piece is stored under its digest instead of in its page."""
 
-OF_ENTRY = -1
+ENTRY_ROUND = -1
 """The round under which an entry's own message stands."""
 
 NUL = "\x00"
 ESCAPE = "\x10"
 """Data link escape: four hex digits of the character that is meant follow."""
 
-_REFUSED = re.compile("[\x00\x10\ud800-\udfff]")
-_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_SPELLED = re.compile("\x10([0-9a-f]{4})")
+_NEEDS_ESCAPE = re.compile("[\x00\x10\ud800-\udfff]")
+_JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ESCAPED = re.compile("\x10([0-9a-f]{4})")
 
 
 # --------------------------------------------------------------------------------------------------------------- text
-def words(text: str) -> str:
+def escape_text(text: str) -> str:
     """`text` as every database takes it: itself, unless it holds NUL, a lone surrogate, or the escape."""
     if text.isascii() and NUL not in text and ESCAPE not in text:  # 0.1 us, where the search takes 3 us per 1,000
         return text
-    return _REFUSED.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
+    return _NEEDS_ESCAPE.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
 
 
-def plain(stored: str) -> str:
+def unescape_text(stored: str) -> str:
     """The inverse of `words`."""
     if ESCAPE not in stored:
         return stored
-    return _SPELLED.sub(lambda found: chr(int(found[1], 16)), stored)
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), stored)
 
 
-def readable(raw: bytes) -> str:
+def bytes_to_text(raw: bytes) -> str:
     """Bytes that are nearly always text, as text; `bytes_of` gives exactly them back."""
-    return words(raw.decode("utf-8", "surrogateescape"))
+    return escape_text(raw.decode("utf-8", "surrogateescape"))
 
 
-def bytes_of(stored: str) -> bytes:
+def text_to_bytes(stored: str) -> bytes:
     """The inverse of `readable`."""
-    return plain(stored).encode("utf-8", "surrogateescape")
+    return unescape_text(stored).encode("utf-8", "surrogateescape")
 
 
-def as_json(value: object) -> str:
+def to_json(value: object) -> str:
     """Readable JSON: only what databases refuse is escaped. Raw surrogates stay as they are for `words` to spell, for
     an ASCII spelling would join two lone ones into a character."""
     try:
-        return words(msgspec.json.encode(value).decode())
+        return escape_text(msgspec.json.encode(value).decode())
     except UnicodeEncodeError:  # a lone surrogate
-        return words(_WRITER.encode(value))
+        return escape_text(_JSON_ENCODER.encode(value))
 
 
 def from_json(stored: str) -> Any:
-    return json.loads(plain(stored))
+    return json.loads(unescape_text(stored))
 
 
 def digest_of(data: bytes) -> bytes:
@@ -91,122 +91,131 @@ def digest_of(data: bytes) -> bytes:
 
 def draft_digest(conversation: str, turn: str, number: int) -> bytes:
     """Where the draft of a round is kept, whatever it holds at the moment."""
-    return digest_of(f"draft\n{as_json([conversation, turn, number])}".encode())
+    return digest_of(f"draft\n{to_json([conversation, turn, number])}".encode())
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
-class _Spelling(msgspec.Struct):
+class _ContentMessage(msgspec.Struct):
     """A message whose content is one string."""
 
     content: str
 
 
-_spelling = msgspec.json.Decoder(_Spelling)
+_content_decoder = msgspec.json.Decoder(_ContentMessage)
 
 
-def spelled(wire: bytes) -> str | None:
+def content_string_of(wire: bytes) -> str | None:
     """The string `content` of a message in JSON, or None: then its text has to be stored beside it."""
     try:
-        return _spelling.decode(wire).content
+        return _content_decoder.decode(wire).content
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
 
 
-def message_row(message: Message, digest: bytes) -> Values:
+def message_row(message: Message, digest: bytes) -> RowValues:
     """Without the columns that say where it stands."""
     return {
-        "role": words(message.role),
+        "role": escape_text(message.role),
         "wire": digest,
-        "identity": words(message.identity),
-        "text": None if spelled(message.wire) == message.text else words(message.text),
-        "calls": as_json([[c.id, c.name, c.arguments] for c in message.calls]) if message.calls else "[]",
-        "answers": words(message.answers),
+        "identity": escape_text(message.identity),
+        "text": None if content_string_of(message.wire) == message.text else escape_text(message.text),
+        "calls": to_json([[c.id, c.name, c.arguments] for c in message.calls]) if message.calls else "[]",
+        "answers": escape_text(message.answers),
         "tokens": message.tokens,
     }
 
 
 def message_of(row: Row[Any]) -> Message:
     """From a row of `messages` joined with its blob."""
-    text = plain(row.text) if row.text is not None else spelled(row.data) or ""
+    text = unescape_text(row.text) if row.text is not None else content_string_of(row.data) or ""
     calls = tuple(Call(*parts) for parts in from_json(row.calls)) if row.calls != "[]" else ()
-    failed = bool(row.answers) and says_failed(row.data)
-    return Message(plain(row.role), row.data, plain(row.identity), text, calls, plain(row.answers), row.tokens, failed)
+    failed = bool(row.answers) and is_failed_result(row.data)
+    return Message(
+        unescape_text(row.role),
+        row.data,
+        unescape_text(row.identity),
+        text,
+        calls,
+        unescape_text(row.answers),
+        row.tokens,
+        failed,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- ledger
-def conversation_row(value: Conversation) -> Values:
+def conversation_row(value: Conversation) -> RowValues:
     return {
-        "id": words(value.id),
-        "hint": words(value.hint),
-        "parent": words(value.parent),
-        "parent_entry": words(value.parent_entry),
+        "id": escape_text(value.id),
+        "hint": escape_text(value.hint),
+        "parent": escape_text(value.parent),
+        "parent_entry": escape_text(value.parent_entry),
         "created": value.created,
-        "mode": words(value.mode),
-        "dialect": words(value.dialect),
+        "mode": escape_text(value.mode),
+        "dialect": escape_text(value.dialect),
         "newest": value.created,
     }
 
 
 def conversation_of(row: Row[Any]) -> Conversation:
     return Conversation(
-        id=plain(row.id),
-        tenant=plain(row.tenant),
-        hint=plain(row.hint),
-        parent=plain(row.parent),
-        parent_entry=plain(row.parent_entry),
+        id=unescape_text(row.id),
+        tenant=unescape_text(row.tenant),
+        hint=unescape_text(row.hint),
+        parent=unescape_text(row.parent),
+        parent_entry=unescape_text(row.parent_entry),
         created=row.created,
-        mode=plain(row.mode),
-        dialect=plain(row.dialect),
+        mode=unescape_text(row.mode),
+        dialect=unescape_text(row.dialect),
     )
 
 
-def entry_row(value: Entry) -> Values:
+def entry_row(value: Entry) -> RowValues:
     return {
-        "id": words(value.id),
-        "parent": words(value.parent),
+        "id": escape_text(value.id),
+        "parent": escape_text(value.parent),
         "seq": value.seq,
         "kind": str(value.kind),
-        "thread": words(value.thread),
-        "adopts": words(value.adopts),
-        "alias": words(value.alias),
+        "thread": escape_text(value.thread),
+        "adopts": escape_text(value.adopts),
+        "alias": escape_text(value.alias),
         "created": value.created,
     }
 
 
 def entry_of(row: Row[Any], message: Message | None) -> Entry:
     return Entry(
-        id=plain(row.id),
-        parent=plain(row.parent),
+        id=unescape_text(row.id),
+        parent=unescape_text(row.parent),
         seq=row.seq,
-        kind=Kind(row.kind),
-        thread=plain(row.thread),
+        kind=EntryKind(row.kind),
+        thread=unescape_text(row.thread),
         message=message,
-        adopts=plain(row.adopts),
-        alias=plain(row.alias),
+        adopts=unescape_text(row.adopts),
+        alias=unescape_text(row.alias),
         created=row.created,
     )
 
 
-def round_row(value: Round) -> Values:
+def round_row(value: Round) -> RowValues:
     spoken, usage = value.spoken, value.spoken.usage
     return {
-        "turn": words(value.turn),
+        "turn": escape_text(value.turn),
         "number": value.number,
         "results": len(value.results),
         "last": int(value.last),
-        "finish": words(spoken.finish),
-        "usage": as_json(_told(usage)) if usage else None,
-        "model": words(spoken.model),
+        "finish": escape_text(spoken.finish),
+        "usage": to_json(_usage_list(usage)) if usage else None,
+        "model": escape_text(spoken.model),
         "complete": int(spoken.complete),
         "hidden_truncated": int(spoken.hidden_truncated),
-        "extra": as_json({name: raw.decode("utf-8", "surrogateescape") for name, raw in spoken.extra.items()})
+        "extra": to_json({name: raw.decode("utf-8", "surrogateescape") for name, raw in spoken.extra.items()})
         if spoken.extra
         else "{}",
         "created": value.created,
     }
 
 
-def _told(usage: Usage) -> list[int]:
+def _usage_list(usage: Usage) -> list[int]:
     """As older versions read it, where there is no more to tell."""
     told = [usage.input, usage.output, usage.cached, usage.written, usage.written_long]
     return told if usage.written_long else told[:-1]
@@ -215,13 +224,13 @@ def _told(usage: Usage) -> list[int]:
 def round_of(row: Row[Any], spoken: Message, results: tuple[Message, ...]) -> Round:
     extra: Mapping[str, str] = from_json(row.extra)
     return Round(
-        turn=plain(row.turn),
+        turn=unescape_text(row.turn),
         number=row.number,
-        spoken=Spoken(
+        spoken=ModelResponse(
             message=spoken,
-            finish=plain(row.finish),
+            finish=unescape_text(row.finish),
             usage=Usage(*from_json(row.usage)) if row.usage else None,
-            model=plain(row.model),
+            model=unescape_text(row.model),
             complete=bool(row.complete),
             hidden_truncated=bool(row.hidden_truncated),
             extra={name: text.encode("utf-8", "surrogateescape") for name, text in extra.items()},
@@ -232,112 +241,124 @@ def round_of(row: Row[Any], spoken: Message, results: tuple[Message, ...]) -> Ro
     )
 
 
-def event_row(value: Event) -> Values:
+def event_row(value: LedgerEvent) -> RowValues:
     return {
-        "entry": words(value.entry),
-        "kind": words(value.kind),
-        "subject": words(value.subject),
+        "entry": escape_text(value.entry),
+        "kind": escape_text(value.kind),
+        "subject": escape_text(value.subject),
         "round": value.round,
         "seq": value.seq,
-        "data": readable(value.data),
+        "data": bytes_to_text(value.data),
         "created": value.created,
     }
 
 
-def event_of(row: Row[Any]) -> Event:
-    return Event(
-        plain(row.entry), row.round, row.seq, plain(row.kind), plain(row.subject), bytes_of(row.data), row.created
+def event_of(row: Row[Any]) -> LedgerEvent:
+    return LedgerEvent(
+        unescape_text(row.entry),
+        row.round,
+        row.seq,
+        unescape_text(row.kind),
+        unescape_text(row.subject),
+        text_to_bytes(row.data),
+        row.created,
     )
 
 
-def thread_row(value: Thread) -> Values:
+def thread_row(value: Thread) -> RowValues:
     return {
-        "id": words(value.id),
-        "system_hash": words(value.system_hash),
-        "tool_names": as_json(list(value.tool_names)),
-        "tools_hash": words(value.tools_hash),
-        "model": words(value.model),
+        "id": escape_text(value.id),
+        "system_hash": escape_text(value.system_hash),
+        "tool_names": to_json(list(value.tool_names)),
+        "tools_hash": escape_text(value.tools_hash),
+        "model": escape_text(value.model),
     }
 
 
 def thread_of(row: Row[Any]) -> Thread:
     names = tuple(from_json(row.tool_names))
-    return Thread(plain(row.id), plain(row.system_hash), names, plain(row.tools_hash), plain(row.model))
+    return Thread(
+        unescape_text(row.id),
+        unescape_text(row.system_hash),
+        names,
+        unescape_text(row.tools_hash),
+        unescape_text(row.model),
+    )
 
 
-def queued_row(value: Queued) -> Values:
+def queued_row(value: QueuedMessage) -> RowValues:
     return {
-        "id": words(value.id),
+        "id": escape_text(value.id),
         "lane": str(value.lane),
-        "thread": words(value.thread),
-        "text": words(value.text),
+        "thread": escape_text(value.thread),
+        "text": escape_text(value.text),
         "state": str(value.state),
         "created": value.created,
         "expires": value.expires,
         "settled": value.settled,
-        "entry": words(value.entry),
+        "entry": escape_text(value.entry),
     }
 
 
-def queued_of(row: Row[Any]) -> Queued:
-    return Queued(
-        id=plain(row.id),
-        text=plain(row.text),
+def queued_of(row: Row[Any]) -> QueuedMessage:
+    return QueuedMessage(
+        id=unescape_text(row.id),
+        text=unescape_text(row.text),
         lane=Lane(row.lane),
-        thread=plain(row.thread),
+        thread=unescape_text(row.thread),
         created=row.created,
         expires=row.expires,
-        state=State(row.state),
+        state=DeliveryState(row.state),
         settled=row.settled,
-        entry=plain(row.entry),
+        entry=unescape_text(row.entry),
     )
 
 
 # ----------------------------------------------------------------------------------------------------------- requests
-def request_row(value: RequestRecord, body: bytes) -> Values:
+def request_row(value: RequestRecord, body: bytes) -> RowValues:
     return {
-        "id": words(value.id),
-        "conversation": words(value.conversation),
-        "thread": words(value.thread),
-        "frame": words(value.frame),
-        "entry": words(value.entry),
+        "id": escape_text(value.id),
+        "conversation": escape_text(value.conversation),
+        "thread": escape_text(value.thread),
+        "frame": escape_text(value.frame),
+        "entry": escape_text(value.entry),
         "created": value.created,
-        "status": words(value.status),
-        "receipt": readable(value.receipt),
+        "status": escape_text(value.status),
+        "receipt": bytes_to_text(value.receipt),
         "body": body,
     }
 
 
 def request_of(row: Row[Any], body: Body = ()) -> RequestRecord:
     return RequestRecord(
-        id=plain(row.id),
-        conversation=plain(row.conversation),
-        thread=plain(row.thread),
-        frame=plain(row.frame),
-        entry=plain(row.entry),
+        id=unescape_text(row.id),
+        conversation=unescape_text(row.conversation),
+        thread=unescape_text(row.thread),
+        frame=unescape_text(row.frame),
+        entry=unescape_text(row.entry),
         created=row.created,
-        status=plain(row.status),
-        receipt=bytes_of(row.receipt),
+        status=unescape_text(row.status),
+        receipt=text_to_bytes(row.receipt),
         body=body,
     )
 
 
-def sent_row(value: SentRecord, body: bytes) -> Values:
-    return {"request": words(value.request), "round": value.round, "body": body, "created": value.created}
+def sent_row(value: SentRecord, body: bytes) -> RowValues:
+    return {"request": escape_text(value.request), "round": value.round, "body": body, "created": value.created}
 
 
 # ----------------------------------------------------------------------------------------------------------- settings
-def setting_row(value: SettingRecord) -> Values:
-    return {"name": words(value.name), "value": readable(value.value), "created": value.created}
+def setting_row(value: SettingRecord) -> RowValues:
+    return {"name": escape_text(value.name), "value": bytes_to_text(value.value), "created": value.created}
 
 
 def setting_of(row: Row[Any]) -> SettingRecord:
-    return SettingRecord(plain(row.name), bytes_of(row.value), row.created)
+    return SettingRecord(unescape_text(row.name), text_to_bytes(row.value), row.created)
 
 
 # ------------------------------------------------------------------------------------------------------------- bodies
 @dataclass(frozen=True, slots=True)
-class Page:
+class BodyPage:
     """Up to `PAGE` pieces of a body: `data` is what is stored, `pieces` the long ones it names, by digest."""
 
     digest: bytes
@@ -345,78 +366,78 @@ class Page:
     pieces: dict[bytes, bytes]
 
 
-class _Digests:
+class _DigestCache:
     """Digests of pieces seen lately: a conversation resends the very same objects with every request, and a dictionary
     knows an object it holds without reading it. Belongs to the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
-        self._most = most_bytes
-        self._held: dict[bytes, bytes] = {}
+        self._max_bytes = most_bytes
+        self._digest_by_piece: dict[bytes, bytes] = {}
         self._size = 0
 
-    def of(self, piece: bytes) -> bytes:
-        digest = self._held.get(piece)
+    def get(self, piece: bytes) -> bytes:
+        digest = self._digest_by_piece.get(piece)
         if digest is None:
-            if self._size > self._most:
-                self._held, self._size = {}, 0
-            digest = self._held[piece] = digest_of(piece)
+            if self._size > self._max_bytes:
+                self._digest_by_piece, self._size = {}, 0
+            digest = self._digest_by_piece[piece] = digest_of(piece)
             self._size += len(piece)
         return digest
 
 
-class _Pages:
+class _PageCache:
     """Pages made lately, by their pieces: the beginning of a conversation is the same pages with every request. The
     pieces are known without reading them, as in `_Digests`. Belongs to the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
-        self._most = most_bytes
-        self._made: dict[Body, Page] = {}
+        self._max_bytes = most_bytes
+        self._page_by_pieces: dict[Body, BodyPage] = {}
         self._size = 0
 
-    def of(self, pieces: Body) -> Page:
-        page = self._made.get(pieces)
+    def get(self, pieces: Body) -> BodyPage:
+        page = self._page_by_pieces.get(pieces)
         if page is None:
-            if self._size > self._most:
-                self._made, self._size = {}, 0
-            page = self._made[pieces] = _page_of(pieces)
+            if self._size > self._max_bytes:
+                self._page_by_pieces, self._size = {}, 0
+            page = self._page_by_pieces[pieces] = _build_page(pieces)
             self._size += sum(map(len, pieces))
         return page
 
 
-_digests = _Digests()
-_pages = _Pages()
-_page = msgspec.msgpack.Decoder(list[tuple[bool, bytes]])
+_digest_cache = _DigestCache()
+_page_cache = _PageCache()
+_page_decoder = msgspec.msgpack.Decoder(list[tuple[bool, bytes]])
 
 
-def pages(body: Body) -> tuple[Page, ...]:
-    return tuple(_pages.of(body[at : at + PAGE]) for at in range(0, len(body), PAGE))
+def split_into_pages(body: Body) -> tuple[BodyPage, ...]:
+    return tuple(_page_cache.get(body[at : at + PIECES_PER_PAGE]) for at in range(0, len(body), PIECES_PER_PAGE))
 
 
-def _page_of(pieces: Sequence[bytes]) -> Page:
+def _build_page(pieces: Sequence[bytes]) -> BodyPage:
     long: dict[bytes, bytes] = {}
     listed: list[tuple[bool, bytes]] = []
     for piece in pieces:
-        if len(piece) < LONG:
+        if len(piece) < MIN_BLOB_BYTES:
             listed.append((False, piece))
             continue
-        digest = _digests.of(piece)
+        digest = _digest_cache.get(piece)
         long[digest] = piece
         listed.append((True, digest))
     data = msgspec.msgpack.encode(listed)
     # Of another kind than a piece's digest: a client's piece must never pass for a page that is known.
-    return Page(digest_of(b"page\n" + data), data, long)
+    return BodyPage(digest_of(b"page\n" + data), data, long)
 
 
-def page_list(made: Iterable[Page]) -> bytes:
+def join_digests(made: Iterable[BodyPage]) -> bytes:
     """The column `body`: the digests of the pages, joined."""
     return b"".join(page.digest for page in made)
 
 
-def digests_in(body: bytes) -> list[bytes]:
+def split_digests(body: bytes) -> list[bytes]:
     """The inverse of `page_list`."""
     return [body[at : at + 32] for at in range(0, len(body), 32)]
 
 
-def pieces_of(page: bytes) -> list[tuple[bool, bytes]]:
+def decode_page(page: bytes) -> list[tuple[bool, bytes]]:
     """(is a digest, digest or the piece itself) of a stored page, in order."""
-    return _page.decode(page)
+    return _page_decoder.decode(page)

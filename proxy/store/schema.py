@@ -34,19 +34,19 @@ VERSION_TABLE = "alembic_version"
 metadata = MetaData()
 
 
-def _key(name: str) -> Column[str]:
+def _key_column(name: str) -> Column[str]:
     return Column(name, Text, primary_key=True)
 
 
-def _text(name: str) -> Column[str]:
+def _text_column(name: str) -> Column[str]:
     return Column(name, Text, nullable=False)
 
 
-def _whole(name: str, *, key: bool = False) -> Column[int]:
+def _integer_column(name: str, *, key: bool = False) -> Column[int]:
     return Column(name, BigInteger, primary_key=key, nullable=False, autoincrement=False)
 
 
-def _bytes(name: str) -> Column[bytes]:
+def _bytes_column(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 
 
@@ -57,180 +57,180 @@ def _table(name: str, *items: SchemaItem, small: bool = False) -> Table:
 
 conversations = _table(
     "conversations",
-    _key("tenant"),
-    _key("id"),
-    _text("hint"),
-    _text("parent"),
-    _text("parent_entry"),
-    _whole("created"),
-    _text("mode"),
-    _whole("newest"),  # `created` of the newest record of it: what retention goes by
+    _key_column("tenant"),
+    _key_column("id"),
+    _text_column("hint"),
+    _text_column("parent"),
+    _text_column("parent_entry"),
+    _integer_column("created"),
+    _text_column("mode"),
+    _integer_column("newest"),  # `created` of the newest record of it: what retention goes by
     Column("dialect", Text, nullable=False, server_default="openai_chat"),  # the wire format of its messages
     Index("conversations_by_hint", "tenant", "hint", "created"),
     Index("conversations_by_age", "created"),
 )
 entries = _table(
     "entries",
-    _key("tenant"),
-    _key("conversation"),
-    _key("id"),
-    _text("parent"),
-    _whole("seq"),
-    _text("kind"),
-    _text("thread"),
-    _text("adopts"),
-    _text("alias"),
-    _whole("created"),
-    _whole("place"),
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("id"),
+    _text_column("parent"),
+    _integer_column("seq"),
+    _text_column("kind"),
+    _text_column("thread"),
+    _text_column("adopts"),
+    _text_column("alias"),
+    _integer_column("created"),
+    _integer_column("place"),
 )
 rounds = _table(
     "rounds",
-    _key("tenant"),
-    _key("conversation"),
-    _key("turn"),
-    _whole("number", key=True),
-    _whole("results"),  # how many of its messages are results
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("turn"),
+    _integer_column("number", key=True),
+    _integer_column("results"),  # how many of its messages are results
     Column("last", Integer, nullable=False),
-    _text("finish"),
+    _text_column("finish"),
     Column("usage", Text),
-    _text("model"),
+    _text_column("model"),
     Column("complete", Integer, nullable=False),
     Column("hidden_truncated", Integer, nullable=False),
-    _text("extra"),
-    _whole("created"),
-    _whole("place"),
+    _text_column("extra"),
+    _integer_column("created"),
+    _integer_column("place"),
 )
 messages = _table(
     "messages",
-    _key("tenant"),
-    _key("conversation"),
-    _key("entry"),
-    _whole("round", key=True),  # -1 for the message of an entry
-    _whole("position", key=True),
-    _text("role"),
-    _bytes("wire"),
-    _text("identity"),
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("entry"),
+    _integer_column("round", key=True),  # -1 for the message of an entry
+    _integer_column("position", key=True),
+    _text_column("role"),
+    _bytes_column("wire"),
+    _text_column("identity"),
     Column("text", Text),
-    _text("calls"),
-    _text("answers"),
-    _whole("tokens"),
+    _text_column("calls"),
+    _text_column("answers"),
+    _integer_column("tokens"),
     Column("final", Integer, nullable=False),  # 0 for a draft, which a later one replaces
 )
 events = _table(
     "events",
-    _key("tenant"),
-    _key("conversation"),
-    _key("entry"),
-    _key("kind"),
-    _key("subject"),
-    _whole("round"),
-    _whole("seq"),
-    _text("data"),
-    _whole("created"),
-    _whole("place"),
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("entry"),
+    _key_column("kind"),
+    _key_column("subject"),
+    _integer_column("round"),
+    _integer_column("seq"),
+    _text_column("data"),
+    _integer_column("created"),
+    _integer_column("place"),
     Index("events_by_subject", "subject", "kind", "tenant"),
 )
 threads = _table(
     "threads",
-    _key("tenant"),
-    _key("conversation"),
-    _key("id"),
-    _text("system_hash"),
-    _text("tool_names"),
-    _whole("place"),
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("id"),
+    _text_column("system_hash"),
+    _text_column("tool_names"),
+    _integer_column("place"),
     Column("tools_hash", Text, nullable=False, server_default=""),
     Column("model", Text, nullable=False, server_default=""),
 )
 queued = _table(
     "queued",
-    _key("tenant"),
-    _key("conversation"),
-    _key("id"),
-    _text("lane"),
-    _text("thread"),
-    _text("text"),
-    _text("state"),
-    _whole("created"),
-    _whole("expires"),
-    _whole("settled"),
-    _text("entry"),
-    _whole("place"),
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("id"),
+    _text_column("lane"),
+    _text_column("thread"),
+    _text_column("text"),
+    _text_column("state"),
+    _integer_column("created"),
+    _integer_column("expires"),
+    _integer_column("settled"),
+    _text_column("entry"),
+    _integer_column("place"),
 )
 anchors = _table(
     "anchors",
-    _key("tenant"),
-    _key("hint"),
-    _key("key"),
-    _key("conversation"),
-    _whole("created"),
+    _key_column("tenant"),
+    _key_column("hint"),
+    _key_column("key"),
+    _key_column("conversation"),
+    _integer_column("created"),
     Index("anchors_by_age", "tenant", "hint", "key", "created"),
     Index("anchors_by_conversation", "tenant", "conversation"),
     small=True,
 )
 requests = _table(
     "requests",
-    _key("tenant"),
-    _key("id"),
-    _text("conversation"),
-    _text("thread"),
-    _text("frame"),
-    _text("entry"),
-    _whole("created"),
-    _text("status"),
-    _text("receipt"),
-    _bytes("body"),
+    _key_column("tenant"),
+    _key_column("id"),
+    _text_column("conversation"),
+    _text_column("thread"),
+    _text_column("frame"),
+    _text_column("entry"),
+    _integer_column("created"),
+    _text_column("status"),
+    _text_column("receipt"),
+    _bytes_column("body"),
     Index("requests_by_conversation", "conversation", "created"),
     Index("requests_by_age", "created"),
     Index("requests_by_id", "id"),
 )
 sent = _table(
     "sent",
-    _key("tenant"),
-    _key("request"),
-    _whole("round", key=True),
-    _bytes("body"),
-    _whole("created"),
+    _key_column("tenant"),
+    _key_column("request"),
+    _integer_column("round", key=True),
+    _bytes_column("body"),
+    _integer_column("created"),
 )
 blobs = _table(
     "blobs",
-    _key("tenant"),
+    _key_column("tenant"),
     Column("digest", LargeBinary, primary_key=True),
-    _bytes("data"),
+    _bytes_column("data"),
 )
 holds = _table(
     "holds",
-    _key("tenant"),
-    _key("holder"),  # c:conversation, r:request, or p:digest of a page in hex
+    _key_column("tenant"),
+    _key_column("holder"),  # c:conversation, r:request, or p:digest of a page in hex
     Column("digest", LargeBinary, primary_key=True),
     Index("holds_by_digest", "tenant", "digest"),
     small=True,
 )
 meta = _table(
     "meta",
-    _key("tenant"),
-    _key("name"),
-    _bytes("value"),
+    _key_column("tenant"),
+    _key_column("name"),
+    _bytes_column("value"),
 )
 settings = _table(
     "settings",
-    _key("tenant"),
-    _key("name"),
-    _text("value"),  # JSON; null: what the configuration says
-    _whole("created"),
+    _key_column("tenant"),
+    _key_column("name"),
+    _text_column("value"),  # JSON; null: what the configuration says
+    _integer_column("created"),
 )
 task_rows = _table(  # written by `tasks`; most names are those of the view, `session_id` is a conversation
     "task_rows",
-    _key("tenant"),
-    _key("session_id"),
-    _key("id"),
+    _key_column("tenant"),
+    _key_column("session_id"),
+    _key_column("id"),
     Column("parent_id", Text),
-    _text("goal"),
+    _text_column("goal"),
     Column("status", Text, nullable=False, server_default="active"),
     Column("result", Text),
     Column("depth", Integer, nullable=False, server_default="0"),
-    _whole("created_at"),
+    _integer_column("created_at"),
     Column("completed_at", BigInteger),
-    _whole("valid_from"),
+    _integer_column("valid_from"),
     Column("valid_to", BigInteger),
     Column("criteria", Text, nullable=False, server_default=""),  # its beginning
     Column("noted", Text, nullable=False, server_default=""),  # files and decisions
@@ -239,12 +239,12 @@ task_rows = _table(  # written by `tasks`; most names are those of the view, `se
     Index("tasks_by_status", "session_id", "status"),
     Index("tasks_by_writing", "written"),
 )
-TASKS = (
+TASKS_VIEW_SQL = (
     "CREATE VIEW tasks AS SELECT id, session_id, parent_id, goal, status, result, depth, created_at, completed_at, "
     "valid_from, valid_to FROM task_rows"
 )
 """What others read. The tenant is left out: who opens the file sees everybody's."""
-event.listen(metadata, "after_create", DDL(TASKS))  # type: ignore[no-untyped-call]  # SQLAlchemy's own
+event.listen(metadata, "after_create", DDL(TASKS_VIEW_SQL))  # type: ignore[no-untyped-call]  # SQLAlchemy's own
 
-OF_A_CONVERSATION = (entries, messages, rounds, events, threads, anchors, queued)
+CONVERSATION_TABLES = (entries, messages, rounds, events, threads, anchors, queued)
 """Tables whose rows go with their conversation."""

@@ -29,28 +29,28 @@ from sqlalchemy import Connection, RowMapping, Select, select
 from proxy.core.frames.tasks import STATUSES
 from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
-from proxy.store import Finished, FoundFrames, rows, schema
+from proxy.store import FinishedFrame, FrameSearchResult, rows, schema
 
-TENANTS = 16
+MAX_INDEXES = 16
 """Indexes that are kept, those used last: about 3 MB for each thousand finished frames."""
-MOST_WORDS = 64
+MAX_QUERY_WORDS = 64
 """Words of a query that count, the first ones."""
-OUTDATED = 1_000
+MAX_OUTDATED_ROWS = 1_000
 """Frames told anew or gone, of which an index still knows the old words, before it is made again; at least as many as
 it has otherwise."""
-COLUMNS = {"title": 4.0, "criteria": 2.0, "results": 1.0, "noted": 2.0}
+COLUMN_WEIGHTS = {"title": 4.0, "criteria": 2.0, "results": 1.0, "noted": 2.0}
 """What is indexed, and what a word counts for there: `noted` are files and decisions."""
-STEMS = "porter unicode61"
-INSERT = f"INSERT INTO frames (rowid, {', '.join(COLUMNS)}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
-WEIGHTS = ", ".join(map(str, COLUMNS.values()))
-RANKED = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frames, {WEIGHTS}), rowid DESC"  # noqa: S608 - constants
-_TOGETHER_ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
+TOKENIZER = "porter unicode61"
+INSERT_SQL = f"INSERT INTO frames (rowid, {', '.join(COLUMN_WEIGHTS)}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
+BM25_WEIGHTS = ", ".join(map(str, COLUMN_WEIGHTS.values()))
+RANKED_SQL = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frames, {BM25_WEIGHTS}), rowid DESC"  # noqa: S608 - constants
+_UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
 """Characters of scripts that put no space between words: each counts as one."""
-_WORD = re.compile(f"[{_TOGETHER_ALONE}]|[^\\W_{_TOGETHER_ALONE}]+")
+_WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
 
-Key = tuple[str, str, str]
+FrameKey = tuple[str, str, str]
 """Tenant, conversation and frame, as the store spells them."""
-Values = rows.Values | RowMapping
+TaskRow = rows.RowValues | RowMapping
 """A row of `task_rows`, by column."""
 
 
@@ -59,43 +59,45 @@ def words_in(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def asked_words(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """The words of a query that count, each once."""
-    return list(islice(dict.fromkeys(words_in(query)), MOST_WORDS))
+    return list(islice(dict.fromkeys(words_in(query)), MAX_QUERY_WORDS))
 
 
-def key_of(row: Values) -> Key:
+def frame_key_of(row: TaskRow) -> FrameKey:
     return row["tenant"], row["session_id"], row["id"]
 
 
-def is_finished(row: Values) -> bool:
+def is_finished(row: TaskRow) -> bool:
     """Whether a row of `task_rows` tells of a frame that ended with a result, and was not withdrawn since."""
     return row["completed_at"] is not None and row["valid_to"] is None
 
 
-def found_among(told: Mapping[Key, rows.Values], query: str, limit: int, without: Collection[str]) -> FoundFrames:
+def search_rows(
+    told: Mapping[FrameKey, rows.RowValues], query: str, limit: int, without: Collection[str]
+) -> FrameSearchResult:
     """The same as `Finder.found`, among rows that are all at hand."""
-    with closing(Index()) as index:
-        index.take(told.values())
-        return _best(index, asked_words(query), told.get, limit, without)
+    with closing(FrameIndex()) as index:
+        index.add_rows(told.values())
+        return _best_frames(index, query_words(query), told.get, limit, without)
 
 
-class Finder:
+class FrameSearch:
     """Indexes by tenant; None is an operator's, who sees all. May be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str | None, Index] = OrderedDict()
+        self._indexes: OrderedDict[str | None, FrameIndex] = OrderedDict()
 
-    def found(
+    def search(
         self, connection: Connection, tenant: str | None, query: str, limit: int, without: Collection[str]
-    ) -> FoundFrames:
+    ) -> FrameSearchResult:
         """Up to `limit` finished frames, the best first, none of the conversations `without`: those with all words of
         `query`, or where none has them all, those with some. Raises StoreError."""
         with self._lock:
             try:
-                index = self._up_to_date(connection, tenant)
-                return _best(index, asked_words(query), partial(_told, connection), limit, without)
+                index = self._current_index(connection, tenant)
+                return _best_frames(index, query_words(query), partial(_current_row, connection), limit, without)
             except Exception as caught:
                 self._drop(tenant)
                 if isinstance(caught, sqlite3.Error):  # the index's: what SQLAlchemy raises is about the store
@@ -108,15 +110,15 @@ class Finder:
             for tenant in list(self._indexes):
                 self._drop(tenant)
 
-    def _up_to_date(self, connection: Connection, tenant: str | None) -> Index:
+    def _current_index(self, connection: Connection, tenant: str | None) -> FrameIndex:
         index = self._indexes.get(tenant)
-        if index is None or index.outdated > max(OUTDATED, index.size):
+        if index is None or index.outdated > max(MAX_OUTDATED_ROWS, index.size):
             self._drop(tenant)
-            index = self._indexes[tenant] = Index()
+            index = self._indexes[tenant] = FrameIndex()
         self._indexes.move_to_end(tenant)
-        while len(self._indexes) > TENANTS:
+        while len(self._indexes) > MAX_INDEXES:
             self._drop(next(iter(self._indexes)))
-        index.take(connection.execute(_written_since(tenant, index.upto)).mappings())
+        index.add_rows(connection.execute(_rows_written_since(tenant, index.last_row_number)).mappings())
         return index
 
     def _drop(self, tenant: str | None) -> None:
@@ -125,19 +127,19 @@ class Finder:
 
 
 # ---------------------------------------------------------------------------------------------------------------- index
-class Index:
+class FrameIndex:
     """The words of frames, without their texts. A frame that is told anew has a new number; what stands under the old
     one is passed over."""
 
     def __init__(self) -> None:
-        self.upto = -1
+        self.last_row_number = -1
         """The place up to which rows were taken."""
-        self._numbers: dict[Key, int] = {}
-        self._keys: dict[int, Key] = {}
+        self._numbers: dict[FrameKey, int] = {}
+        self._keys: dict[int, FrameKey] = {}
         self._next = 0
         self._words = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._words.execute(
-            f"CREATE VIRTUAL TABLE frames USING fts5({', '.join(COLUMNS)}, content='', tokenize='{STEMS}')"
+            f"CREATE VIRTUAL TABLE frames USING fts5({', '.join(COLUMN_WEIGHTS)}, content='', tokenize='{TOKENIZER}')"
         )
 
     @property
@@ -150,29 +152,29 @@ class Index:
         """Numbers that stand for nothing any more."""
         return self._next - self.size
 
-    def take(self, told: Iterable[Values]) -> None:
+    def add_rows(self, told: Iterable[TaskRow]) -> None:
         """Rows of `task_rows`, in the order of their writing."""
         self._words.execute("BEGIN")
         for row in told:
-            self._take(row)
+            self._add_row(row)
         self._words.execute("COMMIT")
 
-    def _take(self, row: Values) -> None:
-        key = key_of(row)
+    def _add_row(self, row: TaskRow) -> None:
+        key = frame_key_of(row)
         if (number := self._numbers.pop(key, None)) is not None:
             del self._keys[number]
         if is_finished(row):
             texts = (row["goal"], row["criteria"], row["result"] or "", row["noted"])
-            said = (" ".join(words_in(rows.plain(text))) for text in texts)
-            self._words.execute(INSERT, (self._next, *said))
+            said = (" ".join(words_in(rows.unescape_text(text))) for text in texts)
+            self._words.execute(INSERT_SQL, (self._next, *said))
             self._numbers[key], self._keys[self._next] = self._next, key
             self._next += 1
-        self.upto = max(self.upto, row["written"])
+        self.last_row_number = max(self.last_row_number, row["written"])
 
-    def ranked(self, words: Iterable[str], *, whole: bool) -> Iterator[Key]:
+    def ranked_keys(self, words: Iterable[str], *, whole: bool) -> Iterator[FrameKey]:
         """Frames that have all of `words`, or one at least (not `whole`), the best first; of equals the newest."""
         asked = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
-        with closing(self._words.execute(RANKED, (asked,))) as found:
+        with closing(self._words.execute(RANKED_SQL, (asked,))) as found:
             for (number,) in found:
                 if (key := self._keys.get(number)) is not None:
                     yield key
@@ -181,41 +183,45 @@ class Index:
         self._words.close()
 
 
-def _best(
-    index: Index, words: Sequence[str], told: Callable[[Key], Values | None], limit: int, without: Collection[str]
-) -> FoundFrames:
+def _best_frames(
+    index: FrameIndex,
+    words: Sequence[str],
+    told: Callable[[FrameKey], TaskRow | None],
+    limit: int,
+    without: Collection[str],
+) -> FrameSearchResult:
     """`told` is what the store says of a frame now."""
-    apart = frozenset(map(rows.words, without))
+    apart = frozenset(map(rows.escape_text, without))
     for whole in (True, False) if words else ():
-        keys = (key for key in index.ranked(words, whole=whole) if key[1] not in apart)
+        keys = (key for key in index.ranked_keys(words, whole=whole) if key[1] not in apart)
         known = (row for key in keys if (row := told(key)) is not None)
-        if best := tuple(map(_read, islice(known, limit))):
-            return FoundFrames(best, whole)
-    return FoundFrames()
+        if best := tuple(map(_finished_frame, islice(known, limit))):
+            return FrameSearchResult(best, whole)
+    return FrameSearchResult()
 
 
 # ---------------------------------------------------------------------------------------------------------------- store
-def _written_since(tenant: str | None, upto: int) -> Select[Any]:
+def _rows_written_since(tenant: str | None, upto: int) -> Select[Any]:
     table = schema.task_rows
     query = select(table).where(table.c.written > upto).order_by(table.c.written)
-    return query if tenant is None else query.where(table.c.tenant == rows.words(tenant))
+    return query if tenant is None else query.where(table.c.tenant == rows.escape_text(tenant))
 
 
-def _told(connection: Connection, key: Key) -> Values | None:
+def _current_row(connection: Connection, key: FrameKey) -> TaskRow | None:
     table = schema.task_rows
     query = select(table).where(table.c.tenant == key[0], table.c.session_id == key[1], table.c.id == key[2])
     return connection.execute(query).mappings().one_or_none()
 
 
-def _read(row: Values) -> Finished:
-    return Finished(
-        tenant=rows.plain(row["tenant"]),
-        conversation=rows.plain(row["session_id"]),
-        frame=rows.plain(row["id"]),
-        title=rows.plain(row["goal"]),
+def _finished_frame(row: TaskRow) -> FinishedFrame:
+    return FinishedFrame(
+        tenant=rows.unescape_text(row["tenant"]),
+        conversation=rows.unescape_text(row["session_id"]),
+        frame=rows.unescape_text(row["id"]),
+        title=rows.unescape_text(row["goal"]),
         status=Status.COMPLETED if row["status"] == STATUSES[Status.COMPLETED] else Status.FAILED,
         ended=row["completed_at"],
-        criteria=rows.plain(row["criteria"]),
-        results=rows.plain(row["result"] or ""),
-        noted=rows.plain(row["noted"]),
+        criteria=rows.unescape_text(row["criteria"]),
+        results=rows.unescape_text(row["result"] or ""),
+        noted=rows.unescape_text(row["noted"]),
     )

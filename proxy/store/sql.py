@@ -26,9 +26,9 @@ from sqlalchemy import Connection, Engine
 from proxy.core.ledger.ledger import Conversation, Ledger
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import (
-    Anchored,
-    Forgotten,
-    FoundFrames,
+    AnchorRecord,
+    DeletionResult,
+    FrameSearchResult,
     Health,
     Record,
     RequestRecord,
@@ -39,21 +39,21 @@ from proxy.store import (
 from proxy.store import delete as deleting
 from proxy.store import read as reading
 from proxy.store.commit import Batch
-from proxy.store.failures import Circuit, as_store_error
+from proxy.store.failures import CircuitBreaker, as_store_error
 from proxy.store.memory import MemoryStore
-from proxy.store.search_index import Finder
+from proxy.store.search_index import FrameSearch
 from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
-from proxy.store.writer import Bounds, Writer
+from proxy.store.writer import QueueLimits, StoreWriter
 
-Read = TypeVar("Read")
+ReadResult = TypeVar("ReadResult")
 
-OPENED_AT_MOST = 4
+MAX_OPEN_ATTEMPTS = 4
 """Times a start waits out another process that is making the same store."""
-REOPEN_S = 0.5
+REOPEN_INTERVAL_S = 0.5
 """Between two tries to open a store that a failure closed."""
-SHRINK_S = 5.0
+SHRINK_TIMEOUT_S = 5.0
 """How long a deletion tries to get the last copies out of the file and its log before it says that it could not."""
-SHRINK_EVERY_S = 0.1
+SHRINK_INTERVAL_S = 0.1
 """Between two of these tries; others write meanwhile."""
 
 
@@ -61,20 +61,22 @@ class SqlStore:
     """`proxy.store.Store` over one database. A StoreError from `durable` may pass: what waits is tried again. What was
     given up is told by `losses`: forget then what you hold of the conversation and load it again."""
 
-    def __init__(self, database: SqliteFile, *, circuit: Circuit | None = None, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, database: SqliteFile, *, circuit: CircuitBreaker | None = None, bounds: QueueLimits | None = None
+    ) -> None:
         self._database = database
-        self._writer = Writer(database, circuit or Circuit(time.monotonic), bounds or Bounds())
+        self._writer = StoreWriter(database, circuit or CircuitBreaker(time.monotonic), bounds or QueueLimits())
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._searchers = ThreadPoolExecutor(SEARCHERS, thread_name_prefix="store-searcher")
-        self._finder = Finder()
-        self._remains = self._to_compact = self._to_rewrite = False
-        self._reopened = 0.0
+        self._frame_search = FrameSearch()
+        self._must_shrink = self._must_compact = self._must_rewrite = False
+        self._last_reopen = 0.0
 
     async def start(self) -> None:
         """Open, migrate, make the writer ready. Raises StoreError when the store cannot be used now; the writer lives
         all the same and takes it up as soon as it can."""
         ticket = self._writer.start()
-        for _ in range(OPENED_AT_MOST - 1):
+        for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
                 return await self._writer.wait(ticket)
             except StoreError as caught:
@@ -87,52 +89,52 @@ class SqlStore:
         await self._writer.close()
         self._readers.shutdown(wait=False)
         self._searchers.shutdown(wait=False)
-        await asyncio.to_thread(self._finder.forget)
+        await asyncio.to_thread(self._frame_search.forget)
 
     # --------------------------------------------------------------------------------------------------------- writing
     def write(self, tenant: str, records: Sequence[Record]) -> int:
-        return self._writer.put(tenant, records)
+        return self._writer.enqueue(tenant, records)
 
-    async def durable(self, ticket: int) -> None:
+    async def wait_until_durable(self, ticket: int) -> None:
         await self._writer.wait(ticket)
 
-    def losses(self, tenant: str, conversation: str) -> int:
-        return self._writer.losses(tenant, conversation)
+    def loss_count(self, tenant: str, conversation: str) -> int:
+        return self._writer.loss_count(tenant, conversation)
 
     # --------------------------------------------------------------------------------------------------------- reading
-    async def find(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
+    async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         wanted = frozenset(keys)
 
         def anchors(batch: Batch) -> bool:
-            held = (r.keys for r in batch.records if isinstance(r, Anchored) and r.hint == hint)
+            held = (r.keys for r in batch.records if isinstance(r, AnchorRecord) and r.hint == hint)
             return batch.tenant == tenant and not all(map(wanted.isdisjoint, held))
 
-        return await self._read(lambda c: reading.find(c, tenant, hint, keys, limit), concerns=anchors)
+        return await self._read(lambda c: reading.find_by_anchors(c, tenant, hint, keys, limit), concerns=anchors)
 
-    async def sessions(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
+    async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         def opens(batch: Batch) -> bool:
             return batch.tenant == tenant and any(isinstance(r, Conversation) and r.hint == hint for r in batch.records)
 
-        return await self._read(lambda c: reading.sessions(c, tenant, hint, limit), concerns=opens)
+        return await self._read(lambda c: reading.conversations_in_session(c, tenant, hint, limit), concerns=opens)
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = await self._read(lambda c: reading.load(c, tenant, conversation))
-        self._writer.found_again(tenant, conversation)
+        self._writer.clear_lost(tenant, conversation)
         return found
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))
 
-    async def worked_in_last(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
-        return await self._read(lambda c: reading.worked_in_last(c, tenant, limit))
+    async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
+        return await self._read(lambda c: reading.recently_active(c, tenant, limit))
 
-    async def holding(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
-        return await self._read(lambda c: reading.holding(c, tenant, kind, subject))
+    async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
+        return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject))
 
-    async def finished(
+    async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
-    ) -> FoundFrames:
-        return await self._read(lambda c: self._finder.found(c, tenant, query, limit, without), self._searchers)
+    ) -> FrameSearchResult:
+        return await self._read(lambda c: self._frame_search.search(c, tenant, query, limit, without), self._searchers)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
@@ -151,52 +153,52 @@ class SqlStore:
         return self._database.secret
 
     # -------------------------------------------------------------------------------------------------------- deleting
-    async def forget(self, tenant: str | None, conversation: str = "", before: int = 0) -> Forgotten:
+    async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
         """Rows are overwritten, their pages given back, the log emptied. Raises StoreError when a copy may have stayed:
         call it again."""
         conversations = freed = 0
         more = True
         while more:
-            some = await self._in_turn(partial(self._delete_some, tenant, conversation, before))
-            conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.more
-        await asyncio.to_thread(self._finder.forget)
-        if self._remains:
-            await self._shrunk()
-        return Forgotten(conversations, freed)
+            some = await self._run_in_writer(partial(self._delete_batch, tenant, conversation, before))
+            conversations, freed, more = conversations + some.conversations, freed + some.bytes, some.has_more
+        await asyncio.to_thread(self._frame_search.forget)
+        if self._must_shrink:
+            await self._shrink_until_done()
+        return DeletionResult(conversations, freed)
 
-    def _delete_some(self, tenant: str | None, conversation: str, before: int) -> deleting.Deleted:
-        some = deleting.delete_some(self._database.writing, tenant, conversation, before)
-        self._writer.conversations -= some.conversations
-        self._writer.went(some.owners)
+    def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> deleting.DeletedBatch:
+        some = deleting.delete_batch(self._database.write_connection, tenant, conversation, before)
+        self._writer.conversation_count -= some.conversations
+        self._writer.record_losses(some.conversation_keys)
         if some.conversations or some.bytes:
-            self._remains = self._to_compact = True
-            self._to_rewrite = self._to_rewrite or bool(conversation)
+            self._must_shrink = self._must_compact = True
+            self._must_rewrite = self._must_rewrite or bool(conversation)
         return some
 
-    async def _shrunk(self) -> None:
+    async def _shrink_until_done(self) -> None:
         """That somebody reads is no failure of the store, so the writer is not told of it."""
-        until = time.monotonic() + SHRINK_S
-        while not await self._in_turn(self._shrink):
+        until = time.monotonic() + SHRINK_TIMEOUT_S
+        while not await self._run_in_writer(self._try_shrink):
             if time.monotonic() > until:
                 raise StoreError(
                     "deleted, but another process is reading the store, so copies may stay in its log until it stops",
                     code="store_locked",
                 )
-            await asyncio.sleep(SHRINK_EVERY_S)
+            await asyncio.sleep(SHRINK_INTERVAL_S)
 
-    def _shrink(self) -> bool:
+    def _try_shrink(self) -> bool:
         """One try. What is compact stays so when the log has to be tried again: written anew, all of it would go into
         the log once more."""
-        if self._to_compact and self._database.compact(rewrite=self._to_rewrite):
-            self._to_compact = self._to_rewrite = False
-        self._remains = self._to_compact or not self._database.empty_log()
-        return not self._remains
+        if self._must_compact and self._database.compact(rewrite=self._must_rewrite):
+            self._must_compact = self._must_rewrite = False
+        self._must_shrink = self._must_compact or not self._database.truncate_log()
+        return not self._must_shrink
 
     # ---------------------------------------------------------------------------------------------------------- health
-    def trouble(self) -> StoreError | None:
+    def write_error(self) -> StoreError | None:
         """Also has a store opened again that a failure closed: whoever hears of trouble asks it for nothing, so nobody
         else would."""
-        trouble = self._writer.trouble()
+        trouble = self._writer.write_error()
         if trouble is None and not self._database.is_open:
             self._reopen_soon()
             trouble = StoreError("the store is not open", code="store_unreachable")
@@ -204,84 +206,84 @@ class SqlStore:
 
     def _reopen_soon(self) -> None:
         now = time.monotonic()
-        if now - self._reopened >= REOPEN_S:
-            self._reopened = now
+        if now - self._last_reopen >= REOPEN_INTERVAL_S:
+            self._last_reopen = now
             with suppress(StoreError):
                 self._writer.reopen()
 
     def health(self) -> Health:
         """As of now; touches no table."""
-        trouble = self.trouble()
+        trouble = self.write_error()
         notes = list(self._database.notes)
-        if self._writer.dropped:
-            notes.append(f"{self._writer.dropped} records could not be written since the start")
+        if self._writer.dropped_records:
+            notes.append(f"{self._writer.dropped_records} records could not be written since the start")
         return Health(
             ok=trouble is None,
-            where=self._database.where,
+            where=self._database.location,
             reason=trouble.code if trouble else "",
             size_bytes=self._database.size_bytes(),
-            conversations=self._writer.conversations,
+            conversations=self._writer.conversation_count,
             notes=tuple(notes),
-            queued=self._writer.queued,
-            dropped=self._writer.dropped,
+            queued=self._writer.queued_records,
+            dropped=self._writer.dropped_records,
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath
     async def _read(
         self,
-        read: Callable[[Connection], Read],
+        read: Callable[[Connection], ReadResult],
         thread: ThreadPoolExecutor | None = None,
         concerns: Callable[[Batch], bool] = lambda _: True,
-    ) -> Read:
-        await self._writer.settle(concerns)
+    ) -> ReadResult:
+        await self._writer.wait_for_pending(concerns)
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
         return await asyncio.get_running_loop().run_in_executor(thread or self._readers, self._with_connection, read)
 
-    def _with_connection(self, read: Callable[[Connection], Read]) -> Read:
-        engine = self._database.reading
+    def _with_connection(self, read: Callable[[Connection], ReadResult]) -> ReadResult:
+        engine = self._database.read_engine
         try:
             with engine.connect() as connection:
                 try:
                     return read(connection)
                 finally:
-                    if not self._reads_by(engine):
+                    if not self._is_current_engine(engine):
                         connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
         except Exception as caught:
             error = as_store_error(caught)
             if error.code == "store_corrupt":
-                self._writer.do(partial(self._report_damage, engine, error))
+                self._writer.enqueue_job(partial(self._report_damage, engine, error))
             raise error from caught
 
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
         """What a reader found: the writer sets the file aside, unless that is done already. Nobody may write for long,
         and every read would fail until then."""
-        if self._reads_by(engine):
+        if self._is_current_engine(engine):
             raise error
 
-    def _reads_by(self, engine: Engine) -> bool:
-        return self._database.is_open and self._database.reading is engine
+    def _is_current_engine(self, engine: Engine) -> bool:
+        return self._database.is_open and self._database.read_engine is engine
 
-    async def _in_turn(self, work: Callable[[], Read]) -> Read:
+    async def _run_in_writer(self, work: Callable[[], ReadResult]) -> ReadResult:
         """Run `work` in the writer's thread, after all that is queued."""
-        done: list[Read] = []
-        await self._writer.wait(self._writer.do(lambda: done.append(work())))
+        done: list[ReadResult] = []
+        await self._writer.wait(self._writer.enqueue_job(lambda: done.append(work())))
         return done[0]
 
 
-FILE = "callstack.db"
+DATABASE_FILE = "callstack.db"
 """The file in the data directory, where none is named."""
 
 
-def _sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
-    return SqlStore(SqliteFile(Path(rest).expanduser() if rest else data / FILE, sets_aside=sets_aside))
+def _open_sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
+    return SqlStore(SqliteFile(Path(rest).expanduser() if rest else data / DATABASE_FILE, sets_aside=sets_aside))
 
 
-def _memory(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
+def _open_memory(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
     return MemoryStore()
 
 
-STORES: dict[str, Callable[[str, Path, bool], Store]] = {"sqlite": _sqlite, "memory": _memory}
+OPENER_BY_SCHEME: dict[str, Callable[[str, Path, bool], Store]] = {"sqlite": _open_sqlite, "memory": _open_memory}
 """By scheme: what follows the colon, the data directory, and whether a damaged file is set aside make a store."""
 
 
@@ -289,8 +291,8 @@ def open_store(url: str, data: Path, *, sets_aside: bool = True) -> Store:
     """The store that `url` names, not started yet: `sqlite` (a file in `data`), `sqlite:/a/path.db`, or `memory:`.
     Without `sets_aside` a damaged file stays where it is, and cannot be used."""
     scheme, _, rest = url.partition(":")
-    if scheme not in STORES:
+    if scheme not in OPENER_BY_SCHEME:
         raise InvalidConfiguration(
             f"store: {url.split('@')[-1]!r} is not a store; allowed: sqlite, sqlite:/a/path.db, memory:"
         )
-    return STORES[scheme](rest, data, sets_aside)
+    return OPENER_BY_SCHEME[scheme](rest, data, sets_aside)

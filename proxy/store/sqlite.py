@@ -36,24 +36,24 @@ SEARCHERS = 1
 """And those that search: a search may take seconds, and no request waits for one to read."""
 SHRINK_MS = 50
 """And one that gets what was deleted out of the file: it is tried again, and whoever writes waits behind it."""
-REWRITTEN_BYTES = 256 * 1024 * 1024
+MAX_REWRITE_BYTES = 256 * 1024 * 1024
 """Size up to which a file is written anew when somebody asks for a conversation to be forgotten: about a second."""
 WAL_BYTES = 64 * 1024 * 1024
 """What the write-ahead log is cut back to after it was longer."""
 WAL_PAGES = 4_000
 """Pages of the write-ahead log from which SQLite brings it into the file by itself: within the commit of whoever comes
 then, who waits 10 ms more for each 1,000 of them."""
-RELIEVED_AT = (1_000, 2_000)
+CHECKPOINT_AT_PAGES = (1_000, 2_000)
 """And those from which the writer has it done before, behind a commit: where nobody waits for the next one, and where
 somebody does."""
-PAGE = 4_096
-PAGES_OF_A_COMMIT, PAGES_OF_A_RECORD = 16, 2
+PAGE_BYTES = 4_096
+PAGES_PER_COMMIT, PAGES_PER_RECORD = 16, 2
 """About so many come with them beside the bytes that are said (measured: 15 to 23 for a commit of 3 records, 106 to 185
 for one of 69 records and 60 pages). SQLite tells nobody how many there are."""
-NOTES = 20
+MAX_NOTES = 20
 """How many of the newest things to tell an operator are kept."""
-SIDE_FILES = ("", "-wal", "-shm")
-BACKUP = ".before-"
+FILE_SUFFIXES = ("", "-wal", "-shm")
+BACKUP_SUFFIX = ".before-"
 
 
 class SqliteFile:
@@ -62,19 +62,19 @@ class SqliteFile:
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
         self.path = path.absolute()
-        self._sets_aside = sets_aside
-        self.notes: deque[str] = deque(maxlen=NOTES)
+        self._may_set_aside = sets_aside
+        self.notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._now = now
         self._secret = b""
         self._opened_once = False
         self._identity: tuple[int, int] | None = None
         self._engine: Engine | None = None
-        self._writing: Connection | None = None
-        self._reading: Engine | None = None
+        self._write_connection: Connection | None = None
+        self._read_engine: Engine | None = None
         self._log_pages = 0
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return str(self.path)
 
     @property
@@ -84,23 +84,23 @@ class SqliteFile:
 
     @property
     def is_open(self) -> bool:
-        return self._reading is not None
+        return self._read_engine is not None
 
     @property
-    def reading(self) -> Engine:
-        if self._reading is None:
+    def read_engine(self) -> Engine:
+        if self._read_engine is None:
             raise StoreError("the store is not open", code="store_unreachable")
-        return self._reading
+        return self._read_engine
 
     @property
-    def writing(self) -> Connection:
+    def write_connection(self) -> Connection:
         """The connection that writes, opened when it has to be."""
-        if self._writing is not None and not self._is_still_there():
+        if self._write_connection is not None and not self._is_same_file():
             self.close()
-        if self._writing is None:
+        if self._write_connection is None:
             self.open()
-        assert self._writing is not None  # noqa: S101 - `open` made it or raised
-        return self._writing
+        assert self._write_connection is not None  # noqa: S101 - `open` made it or raised
+        return self._write_connection
 
     def open(self) -> None:
         """Raises StoreError when it cannot be used. What is damaged is set aside, where that is to be, and a new store
@@ -110,35 +110,35 @@ class SqliteFile:
         except Exception as caught:
             self.close()
             error = as_store_error(caught)
-            if error.code != "store_corrupt" or not self._sets_aside:
+            if error.code != "store_corrupt" or not self._may_set_aside:
                 raise error from caught
             self.set_aside()
             self._open()
 
     def _open(self) -> None:
-        was_there = self._file_made_ready()
+        was_there = self._prepare_file()
         if self._opened_once and not was_there:
             self.notes.append("the store's file was gone; a new one was begun")
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
         event.listen(self._engine, "begin", _begin_immediate)
-        self._reading = create_engine(
+        self._read_engine = create_engine(
             "sqlite://",
-            creator=self._connect_reading,
+            creator=self._connect_read_only,
             poolclass=QueuePool,
             pool_size=READERS + SEARCHERS,
             max_overflow=0,
         )
-        event.listen(self._reading, "begin", _begin)
-        self._writing = self._engine.connect()
-        _made_durable(_raw(self._writing), new=not was_there)
-        self._brought_up_to_date()
-        with self._reading.connect() as connection:
+        event.listen(self._read_engine, "begin", _begin_deferred)
+        self._write_connection = self._engine.connect()
+        _configure_durability(_raw_connection(self._write_connection), new=not was_there)
+        self._migrate()
+        with self._read_engine.connect() as connection:
             self._secret = self._secret or migrating.secret_of(connection)
-        self._identity = _identity(self.path)
+        self._identity = _file_identity(self.path)
         self._opened_once = True
 
     def close(self) -> None:
-        for closing in (self._writing, self._engine, self._reading):
+        for closing in (self._write_connection, self._engine, self._read_engine):
             try:
                 if isinstance(closing, Connection):
                     closing.close()
@@ -146,16 +146,16 @@ class SqliteFile:
                     closing.dispose()
             except Exception as caught:
                 self.notes.append(f"closing the store: {type(caught).__name__}")
-        self._writing = self._engine = self._reading = None
+        self._write_connection = self._engine = self._read_engine = None
 
     def set_aside(self) -> None:
         """Move the file and what belongs to it out of the way, where that is to be. Nothing is deleted."""
         self.close()
-        if not self._sets_aside:
+        if not self._may_set_aside:
             return
         self._opened_once = False  # the next file is new because of this, not because one was gone
         name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
-        for side in SIDE_FILES:
+        for side in FILE_SUFFIXES:
             old = self.path.with_name(self.path.name + side)
             if old.exists():
                 old.rename(self.path.with_name(name + side))
@@ -171,17 +171,17 @@ class SqliteFile:
                 continue
         return total
 
-    def grew(self, records: int, size: int) -> None:
+    def count_log_pages(self, records: int, size: int) -> None:
         """A transaction was committed, with so many records, and so many bytes of what is said in them."""
-        self._log_pages += PAGES_OF_A_COMMIT + PAGES_OF_A_RECORD * records + size // PAGE
+        self._log_pages += PAGES_PER_COMMIT + PAGES_PER_RECORD * records + size // PAGE_BYTES
 
-    def relieve(self, *, waited_for: bool) -> None:
+    def checkpoint_if_large(self, *, waited_for: bool) -> None:
         """Bring a long write-ahead log into the file, as far as no reader is in the way; then it begins anew. What was
         committed is on disk anyway, and what is wrong with the disk is found and told by the next commit."""
-        if self._writing is not None and self._log_pages >= RELIEVED_AT[waited_for]:
+        if self._write_connection is not None and self._log_pages >= CHECKPOINT_AT_PAGES[waited_for]:
             self._log_pages = 0
             with suppress(sqlite3.Error):
-                _raw(self._writing).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                _raw_connection(self._write_connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def compact(self, *, rewrite: bool) -> bool:
         """Make the file smaller by what was deleted; False when somebody else was in the way.
@@ -189,19 +189,21 @@ class SqliteFile:
         Deleted rows are overwritten with zeros. `rewrite` also writes a file of up to `REWRITTEN_BYTES` anew, for a
         copy may stay in the unused part of a page that was once split; a larger one would keep every writer waiting.
         """
-        for copy in self.path.parent.glob(f"{self.path.name}{BACKUP}*"):
+        for copy in self.path.parent.glob(f"{self.path.name}{BACKUP_SUFFIX}*"):
             copy.unlink()
-        rewrite = rewrite and self.size_bytes() <= REWRITTEN_BYTES
+        rewrite = rewrite and self.size_bytes() <= MAX_REWRITE_BYTES
         # As a script: SQLite gives a row without columns per page here, and `execute` stops at the first.
-        return self._unhindered(lambda raw: raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum"))
+        return self._run_unless_locked(
+            lambda raw: raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum")
+        )
 
-    def empty_log(self) -> bool:
+    def truncate_log(self) -> bool:
         """Bring the write-ahead log into the file and cut it to nothing; False when somebody else was in the way."""
-        return self._unhindered(lambda raw: raw.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+        return self._run_unless_locked(lambda raw: raw.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
 
-    def _unhindered(self, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> bool:
+    def _run_unless_locked(self, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> bool:
         """Whether `run` was done, which tells by an error or by its first column that it was not."""
-        raw = _raw(self.writing)
+        raw = _raw_connection(self.write_connection)
         raw.execute(f"PRAGMA busy_timeout={SHRINK_MS}").fetchall()
         try:
             told = run(raw).fetchone()
@@ -214,14 +216,14 @@ class SqliteFile:
         return not (told and told[0])
 
     # ------------------------------------------------------------------------------------------------------- opening
-    def _file_made_ready(self) -> bool:
+    def _prepare_file(self) -> bool:
         """Make the directory and the file where they are missing; whether there is something in it."""
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Never opened when it is there: closing a second handle would drop the locks SQLite holds on it.
         if not os.path.lexists(self.path):
             with suppress(FileExistsError):  # another process was faster
-                _created(self.path)
+                _create_file(self.path)
         found = self.path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise StoreError(f"{self.path} is not a regular file", code="store_unreachable")
@@ -229,8 +231,8 @@ class SqliteFile:
             self.path.chmod(0o600)
         return found.st_size > 0
 
-    def _is_still_there(self) -> bool:
-        return _identity(self.path) == self._identity
+    def _is_same_file(self) -> bool:
+        return _file_identity(self.path) == self._identity
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -241,49 +243,49 @@ class SqliteFile:
             check_same_thread=False,
         )
 
-    def _connect_reading(self) -> sqlite3.Connection:
+    def _connect_read_only(self) -> sqlite3.Connection:
         connection = self._connect()
         connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def _brought_up_to_date(self) -> None:
+    def _migrate(self) -> None:
         """Asked on a connection that only reads, so that a store in use by another process opens at once."""
-        assert self._writing is not None  # noqa: S101 - `_open` made it
-        with self.reading.connect() as connection:
-            version = migrating.version_of(connection)
+        assert self._write_connection is not None  # noqa: S101 - `_open` made it
+        with self.read_engine.connect() as connection:
+            version = migrating.schema_version_of(connection)
         if migrating.is_current(version):
             return
         if version:
-            self._copied(version)
-        with self._writing.begin():
-            version = migrating.version_of(self._writing)  # another process may have been faster
+            self._back_up(version)
+        with self._write_connection.begin():
+            version = migrating.schema_version_of(self._write_connection)  # another process may have been faster
             if not version:
-                migrating.make(self._writing, self._secret)
+                migrating.create_schema(self._write_connection, self._secret)
             elif not migrating.is_current(version):
-                migrating.upgrade(self._writing)
+                migrating.upgrade(self._write_connection)
         if version:
             self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
 
-    def _copied(self, version: str) -> None:
+    def _back_up(self, version: str) -> None:
         """Keep a copy of the store as it is, under the version it has."""
-        copy = self.path.with_name(f"{self.path.name}{BACKUP}{version}")
+        copy = self.path.with_name(f"{self.path.name}{BACKUP_SUFFIX}{version}")
         partial = copy.with_name(f"{copy.name}.partial")
         partial.unlink(missing_ok=True)
-        _created(partial)
-        with self.reading.connect() as connection:
-            raw = _raw(connection)
+        _create_file(partial)
+        with self.read_engine.connect() as connection:
+            raw = _raw_connection(connection)
             raw.execute("PRAGMA query_only=OFF")
             raw.execute("VACUUM INTO ?", (str(partial),))
             raw.execute("PRAGMA query_only=ON")
         partial.replace(copy)
 
 
-def _created(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """An empty file that only its owner may read. Raises FileExistsError where anything is, a link too."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116 - before every commit: the cheap way
     except OSError:
@@ -291,7 +293,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _raw(connection: Connection) -> sqlite3.Connection:
+def _raw_connection(connection: Connection) -> sqlite3.Connection:
     """SQLite's own connection, for what must stand outside a transaction."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
@@ -302,11 +304,11 @@ def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _begin(connection: Connection) -> None:
+def _begin_deferred(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _made_durable(raw: sqlite3.Connection, *, new: bool) -> None:
+def _configure_durability(raw: sqlite3.Connection, *, new: bool) -> None:
     """Settings of the connection that writes; in a file that is not new these write nothing."""
     if new:
         raw.execute("PRAGMA auto_vacuum=INCREMENTAL")

@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
     from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
-NOUGHT: ColumnElement[int] = literal_column("0")
+ZERO: ColumnElement[int] = literal_column("0")
 """Written out, so that the parameters of a statement are the columns of a row and nothing else."""
-MANY = 1_000
+MIN_BLOCK_ROWS = 1_000
 """Rows of a table from which they are inserted in blocks. Fewer go one by one, which is up to a third faster where
 nobody else wants to run."""
-BLOCKS = (64, 8)
+BLOCK_SIZES = (64, 8)
 """Rows of one insert, the largest that fits first; what is left goes one by one. 64 rows of any table stay below 999
 parameters, which every SQLite takes."""
-ASKED = 500
+KEYS_PER_QUERY = 500
 """Keys looked up at a time, by whoever writes the question out for them."""
-KEYS = (1, 8, 64)
+KEY_BATCH_SIZES = (1, 8, 64)
 """Keys of one statement about keys. The smallest that takes all is run, or the largest again and again; where it takes
 more than there are, it is filled with one of its own."""
 
@@ -63,7 +63,7 @@ more than there are, it is filled with one of its own."""
 def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
     """As many at a time as one statement asks for."""
     left = iter(items)
-    while some := list(islice(left, ASKED)):
+    while some := list(islice(left, KEYS_PER_QUERY)):
         yield some
 
 
@@ -77,27 +77,29 @@ def driver_of(connection: Connection) -> Driver:
     return driver if isinstance(driver, sqlite3.Connection) else connection
 
 
-class Prepared:
+class PreparedStatement:
     """A statement as the driver takes it, and its values in the driver's order."""
 
     def __init__(self, statement: UpdateBase | Select[Any], dialect: Dialect, columns: Iterable[str] = ()) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(columns) or None)
         self._sql = str(compiled)
-        self._given: Callable[[rows.Values], Any] = itemgetter(*compiled.positiontup) if compiled.positiontup else dict
+        self._parameters_of: Callable[[rows.RowValues], Any] = (
+            itemgetter(*compiled.positiontup) if compiled.positiontup else dict
+        )
 
-    def run(self, driver: Driver, values: Iterable[rows.Values]) -> None:
+    def run(self, driver: Driver, values: Iterable[rows.RowValues]) -> None:
         """Once for each of `values`, which name every parameter. None of them: nothing is run."""
-        if given := list(map(self._given, values)):
-            _run(driver, self._sql, given)
+        if given := list(map(self._parameters_of, values)):
+            _execute_many(driver, self._sql, given)
 
-    def found(self, driver: Driver, values: rows.Values) -> Iterable[Any]:
+    def first_column(self, driver: Driver, values: rows.RowValues) -> Iterable[Any]:
         """The first column of what there is."""
         if isinstance(driver, sqlite3.Connection):
-            return [row[0] for row in driver.execute(self._sql, self._given(values))]
-        return driver.exec_driver_sql(self._sql, self._given(values)).scalars()
+            return [row[0] for row in driver.execute(self._sql, self._parameters_of(values))]
+        return driver.exec_driver_sql(self._sql, self._parameters_of(values)).scalars()
 
 
-class InBlocks:
+class BlockInsert:
     """An insert of many rows with one step, in order: of two rows with one key, the later meets the earlier. SQLite
     does that; PostgreSQL refuses to touch a row twice, and takes rows one by one without harm."""
 
@@ -107,21 +109,23 @@ class InBlocks:
         self._one_by_one = str(compiled)
         row = "(" + ", ".join("?" * len(compiled.positiontup or ())) + ")"
         # SQLAlchemy would write the rows out as well, and take 50 ms of every start for it.
-        self._blocks = [(size, self._one_by_one.replace(row, ", ".join([row] * size), 1)) for size in BLOCKS]
+        self._blocks = [(size, self._one_by_one.replace(row, ", ".join([row] * size), 1)) for size in BLOCK_SIZES]
 
-    def run(self, driver: Driver, values: Iterable[rows.Values]) -> None:
+    def run(self, driver: Driver, values: Iterable[rows.RowValues]) -> None:
         """Insert `values`, which name every column."""
         left = list(map(self._order, values))
-        for size, sql in self._blocks if len(left) >= MANY else ():
+        for size, sql in self._blocks if len(left) >= MIN_BLOCK_ROWS else ():
             whole = len(left) - len(left) % size
             if whole:
-                _run(driver, sql, [tuple(chain.from_iterable(left[at : at + size])) for at in range(0, whole, size)])
+                _execute_many(
+                    driver, sql, [tuple(chain.from_iterable(left[at : at + size])) for at in range(0, whole, size)]
+                )
             left = left[whole:]
         if left:
-            _run(driver, self._one_by_one, left)
+            _execute_many(driver, self._one_by_one, left)
 
 
-def _run(driver: Driver, sql: str, given: list[Any]) -> None:
+def _execute_many(driver: Driver, sql: str, given: list[Any]) -> None:
     """Once for each of `given`."""
     if isinstance(driver, sqlite3.Connection):
         driver.executemany(sql, given)
@@ -129,33 +133,33 @@ def _run(driver: Driver, sql: str, given: list[Any]) -> None:
         driver.exec_driver_sql(sql, given)
 
 
-class OfKeys:
+class KeyedStatement:
     """A question about many keys of one tenant, or their deletion, so many keys with one step. What else the statement
     wants to know is `given`."""
 
     def __init__(
         self, statement: Select[Any] | Delete, table: Table, key: ColumnElement[Any], dialect: Dialect
     ) -> None:
-        self._names = [f"key_{number}" for number in range(KEYS[-1])]
+        self._names = [f"key_{number}" for number in range(KEY_BATCH_SIZES[-1])]
         of_tenant = statement.where(table.c.tenant == bindparam("of_tenant"))
         self._prepared = {
-            size: Prepared(of_tenant.where(key.in_([bindparam(name) for name in self._names[:size]])), dialect)
-            for size in KEYS
+            size: PreparedStatement(of_tenant.where(key.in_([bindparam(name) for name in self._names[:size]])), dialect)
+            for size in KEY_BATCH_SIZES
         }
 
-    def found(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
+    def first_column(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
         """The first column of what there is."""
-        for prepared, values in self._steps(tenant, keys):
-            yield from prepared.found(driver, values | given)
+        for prepared, values in self._batches(tenant, keys):
+            yield from prepared.first_column(driver, values | given)
 
     def run(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> None:
-        for prepared, values in self._steps(tenant, keys):
+        for prepared, values in self._batches(tenant, keys):
             prepared.run(driver, [values])
 
-    def _steps(self, tenant: str, keys: Iterable[Any]) -> Iterator[tuple[Prepared, rows.Values]]:
+    def _batches(self, tenant: str, keys: Iterable[Any]) -> Iterator[tuple[PreparedStatement, rows.RowValues]]:
         left = iter(keys)
-        while some := list(islice(left, KEYS[-1])):
-            size = next(size for size in KEYS if size >= len(some))
+        while some := list(islice(left, KEY_BATCH_SIZES[-1])):
+            size = next(size for size in KEY_BATCH_SIZES if size >= len(some))
             filled = zip_longest(self._names[:size], some, fillvalue=some[-1])
             yield self._prepared[size], {"of_tenant": tenant, **dict(filled)}
 
@@ -164,27 +168,27 @@ class Statements:
     """The insert of every table with its rule for what is there already, and the questions and deletions beside it."""
 
     def __init__(self, dialect: Dialect) -> None:
-        insert = _insert_of(dialect)
+        insert = _insert_function_of(dialect)
         inserts: dict[Table, SqliteInsert | PostgresInsert] = {
             table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
         }
-        inserts[schema.conversations] = _replacing(schema.conversations, insert(schema.conversations), keep=("newest",))
-        inserts[schema.rounds] = _replacing(
-            schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == NOUGHT
+        inserts[schema.conversations] = _upsert(schema.conversations, insert(schema.conversations), keep=("newest",))
+        inserts[schema.rounds] = _upsert(schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == ZERO)
+        inserts[schema.messages] = _upsert(
+            schema.messages, insert(schema.messages), where=schema.messages.c.final == ZERO
         )
-        inserts[schema.messages] = _replacing(
-            schema.messages, insert(schema.messages), where=schema.messages.c.final == NOUGHT
+        self.draft_upsert = PreparedStatement(
+            _upsert(schema.blobs, insert(schema.blobs)), dialect, schema.blobs.columns.keys()
         )
-        self.drafts = Prepared(_replacing(schema.blobs, insert(schema.blobs)), dialect, schema.blobs.columns.keys())
-        self.finished = [
-            OfKeys(delete(table), table, table.c.digest, dialect) for table in (schema.holds, schema.blobs)
+        self.draft_deletions = [
+            KeyedStatement(delete(table), table, table.c.digest, dialect) for table in (schema.holds, schema.blobs)
         ]
-        inserts[schema.threads] = _replacing(schema.threads, insert(schema.threads))
-        inserts[schema.queued] = _replacing(schema.queued, insert(schema.queued), keep=("place",))
-        inserts[schema.task_rows] = _replacing(schema.task_rows, insert(schema.task_rows), unless_empty="criteria")
-        inserts[schema.sent] = _replacing(schema.sent, insert(schema.sent))
-        inserts[schema.settings] = _replacing(schema.settings, insert(schema.settings))
-        inserts[schema.requests] = _replacing(schema.requests, insert(schema.requests), unless_empty="body")
+        inserts[schema.threads] = _upsert(schema.threads, insert(schema.threads))
+        inserts[schema.queued] = _upsert(schema.queued, insert(schema.queued), keep=("place",))
+        inserts[schema.task_rows] = _upsert(schema.task_rows, insert(schema.task_rows), unless_empty="criteria")
+        inserts[schema.sent] = _upsert(schema.sent, insert(schema.sent))
+        inserts[schema.settings] = _upsert(schema.settings, insert(schema.settings))
+        inserts[schema.requests] = _upsert(schema.requests, insert(schema.requests), unless_empty="body")
         anchored = insert(schema.anchors)
         inserts[schema.anchors] = anchored.on_conflict_do_update(
             index_elements=list(schema.anchors.primary_key.columns),
@@ -198,29 +202,31 @@ class Statements:
             .where(table.c.newest < bindparam("is_newest"))
             .values(newest=bindparam("is_newest"))
         )
-        self.newest = Prepared(newest, dialect)
-        self.conversations = OfKeys(select(table.c.id), table, table.c.id, dialect)
+        self.newest_update = PreparedStatement(newest, dialect)
+        self.existing_conversations = KeyedStatement(select(table.c.id), table, table.c.id, dialect)
         table = schema.anchors
         of_hint = select(table.c.key).distinct().where(table.c.hint == bindparam("of_hint"))
-        self.anchors = OfKeys(of_hint, table, table.c.key, dialect)
-        self.blobs = OfKeys(select(schema.blobs.c.digest), schema.blobs, schema.blobs.c.digest, dialect)
-        inserted = InBlocks if dialect.name == "sqlite" else Prepared
+        self.anchors = KeyedStatement(of_hint, table, table.c.key, dialect)
+        self.existing_blobs = KeyedStatement(
+            select(schema.blobs.c.digest), schema.blobs, schema.blobs.c.digest, dialect
+        )
+        inserted = BlockInsert if dialect.name == "sqlite" else PreparedStatement
         self.inserts = {
             table: inserted(statement, dialect, table.columns.keys()) for table, statement in inserts.items()
         }
 
 
-_made: dict[str, Statements] = {}
+_statements_by_dialect: dict[str, Statements] = {}
 
 
 def statements_for(dialect: Dialect) -> Statements:
     """Those of a kind of database. They are compiled once for a process, which takes 25 ms."""
-    if dialect.name not in _made:
-        _made[dialect.name] = Statements(dialect)
-    return _made[dialect.name]
+    if dialect.name not in _statements_by_dialect:
+        _statements_by_dialect[dialect.name] = Statements(dialect)
+    return _statements_by_dialect[dialect.name]
 
 
-def _insert_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:
+def _insert_function_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:
     """`ON CONFLICT` is the same in both, and in neither part of the common language. Only the one in use is imported:
     PostgreSQL's brings all its drivers along, 2 MB and 25 ms."""
     insert: Callable[[Table], SqliteInsert | PostgresInsert]
@@ -228,7 +234,7 @@ def _insert_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresIns
     return insert
 
 
-def _replacing(
+def _upsert(
     table: Table,
     insert: SqliteInsert | PostgresInsert,
     *,
@@ -244,5 +250,5 @@ def _replacing(
     }
     if unless_empty:
         brought, there = insert.excluded[unless_empty], table.c[unless_empty]
-        changed[unless_empty] = case((func.length(brought) == NOUGHT, there), else_=brought)
+        changed[unless_empty] = case((func.length(brought) == ZERO, there), else_=brought)
     return insert.on_conflict_do_update(index_elements=keys, set_=changed, where=where)

@@ -23,215 +23,219 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
-from proxy.core.frames.branches import SWITCHED
-from proxy.core.frames.events import begins_root, read_event
-from proxy.core.frames.path_state import extend, follow
-from proxy.core.frames.reducer import apply, reopened
+from proxy.core.frames.branches import BRANCH_SWITCHED_KIND
+from proxy.core.frames.events import begins_root, decode_event
+from proxy.core.frames.path_state import extend, replay
+from proxy.core.frames.reducer import reduce, reopen_root
 from proxy.core.frames.tasks import task_of
 from proxy.core.frames.tree import Frame, Tree
-from proxy.core.ledger.ledger import Entry, Event, Kind, Ledger
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent
 from proxy.store import read as reading
 from proxy.store import rows, schema
-from proxy.store.failures import OF_A_DATABASE
+from proxy.store.failures import DATABASE_ERRORS
 
 log = logging.getLogger(__name__)
 
-CONVERSATIONS = 1_000
+MAX_FOLLOWED_CONVERSATIONS = 1_000
 """Conversations of which trees are kept, about 2 KB for each and 1 KB for each frame."""
-ENTRIES = 64
+MAX_TREES_PER_CONVERSATION = 64
 """The newest entries of a conversation whose trees are kept: a retry, an edit or a second loop goes on from one of
 them."""
-CRITERIA = 2_000
+MAX_CRITERIA_CHARS = 2_000
 """Characters that are kept of what was asked for: of a request, the user's message."""
-NOTED = 4_000
+MAX_NOTED_CHARS = 4_000
 """Characters of files and decisions."""
 
-Owner = tuple[str, str]
+ConversationKey = tuple[str, str]
 """Tenant and conversation."""
 
 
 @dataclass
-class News:
+class ConversationChanges:
     """Entries and events of one conversation, in the order they were written. `opened`: it is new with them."""
 
     entries: list[Entry] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    opened: bool = False
+    events: list[LedgerEvent] = field(default_factory=list)
+    is_new: bool = False
 
 
-class _Elsewhere(Exception):
+class _NotAtNewestEntries(Exception):
     """What was written does not go on from one of the newest entries."""
 
 
-class Tasks:
+class TaskRowUpdater:
     """Belongs to the writer's thread."""
 
     def __init__(self) -> None:
-        self._at: OrderedDict[Owner, _Paths] = OrderedDict()
+        self._trees_by_conversation: OrderedDict[ConversationKey, _NewestTrees] = OrderedDict()
 
     def forget(self) -> None:
         """What was followed may not be in the store."""
-        self._at.clear()
+        self._trees_by_conversation.clear()
 
-    def after(self, connection: Connection, news: Mapping[Owner, News]) -> list[rows.Values]:
+    def changed_rows(
+        self, connection: Connection, news: Mapping[ConversationKey, ConversationChanges]
+    ) -> list[rows.RowValues]:
         """The rows that `news` make new or change; in the transaction in which they were written."""
-        changed: list[rows.Values] = []
+        changed: list[rows.RowValues] = []
         for owner, written in news.items():
             if written.entries or written.events:
                 try:
-                    changed += self._followed(connection, owner, written)
-                except OF_A_DATABASE:
+                    changed += self._update(connection, owner, written)
+                except DATABASE_ERRORS:
                     raise
                 except Exception as caught:  # the edge of the fold: what is stored may have been written by others
-                    self._at.pop(owner, None)
+                    self._trees_by_conversation.pop(owner, None)
                     log.warning("tasks not followed", extra={"conversation": owner[1], "cause": type(caught).__name__})
-        while len(self._at) > CONVERSATIONS:
-            self._at.popitem(last=False)
+        while len(self._trees_by_conversation) > MAX_FOLLOWED_CONVERSATIONS:
+            self._trees_by_conversation.popitem(last=False)
         return changed
 
-    def _followed(self, connection: Connection, owner: Owner, written: News) -> list[rows.Values]:
-        paths = self._at.pop(owner, None)
-        if written.opened:
-            paths = _Paths()
+    def _update(
+        self, connection: Connection, owner: ConversationKey, written: ConversationChanges
+    ) -> list[rows.RowValues]:
+        paths = self._trees_by_conversation.pop(owner, None)
+        if written.is_new:
+            paths = _NewestTrees()
         try:
             if paths is not None:
-                paths.take(written)
-        except _Elsewhere:
+                paths.apply_changes(written)
+        except _NotAtNewestEntries:
             paths = None
         if paths is None:
-            paths = _folded(reading.outline(connection, *owner))
-        self._at[owner] = paths
-        return list(_rows(owner, *paths.changes()))
+            paths = _trees_of(reading.load_outline(connection, *owner))
+        self._trees_by_conversation[owner] = paths
+        return list(_build_rows(owner, *paths.take_changed_frames()))
 
 
-def all_rows(connection: Connection) -> Iterator[rows.Values]:
+def all_task_rows(connection: Connection) -> Iterator[rows.RowValues]:
     """The rows of every conversation there is, for a store that had none; of one that cannot be read there are none."""
     table = schema.conversations
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
-        owner = rows.plain(row.tenant), rows.plain(row.id)
+        owner = rows.unescape_text(row.tenant), rows.unescape_text(row.id)
         try:
-            yield from rows_of(owner, reading.outline(connection, *owner))
-        except OF_A_DATABASE:
+            yield from task_rows_of(owner, reading.load_outline(connection, *owner))
+        except DATABASE_ERRORS:
             raise
         except Exception as caught:  # as in `Tasks.after`
             log.warning("tasks not told", extra={"conversation": owner[1], "cause": type(caught).__name__})
 
 
-def rows_of(owner: Owner, ledger: Ledger | None) -> Iterator[rows.Values]:
+def task_rows_of(owner: ConversationKey, ledger: Ledger | None) -> Iterator[rows.RowValues]:
     """The rows of one conversation."""
-    yield from _rows(owner, *_folded(ledger).changes())
+    yield from _build_rows(owner, *_trees_of(ledger).take_changed_frames())
 
 
 # ---------------------------------------------------------------------------------------------------------------- fold
-class _Paths:
+class _NewestTrees:
     """The trees at the newest entries of a conversation: `tip` is the one that was written last."""
 
     def __init__(self, tip: str = "", trees: Mapping[str, Tree] | None = None) -> None:
         """`trees` at the entries before `tip`, and at it, the oldest first."""
         self.tip = tip
         self._trees: OrderedDict[str, Tree] = OrderedDict(trees or {tip: Tree()})
-        self._inner = set(self._trees) - {tip}
+        self._inner_entries = set(self._trees) - {tip}
         """Entries that others stand behind: what is decided at one of them changes those too."""
-        self._told: Mapping[str, Frame] = {}
+        self._written_frames: Mapping[str, Frame] = {}
         """Frames as the rows tell them."""
 
-    def take(self, written: News) -> None:
+    def apply_changes(self, written: ConversationChanges) -> None:
         """Go on with what was written. Raises _Elsewhere; then this is of no use any more."""
-        at: dict[str, list[Event]] = {}
+        at: dict[str, list[LedgerEvent]] = {}
         for event in written.events:
             at.setdefault(event.entry, []).append(event)
         for known in at.keys() - {entry.id for entry in written.entries}:
-            self._decide(known, at[known])
+            self._apply_events(known, at[known])
         for entry in written.entries:
             decided = at.get(entry.id, ())
-            self._put(entry, begins=begins_root(decided))
-            self._decide(entry.id, decided)
-        while len(self._trees) > ENTRIES:
+            self._add_entry(entry, begins=begins_root(decided))
+            self._apply_events(entry.id, decided)
+        while len(self._trees) > MAX_TREES_PER_CONVERSATION:
             gone, _ = self._trees.popitem(last=False)
-            self._inner.discard(gone)
+            self._inner_entries.discard(gone)
 
-    def _put(self, entry: Entry, *, begins: bool) -> None:
+    def _add_entry(self, entry: Entry, *, begins: bool) -> None:
         """`begins`: a root does, at this entry."""
-        if entry.kind is Kind.OVERLAY or entry.id in self._trees:
+        if entry.kind is EntryKind.OVERLAY or entry.id in self._trees:
             return
         if entry.parent not in self._trees or entry.adopts or entry.alias:
-            raise _Elsewhere
+            raise _NotAtNewestEntries
         tree = self._trees[entry.parent]
         self._trees.move_to_end(entry.parent)  # as many attempts at it as there may be, the next one stands there too
-        if entry.is_beside:
-            self._change(entry.parent, reopened(tree, entry.created))
+        if entry.is_overlay:
+            self._replace_tree(entry.parent, reopen_root(tree, entry.created))
             return
-        of_user = entry.kind is Kind.MESSAGE and entry.message is not None and entry.message.role == "user"
-        self._trees[entry.id] = reopened(tree, entry.created) if of_user and not begins else tree
-        self._inner.add(entry.parent)
+        of_user = entry.kind is EntryKind.MESSAGE and entry.message is not None and entry.message.role == "user"
+        self._trees[entry.id] = reopen_root(tree, entry.created) if of_user and not begins else tree
+        self._inner_entries.add(entry.parent)
         self.tip = entry.id
 
-    def _decide(self, entry: str, events: Sequence[Event]) -> None:
+    def _apply_events(self, entry: str, events: Sequence[LedgerEvent]) -> None:
         for event in sorted(events, key=lambda each: (each.round, each.seq)):
-            if event.kind == SWITCHED or entry not in self._trees:
-                raise _Elsewhere
-            self._change(entry, apply(self._trees[entry], read_event(event), event.created))
+            if event.kind == BRANCH_SWITCHED_KIND or entry not in self._trees:
+                raise _NotAtNewestEntries
+            self._replace_tree(entry, reduce(self._trees[entry], decode_event(event), event.created))
 
-    def _change(self, entry: str, tree: Tree) -> None:
+    def _replace_tree(self, entry: str, tree: Tree) -> None:
         """What is no frame is of no use here, and large."""
         known = self._trees[entry]
         if tree.frames is known.frames and tree.active == known.active:
             return
-        if entry in self._inner:
-            raise _Elsewhere
+        if entry in self._inner_entries:
+            raise _NotAtNewestEntries
         self._trees[entry] = Tree(tree.frames, tree.active)
 
-    def changes(self) -> tuple[Tree, list[Frame]]:
+    def take_changed_frames(self) -> tuple[Tree, list[Frame]]:
         """The tree at the tip, and those of its frames that the rows do not tell so yet; from now on they do."""
-        tree, told = self._trees[self.tip], self._told
+        tree, told = self._trees[self.tip], self._written_frames
         if tree.frames is told:
             return tree, []
         new = [frame for frame in tree.frames.values() if told.get(frame.id) is not frame]
-        self._told = {**tree.frames, **{frame.id: _without_texts(frame) for frame in new}}
-        self._trees[self.tip] = Tree(self._told, tree.active)
+        self._written_frames = {**tree.frames, **{frame.id: _without_texts(frame) for frame in new}}
+        self._trees[self.tip] = Tree(self._written_frames, tree.active)
         return tree, new
 
 
-def _folded(ledger: Ledger | None) -> _Paths:
+def _trees_of(ledger: Ledger | None) -> _NewestTrees:
     tip = ledger.newest_tip() if ledger else None
     if ledger is None or tip is None:
-        return _Paths()
+        return _NewestTrees()
     *before, last = ledger.path(tip.id)
-    story = follow(ledger, before, {})
+    story = replay(ledger, before, {})
     trees = {story.tip: story.tree} if before else {}
-    return _Paths(last.id, {**trees, last.id: extend(ledger, story, [last]).tree})
+    return _NewestTrees(last.id, {**trees, last.id: extend(ledger, story, [last]).tree})
 
 
 def _without_texts(frame: Frame) -> Frame:
     """What later events and rows need of it."""
     opening = frame.opening
-    if opening and (opening.before or opening.block):
-        opening = replace(opening, before="", block="")
+    if opening and (opening.preceding_text or opening.block):
+        opening = replace(opening, preceding_text="", block="")
     elif not (frame.criteria or frame.criteria_compacted or frame.results_compacted):
         return frame  # like most that change: they lost their texts when they changed before
     return replace(frame, criteria="", criteria_compacted="", results_compacted="", opening=opening)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
-def _rows(owner: Owner, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.Values]:
+def _build_rows(owner: ConversationKey, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.RowValues]:
     """Whoever writes them says `written`. Criteria that are no longer at hand are empty, and stay as they were."""
-    tenant, conversation = map(rows.words, owner)
+    tenant, conversation = map(rows.escape_text, owner)
     for frame in frames:
         told = task_of(tree, frame)
         yield {
             "tenant": tenant,
             "session_id": conversation,
-            "id": rows.words(told.id),
-            "parent_id": rows.words(told.parent_id) if told.parent_id is not None else None,
-            "goal": rows.words(told.goal),
+            "id": rows.escape_text(told.id),
+            "parent_id": rows.escape_text(told.parent_id) if told.parent_id is not None else None,
+            "goal": rows.escape_text(told.goal),
             "status": told.status,
-            "result": rows.words(told.result) if told.result is not None else None,
+            "result": rows.escape_text(told.result) if told.result is not None else None,
             "depth": told.depth,
             "created_at": told.created_at,
             "completed_at": told.completed_at,
             "valid_from": told.valid_from,
             "valid_to": told.valid_to,
-            "criteria": rows.words(frame.criteria[:CRITERIA]),
-            "noted": rows.words("\n".join((*frame.artifacts, *frame.decisions))[:NOTED]),
+            "criteria": rows.escape_text(frame.criteria[:MAX_CRITERIA_CHARS]),
+            "noted": rows.escape_text("\n".join((*frame.artifacts, *frame.decisions))[:MAX_NOTED_CHARS]),
             "written": 0,
         }

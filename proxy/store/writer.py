@@ -35,25 +35,35 @@ from sqlalchemy import Connection, Engine, delete
 from proxy.errors import StoreError
 from proxy.store import Record, schema
 from proxy.store import read as reading
-from proxy.store.commit import Batch, Committed, Ongoing, Owner, Place, commit, owner_of, owners_of, weight
-from proxy.store.failures import OF_A_DATABASE, Circuit, as_store_error
-from proxy.store.pending import GivingWay, Job, UnderWay, Waiter, again, tell
+from proxy.store.commit import (
+    Batch,
+    CommitContext,
+    CommitResult,
+    ConversationKey,
+    RoundKey,
+    commit,
+    conversation_key_of,
+    conversation_keys_of,
+    memory_size_of,
+)
+from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error
+from proxy.store.pending import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 from proxy.store.statements import Statements, statements_for
-from proxy.store.tasks_view import Tasks
+from proxy.store.tasks_view import TaskRowUpdater
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.1
+MAX_GROUPING_DELAY_S = 0.1
 """How long a batch that nobody waits for may wait for company; on disk within 250 ms is what is promised (DESIGN 10).
 """
-REMEMBERED = 20_000
+MAX_REMEMBERED_KEYS = 20_000
 """Tickets that failed, conversations that lost something and drafts of rounds, of which is remembered that they did
 and that there are. Of tickets as many more as may be queued: all of them can fail at once, and whoever asks for one
 that is not remembered is told that it is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueLimits:
     """How much may wait to be written, and how much goes into one transaction."""
 
     records: int = 100_000
@@ -66,50 +76,50 @@ class Database(Protocol):
     """What the writer needs of a database; `sqlite.SqliteFile` is one."""
 
     @property
-    def writing(self) -> Connection: ...
+    def write_connection(self) -> Connection: ...
 
     @property
-    def reading(self) -> Engine: ...
+    def read_engine(self) -> Engine: ...
 
     def close(self) -> None: ...
 
-    def grew(self, records: int, size: int) -> None: ...
+    def count_log_pages(self, records: int, size: int) -> None: ...
 
-    def relieve(self, *, waited_for: bool) -> None: ...
+    def checkpoint_if_large(self, *, waited_for: bool) -> None: ...
 
     def set_aside(self) -> None: ...
 
 
-class Writer:
+class StoreWriter:
     """Every method but `_run` and what it calls may be called from any thread."""
 
-    def __init__(self, database: Database, circuit: Circuit, bounds: Bounds = Bounds()) -> None:
+    def __init__(self, database: Database, circuit: CircuitBreaker, bounds: QueueLimits = QueueLimits()) -> None:
         self._database = database
         self._circuit = circuit
-        self._bounds = bounds
+        self._limits = bounds
         self._connection: Connection | None = None
         self._statements: Statements | None = None
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._queue: deque[Batch | Job] = deque()
+        self._queue: deque[Batch | WriterJob] = deque()
         self._records = 0
         self._bytes = 0
-        self._under_way = UnderWay()
-        self._receipts = GivingWay(LINGER_S)
-        self._failed: dict[int, StoreError] = {}
-        self._lost: dict[Owner, None] = {}
+        self._pending = PendingWork()
+        self._receipt_delay = ReceiptDelay(MAX_GROUPING_DELAY_S)
+        self._error_by_ticket: dict[int, StoreError] = {}
+        self._lost_conversations: dict[ConversationKey, None] = {}
         """Conversations that were not read since they lost something."""
-        self._losses: dict[Owner, int] = {}
+        self._loss_counts: dict[ConversationKey, int] = {}
         """How often something of each went."""
         self._waiters: list[Waiter] = []
-        self._stalled: StoreError | None = None
+        self._stall_error: StoreError | None = None
         self._closing = False
-        self._place = 0
-        self._drafted: dict[Place, None] = {}
-        self._going = Ongoing(self._next_place, self._drafted, Tasks())
+        self._last_row_number = 0
+        self._drafted_rounds: dict[RoundKey, None] = {}
+        self._commit_context = CommitContext(self._next_row_number, self._drafted_rounds, TaskRowUpdater())
         self._thread: threading.Thread | None = None
-        self.dropped = 0
-        self.conversations = 0
+        self.dropped_records = 0
+        self.conversation_count = 0
 
     # ----------------------------------------------------------------------------------------------------- from outside
     def start(self) -> int:
@@ -118,75 +128,75 @@ class Writer:
         self._thread.start()
         return self.reopen()
 
-    def put(self, tenant: str, records: Sequence[Record]) -> int:
+    def enqueue(self, tenant: str, records: Sequence[Record]) -> int:
         """Queue one transaction; its ticket. Never waits. Raises StoreError when it cannot be taken."""
-        size = sum(map(weight, records))
+        size = sum(map(memory_size_of, records))
         with self._lock:  # as with `_changed`, which is entered in Python: this is done with every request
             self._refuse_if_closed()
             if self._circuit.is_open:
-                raise again(self._stalled or StoreError("the store keeps failing"))
-            if self._lost:
+                raise copy_of_error(self._stall_error or StoreError("the store keeps failing"))
+            if self._lost_conversations:
                 self._refuse_if_lost(tenant, records)
-            too_many = self._records + len(records) > self._bounds.records or self._bytes + size > self._bounds.bytes
+            too_many = self._records + len(records) > self._limits.records or self._bytes + size > self._limits.bytes
             if too_many and self._queue:
                 raise StoreError("too much waits to be written to the store", code="store_busy")
             self._records += len(records)
             self._bytes += size
-            ticket = self._took(Batch(self._under_way.next, tenant, tuple(records), size))
+            ticket = self._append_work(Batch(self._pending.next_ticket, tenant, tuple(records), size))
             if len(self._queue) == 1:
                 self._changed.notify()
             return ticket
 
-    def do(self, run: Callable[[], None]) -> int:
+    def enqueue_job(self, run: Callable[[], None]) -> int:
         """Queue a job for the writer's thread; its ticket."""
         with self._changed:
             self._refuse_if_closed()
-            ticket = self._took(Job(self._under_way.next, run))
+            ticket = self._append_work(WriterJob(self._pending.next_ticket, run))
             self._changed.notify()
             return ticket
 
-    def _took(self, work: Batch | Job) -> int:
+    def _append_work(self, work: Batch | WriterJob) -> int:
         self._queue.append(work)
-        return self._under_way.took(work)
+        return self._pending.add(work)
 
     def reopen(self) -> int:
         """Queue the opening of a store that was closed by a failure, or could not be opened yet; a ticket."""
-        return self.do(self._open)
+        return self.enqueue_job(self._open)
 
     async def wait(self, ticket: int) -> None:
         """Until `ticket` is on disk. Raises StoreError when it is not going to be, or not soon."""
         await self._wait(ticket, settled_only=False)
 
-    async def settle(self, concerns: Callable[[Batch], bool] = lambda _: True) -> None:
+    async def wait_for_pending(self, concerns: Callable[[Batch], bool] = lambda _: True) -> None:
         """Until everything queued so far is on disk or given up that `concerns` a reader. Raises StoreError when that
         takes long."""
         with self._changed:
-            under_way, stalled = self._under_way, self._stalled is not None
-            ticket = under_way.newest if stalled else under_way.newest_that(concerns)
+            under_way, stalled = self._pending, self._stall_error is not None
+            ticket = under_way.newest_ticket if stalled else under_way.newest_ticket_for(concerns)
         await self._wait(ticket, settled_only=True)
 
-    def found_again(self, tenant: str, conversation: str) -> None:
+    def clear_lost(self, tenant: str, conversation: str) -> None:
         """Somebody has read it: what is written from now on may hang on what the store has."""
         with self._changed:
-            self._lost.pop((tenant, conversation), None)
+            self._lost_conversations.pop((tenant, conversation), None)
 
-    def losses(self, tenant: str, conversation: str) -> int:
+    def loss_count(self, tenant: str, conversation: str) -> int:
         """How often something of it went."""
-        return self._losses.get((tenant, conversation), 0)
+        return self._loss_counts.get((tenant, conversation), 0)
 
-    def went(self, owners: Iterable[Owner]) -> None:
+    def record_losses(self, owners: Iterable[ConversationKey]) -> None:
         """They lost something, or were deleted: whoever holds one since before must not go on from that."""
         with self._changed:
             for owner in owners:
-                self._losses[owner] = self._losses.pop(owner, 0) + 1
-            _forget_oldest(self._losses)
+                self._loss_counts[owner] = self._loss_counts.pop(owner, 0) + 1
+            _forget_oldest(self._loss_counts)
 
-    def trouble(self) -> StoreError | None:
+    def write_error(self) -> StoreError | None:
         """Why nothing can be written at this moment."""
-        return self._stalled
+        return self._stall_error
 
     @property
-    def queued(self) -> int:
+    def queued_records(self) -> int:
         """Records that wait to be written."""
         return self._records
 
@@ -200,14 +210,14 @@ class Writer:
 
     async def _wait(self, ticket: int, *, settled_only: bool) -> None:
         with self._changed:
-            if not settled_only and (error := self._failed.get(ticket)):
-                raise again(error)
+            if not settled_only and (error := self._error_by_ticket.get(ticket)):
+                raise copy_of_error(error)
             loop = asyncio.get_running_loop()
             waiter = Waiter(ticket, settled_only, loop, loop.create_future())
-            if self._under_way.is_over(waiter):
+            if self._pending.is_done_for(waiter):
                 return
-            if self._stalled is not None:
-                raise again(self._stalled)
+            if self._stall_error is not None:
+                raise copy_of_error(self._stall_error)
             self._waiters.append(waiter)
             self._changed.notify()
         await waiter.future
@@ -218,59 +228,59 @@ class Writer:
 
     def _refuse_if_lost(self, tenant: str, records: Sequence[Record]) -> None:
         for record in records:
-            if owner_of(tenant, record) in self._lost:
+            if conversation_key_of(tenant, record) in self._lost_conversations:
                 raise StoreError("records of this conversation were lost; it has to be loaded again")
 
     # ------------------------------------------------------------------------------------------------------- the thread
     def _run(self) -> None:
         while True:
-            work = self._next()
+            work = self._next_group()
             if work is None:
                 break
             if not work:
                 self._probe()
-            elif isinstance(work[0], Job):
-                self._do(work[0])
+            elif isinstance(work[0], WriterJob):
+                self._run_job(work[0])
             else:
                 self._write([batch for batch in work if isinstance(batch, Batch)])
-                self._database.relieve(waited_for=bool(self._waiters))
+                self._database.checkpoint_if_large(waited_for=bool(self._waiters))
         self._database.close()
 
-    def _next(self) -> Sequence[Batch | Job] | None:
+    def _next_group(self) -> Sequence[Batch | WriterJob] | None:
         """The next group or job; empty when a probe is due; None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing:
                     return None
-                due = self._circuit.until_probe()
+                due = self._circuit.seconds_until_probe()
                 if due == 0:
                     return []
                 self._changed.wait(due)
-            self._linger()
-            return self._group()
+            self._wait_for_more()
+            return self._take_group()
 
-    def _linger(self) -> None:
+    def _wait_for_more(self) -> None:
         """Let more gather while nobody waits: a transaction costs what twenty batches do (measured). What was left of
         the last group has waited already; left to wait anew, it would stand before whoever waits next."""
-        until = (self._receipts.left_since or time.monotonic()) + LINGER_S
-        while (left := until - time.monotonic()) > 0 and not self._pressed():
+        until = (self._receipt_delay.waiting_since or time.monotonic()) + MAX_GROUPING_DELAY_S
+        while (left := until - time.monotonic()) > 0 and not self._must_write_now():
             self._changed.wait(left)
 
-    def _pressed(self) -> bool:
+    def _must_write_now(self) -> bool:
         """Somebody waits for what is queued, or enough is queued for a transaction of its own."""
-        full = self._records > self._bounds.group_records or self._bytes > self._bounds.group_bytes
-        return full or self._closing or bool(self._waiters) or any(isinstance(w, Job) for w in self._queue)
+        full = self._records > self._limits.group_records or self._bytes > self._limits.group_bytes
+        return full or self._closing or bool(self._waiters) or any(isinstance(w, WriterJob) for w in self._queue)
 
-    def _group(self) -> Sequence[Batch | Job]:
+    def _take_group(self) -> Sequence[Batch | WriterJob]:
         """As many batches as go into one transaction, or one job. Receipts give way to what somebody waits for."""
-        if isinstance(self._queue[0], Job):
+        if isinstance(self._queue[0], WriterJob):
             return [self._queue.popleft()]
         batches = [w for w in takewhile(lambda each: isinstance(each, Batch), self._queue) if isinstance(w, Batch)]
-        waited_for = any(not waiter.settled_only for waiter in self._waiters)
-        may_wait = waited_for and self._receipts.may_wait
+        waited_for = any(not waiter.ignores_failure for waiter in self._waiters)
+        may_wait = waited_for and self._receipt_delay.may_delay
         urgent = [batch for batch in batches if not batch.is_receipt] if may_wait else []
-        group = self._that_fit(urgent or batches)
-        self._receipts.took(time.monotonic(), gave_way=bool(urgent), left=len(group) < len(batches))
+        group = self._first_fitting(urgent or batches)
+        self._receipt_delay.record_group(time.monotonic(), gave_way=bool(urgent), left=len(group) < len(batches))
         if urgent:
             taken = {batch.ticket for batch in group}
             self._queue = deque(work for work in self._queue if work.ticket not in taken)
@@ -278,46 +288,46 @@ class Writer:
             self._queue = deque(islice(self._queue, len(group), None))
         return group
 
-    def _that_fit(self, batches: Sequence[Batch]) -> list[Batch]:
+    def _first_fitting(self, batches: Sequence[Batch]) -> list[Batch]:
         """The first of them, and those behind it that go into the same transaction."""
         records = size = 0
         for count, batch in enumerate(batches):
             records, size = records + len(batch.records), size + batch.size
-            if count and (records > self._bounds.group_records or size > self._bounds.group_bytes):
+            if count and (records > self._limits.group_records or size > self._limits.group_bytes):
                 return list(batches[:count])
         return list(batches)
 
     def _open(self) -> None:
-        self._connected()
+        self._ensure_connection()
 
-    def _connected(self) -> tuple[Connection, Statements]:
+    def _ensure_connection(self) -> tuple[Connection, Statements]:
         """The connection that writes, opened when it was not; what is known of the store is asked anew then."""
-        connection = self._database.writing
+        connection = self._database.write_connection
         if self._statements is None or connection is not self._connection:
             self._statements = statements_for(connection.dialect)
-            with self._database.reading.connect() as reader:
-                self.conversations = reading.count(reader)
+            with self._database.read_engine.connect() as reader:
+                self.conversation_count = reading.count_conversations(reader)
             self._connection = connection
         return connection, self._statements
 
-    def _do(self, job: Job) -> None:
+    def _run_job(self, job: WriterJob) -> None:
         try:
             job.run()
         except Exception as caught:
-            error = self._failure(caught)
+            error = self._handle_failure(caught)
             if self._circuit.is_open:
-                self._give_up(error)
-            self._settle([job], {job.ticket: error})
+                self._drop_queue(error)
+            self._finish_work([job], {job.ticket: error})
         else:
-            self._settle([job], {})
+            self._finish_work([job], {})
 
     def _write(self, batches: list[Batch]) -> None:
         while True:
-            fit, refused = self._without_lost(batches)
+            fit, refused = self._split_off_lost(batches)
             try:
                 done = self._commit(fit)
             except Exception as caught:
-                error = self._failure(caught)
+                error = self._handle_failure(caught)
                 if error.code == "store_locked" and not self._circuit.is_open:
                     self._stall(error)
                     continue
@@ -325,57 +335,57 @@ class Writer:
                     for batch in batches:
                         self._write([batch])
                     return
-                self._lose(batches, dict.fromkeys((b.ticket for b in batches), error))
+                self._drop_batches(batches, dict.fromkeys((b.ticket for b in batches), error))
                 if self._circuit.is_open:
-                    self._give_up(error)
+                    self._drop_queue(error)
                 return
-            self.conversations += done.conversations
-            self._lose(batches, refused | done.refused)
+            self.conversation_count += done.new_conversations
+            self._drop_batches(batches, refused | done.refused)
             return
 
-    def _commit(self, batches: Sequence[Batch]) -> Committed:
-        connection, statements = self._connected()
-        done = commit(connection, statements, batches, self._going)
-        _forget_oldest(self._drafted)
-        self._database.grew(sum(len(batch.records) for batch in batches), done.bytes)
+    def _commit(self, batches: Sequence[Batch]) -> CommitResult:
+        connection, statements = self._ensure_connection()
+        done = commit(connection, statements, batches, self._commit_context)
+        _forget_oldest(self._drafted_rounds)
+        self._database.count_log_pages(sum(len(batch.records) for batch in batches), done.bytes)
         return done
 
-    def _next_place(self) -> int:
+    def _next_row_number(self) -> int:
         """Rises from row to row and from start to start: ns since the epoch, or one more than the last."""
-        self._place = max(self._place + 1, time.time_ns())
-        return self._place
+        self._last_row_number = max(self._last_row_number + 1, time.time_ns())
+        return self._last_row_number
 
     def _probe(self) -> None:
         """One small transaction that really writes: an empty one succeeds on a full disk."""
         try:
-            connection, _ = self._connected()
+            connection, _ = self._ensure_connection()
             with connection.begin():
                 table = schema.meta
                 row = {"tenant": "", "name": "probe", "value": str(time.time_ns()).encode()}
                 connection.execute(delete(table).where(table.c.tenant == "", table.c.name == "probe"))
                 connection.execute(table.insert(), row)
         except Exception as caught:
-            error = self._failure(caught)
+            error = self._handle_failure(caught)
             with self._changed:
-                self._circuit.failed()
-                self._stalled = error
+                self._circuit.record_failure()
+                self._stall_error = error
         else:
             with self._changed:
-                self._circuit.closed()
-                self._stalled = None
+                self._circuit.reset()
+                self._stall_error = None
 
     # --------------------------------------------------------------------------------------------------------- failures
-    def _failure(self, caught: Exception) -> StoreError:
+    def _handle_failure(self, caught: Exception) -> StoreError:
         """Count it, and leave the database so that the next attempt starts clean. A value that cannot be written says
         nothing about the store. A full disk leaves the connections as good as they were, and reading goes on; but
         whoever asked next would be helped with what is never kept, so nothing is taken until a probe succeeds."""
-        self._going.tasks.forget()
+        self._commit_context.task_updater.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
-        if not isinstance(caught, (*OF_A_DATABASE, OSError, StoreError)):
+        if not isinstance(caught, (*DATABASE_ERRORS, OSError, StoreError)):
             return error
         with self._changed:
-            self._circuit.failed()
+            self._circuit.record_failure()
             if error.code == "store_full":
                 self._circuit.trip()
         if error.code == "store_corrupt":
@@ -391,64 +401,64 @@ class Writer:
             log.warning("damaged store could not be set aside", extra={"cause": type(caught).__name__})
             self._database.close()
 
-    def _without_lost(self, batches: Sequence[Batch]) -> tuple[list[Batch], dict[int, StoreError]]:
+    def _split_off_lost(self, batches: Sequence[Batch]) -> tuple[list[Batch], dict[int, StoreError]]:
         """Batches that may be written, and those of conversations that lost something before."""
         with self._changed:
-            if not self._lost:
+            if not self._lost_conversations:
                 return list(batches), {}
             refused = {
                 b.ticket: StoreError("an earlier record of the same conversation was lost")
                 for b in batches
-                if any(owner_of(b.tenant, record) in self._lost for record in b.records)
+                if any(conversation_key_of(b.tenant, record) in self._lost_conversations for record in b.records)
             }
         return [b for b in batches if b.ticket not in refused], refused
 
     def _stall(self, error: StoreError) -> None:
         """Tell those who wait; the batches are tried again."""
         with self._changed:
-            self._stalled = error
+            self._stall_error = error
             told, self._waiters = self._waiters, []
-        tell([(waiter, error) for waiter in told])
+        notify_waiters([(waiter, error) for waiter in told])
 
-    def _give_up(self, error: StoreError) -> None:
+    def _drop_queue(self, error: StoreError) -> None:
         """The circuit opened: nothing that is queued is going to be written."""
         with self._changed:
-            self._stalled = error
+            self._stall_error = error
             dropped, self._queue = list(self._queue), deque()
-        self._lose(dropped, dict.fromkeys((item.ticket for item in dropped), error))
+        self._drop_batches(dropped, dict.fromkeys((item.ticket for item in dropped), error))
 
-    def _lose(self, batches: Sequence[Batch | Job], failed: dict[int, StoreError]) -> None:
+    def _drop_batches(self, batches: Sequence[Batch | WriterJob], failed: dict[int, StoreError]) -> None:
         """Those of `batches` that are in `failed` are dropped; their conversations have to be read again."""
         lost = [b for b in batches if isinstance(b, Batch) and b.ticket in failed]
         with self._changed:
-            self.dropped += sum(len(batch.records) for batch in lost)
+            self.dropped_records += sum(len(batch.records) for batch in lost)
             for batch in lost:
-                owners = owners_of(batch)
-                self._lost.update(dict.fromkeys(owners))
-                self.went(owners)
-            _forget_oldest(self._lost)
-        self._settle(batches, failed)
+                owners = conversation_keys_of(batch)
+                self._lost_conversations.update(dict.fromkeys(owners))
+                self.record_losses(owners)
+            _forget_oldest(self._lost_conversations)
+        self._finish_work(batches, failed)
 
-    def _settle(self, items: Sequence[Batch | Job], failed: dict[int, StoreError]) -> None:
+    def _finish_work(self, items: Sequence[Batch | WriterJob], failed: dict[int, StoreError]) -> None:
         if not items:
             return
         with self._changed:
-            self._failed |= failed
+            self._error_by_ticket |= failed
             for item in items:
-                self._under_way.ended(item.ticket)
+                self._pending.remove(item.ticket)
                 if isinstance(item, Batch):
                     self._records -= len(item.records)
                     self._bytes -= item.size
             if not self._circuit.is_open:
-                self._stalled = None
-            told = [w for w in self._waiters if self._under_way.is_over(w)]
-            self._waiters = [w for w in self._waiters if not self._under_way.is_over(w)]
-            news = [(w, None if w.settled_only else self._failed.get(w.ticket)) for w in told]
-            _forget_oldest(self._failed, REMEMBERED + self._bounds.records)
-        tell(news)
+                self._stall_error = None
+            told = [w for w in self._waiters if self._pending.is_done_for(w)]
+            self._waiters = [w for w in self._waiters if not self._pending.is_done_for(w)]
+            news = [(w, None if w.ignores_failure else self._error_by_ticket.get(w.ticket)) for w in told]
+            _forget_oldest(self._error_by_ticket, MAX_REMEMBERED_KEYS + self._limits.records)
+        notify_waiters(news)
 
 
-def _forget_oldest(kept: dict[Any, Any], most: int = REMEMBERED) -> None:
+def _forget_oldest(kept: dict[Any, Any], most: int = MAX_REMEMBERED_KEYS) -> None:
     """In one walk: a dictionary finds its first key behind all that were taken from its beginning."""
     for oldest in list(islice(kept, max(0, len(kept) - most))):
         kept.pop(oldest)

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from proxy.accounting import Receipt
-from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
 from proxy.errors import ProxyError
-from proxy.telemetry.events import Happening, of_events, of_receipt
+from proxy.telemetry.events import ProxyEvent, proxy_events_of, receipt_event_of
 
-REMEMBERED = 1_000
+MAX_REMEMBERED_EVENTS = 1_000
 """Happenings that a listener who comes back can ask for."""
-WAITING = 1_000
+MAX_WAITING_EVENTS = 1_000
 """Happenings that wait for one listener; it misses what comes beyond."""
-LISTENERS, LISTENERS_OF_ONE = 64, 8
+MAX_LISTENERS, MAX_LISTENERS_PER_TENANT = 64, 8
 """How many may listen at once, and how many of them for one tenant."""
 
 
@@ -34,36 +34,36 @@ class TooManyListeners(ProxyError):
     code = "too_many_listeners"
 
 
-class Numbered(msgspec.Struct, frozen=True, gc=False):
+class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
     """A happening with its number in this process, from 1."""
 
     number: int
-    happening: Happening
+    event: ProxyEvent
 
 
 @dataclass(eq=False)
-class Listener:
+class EventListener:
     """`scope` is a tenant, or None for an operator; `conversation` narrows it where it is not empty. What waits is the
     oldest first; `missed` counts what did not fit since it was told last."""
 
     scope: str | None
     conversation: str = ""
-    waiting: deque[Numbered] = field(default_factory=deque)
+    waiting: deque[NumberedEvent] = field(default_factory=deque)
     missed: int = 0
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def hears(self, happening: Happening) -> bool:
+    def accepts(self, happening: ProxyEvent) -> bool:
         mine = self.scope is None or self.scope == happening.tenant
         return mine and self.conversation in ("", happening.conversation)
 
-    def take(self, told: Numbered) -> None:
-        if len(self.waiting) >= WAITING:
+    def enqueue(self, told: NumberedEvent) -> None:
+        if len(self.waiting) >= MAX_WAITING_EVENTS:
             self.missed += 1
         else:
             self.waiting.append(told)
         self._woken.set()
 
-    async def news(self, seconds: float) -> tuple[list[Numbered], int]:
+    async def wait_for_events(self, seconds: float) -> tuple[list[NumberedEvent], int]:
         """What has come, oldest first, and how much was missed; both empty where nothing comes within the time."""
         if not self.waiting:
             self._woken.clear()
@@ -77,48 +77,48 @@ class Listener:
         return told, missed
 
 
-class Feed:
+class EventBus:
     """One per process, on its event loop."""
 
     def __init__(self) -> None:
         self._number = 0
-        self._recent: deque[Numbered] = deque(maxlen=REMEMBERED)
-        self._listeners: list[Listener] = []
+        self._recent: deque[NumberedEvent] = deque(maxlen=MAX_REMEMBERED_EVENTS)
+        self._listeners: list[EventListener] = []
 
-    def happened(self, ledger: Ledger, events: Sequence[Event]) -> None:
+    def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
         """These events were decided, and are in the ledger."""
-        for happening in of_events(ledger, events):
-            self.tell(happening)
+        for happening in proxy_events_of(ledger, events):
+            self.publish(happening)
 
-    def answered(self, tenant: str, told: Receipt) -> None:
+    def publish_receipt(self, tenant: str, told: Receipt) -> None:
         """A request was answered."""
-        self.tell(of_receipt(tenant, told))
+        self.publish(receipt_event_of(tenant, told))
 
-    def tell(self, happening: Happening) -> None:
+    def publish(self, happening: ProxyEvent) -> None:
         self._number += 1
-        told = Numbered(self._number, happening)
+        told = NumberedEvent(self._number, happening)
         self._recent.append(told)
         for listener in self._listeners:
-            if listener.hears(happening):
-                listener.take(told)
+            if listener.accepts(happening):
+                listener.enqueue(told)
 
-    def since(self, number: int, listener: Listener) -> Iterator[Numbered]:
+    def events_since(self, number: int, listener: EventListener) -> Iterator[NumberedEvent]:
         """What this listener could have heard after `number`, as far as it is remembered."""
-        return (told for told in self._recent if told.number > number and listener.hears(told.happening))
+        return (told for told in self._recent if told.number > number and listener.accepts(told.event))
 
     def refuse_if_full(self, scope: str | None) -> None:
         """Raises TooManyListeners where this one more would be one too many."""
         of_one = sum(listener.scope == scope for listener in self._listeners)
-        if len(self._listeners) >= LISTENERS or of_one >= LISTENERS_OF_ONE:
+        if len(self._listeners) >= MAX_LISTENERS or of_one >= MAX_LISTENERS_PER_TENANT:
             raise TooManyListeners("As many listen to events as may. Close a stream, or ask with follow=false.")
 
     @contextmanager
-    def heard(self, scope: str | None, conversation: str = "", after: int | None = None) -> Iterator[Listener]:
+    def listen(self, scope: str | None, conversation: str = "", after: int | None = None) -> Iterator[EventListener]:
         """A listener for as long as it listens; `after`: with what it could have heard behind this number. Raises
         TooManyListeners."""
         self.refuse_if_full(scope)
-        listener = Listener(scope, conversation)
-        listener.waiting.extend(self.since(after, listener) if after is not None else ())
+        listener = EventListener(scope, conversation)
+        listener.waiting.extend(self.events_since(after, listener) if after is not None else ())
         self._listeners.append(listener)
         try:
             yield listener

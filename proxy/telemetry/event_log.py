@@ -17,60 +17,60 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.telemetry.event_bus import Feed, Numbered
+from proxy.telemetry.event_bus import EventBus, NumberedEvent
 
 log = logging.getLogger(__name__)
 
-LARGEST = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 """Bytes from which a new file is begun."""
-AT_ONCE_S = 0.5
+BATCH_INTERVAL_S = 0.5
 """What comes within this time is written together."""
-PATIENCE_S = 3600.0
+WAIT_TIMEOUT_S = 3600.0
 
 
-class EventFile:
+class EventFileWriter:
     """Writes what `feed` tells into `folder` until it is cancelled."""
 
-    def __init__(self, feed: Feed, folder: Path) -> None:
-        self._feed = feed
+    def __init__(self, feed: EventBus, folder: Path) -> None:
+        self._event_bus = feed
         self.path = folder / "events.jsonl"
-        self._fails = False
+        self._is_failing = False
 
     async def run(self) -> None:
-        with self._feed.heard(None) as listener:
+        with self._event_bus.listen(None) as listener:
             try:
                 while True:
-                    told, missed = await listener.news(PATIENCE_S)
-                    await self._keep(told, missed)
-                    await asyncio.sleep(AT_ONCE_S)
+                    told, missed = await listener.wait_for_events(WAIT_TIMEOUT_S)
+                    await self._write_in_thread(told, missed)
+                    await asyncio.sleep(BATCH_INTERVAL_S)
             finally:
-                self._written(list(listener.waiting), listener.missed)
+                self._write(list(listener.waiting), listener.missed)
 
-    async def _keep(self, told: Sequence[Numbered], missed: int) -> None:
+    async def _write_in_thread(self, told: Sequence[NumberedEvent], missed: int) -> None:
         if not told and not missed:
             return
-        writing = asyncio.ensure_future(asyncio.to_thread(self._written, told, missed))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write, told, missed))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await writing  # what was taken from the queue is written before the end, in its order
             raise
 
-    def _written(self, told: Sequence[Numbered], missed: int) -> None:
-        lines = [msgspec.json.encode(each.happening.told()) + b"\n" for each in told]
+    def _write(self, told: Sequence[NumberedEvent], missed: int) -> None:
+        lines = [msgspec.json.encode(each.event.as_dict()) + b"\n" for each in told]
         if missed:
             lines.append(msgspec.json.encode({"type": "missed", "count": missed}) + b"\n")
         try:
-            self._begun_anew()
+            self._rotate_if_large()
             opened = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(opened, "ab") as file:
                 file.write(b"".join(lines))
-            self._fails = False
+            self._is_failing = False
         except OSError as error:
-            if not self._fails:
+            if not self._is_failing:
                 log.warning("events.jsonl cannot be written", extra={"cause": error.strerror or "unknown"})
-            self._fails = True
+            self._is_failing = True
 
-    def _begun_anew(self) -> None:
-        if self.path.exists() and self.path.stat().st_size >= LARGEST:
+    def _rotate_if_large(self) -> None:
+        if self.path.exists() and self.path.stat().st_size >= MAX_FILE_BYTES:
             self.path.replace(self.path.with_name("events.1.jsonl"))

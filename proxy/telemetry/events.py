@@ -21,13 +21,13 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.accounting import Receipt
-from proxy.core.frames.events import ROOTED, Popped, read_event
-from proxy.core.ledger.ledger import Event, Ledger
+from proxy.core.frames.events import ROOTED, FramePopped, decode_event
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
 
 Figure = int | float | str | bool
 
 
-class Happening(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ProxyEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """`at` is ms since the epoch; `tenant` is for choosing who may hear of it, and is not told."""
 
     type: str
@@ -38,13 +38,13 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     request: str = ""
     figures: dict[str, Figure] = {}
 
-    def told(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """As it is told: flat, without what is empty."""
         ids = {"conversation": self.conversation, "frame": self.frame, "request": self.request}
         return {"type": self.type, "at": self.at, **{k: v for k, v in ids.items() if v}, **self.figures}
 
 
-TYPES = {
+EVENT_TYPES = {
     ROOTED: "conversation.opened",
     "planned": "frame.created",
     "pushed": "frame.created",
@@ -65,27 +65,27 @@ TYPES = {
     "dequeued": "message.dequeued",
 }
 """What an event is told as, by its kind in the store; others by that kind."""
-WITHOUT_FRAME = frozenset({"replaced"})
+KINDS_WITHOUT_FRAME = frozenset({"replaced"})
 """Kinds whose subject is no frame."""
 
 
-def of_events(ledger: Ledger, events: Sequence[Event]) -> tuple[Happening, ...]:
+def proxy_events_of(ledger: Ledger, events: Sequence[LedgerEvent]) -> tuple[ProxyEvent, ...]:
     """What these events of a conversation are told as. The ledger knows them already."""
     about = ledger.conversation
     return tuple(
-        Happening(
+        ProxyEvent(
             _type_of(ledger, event),
             event.created,
             about.tenant,
             about.id,
-            "" if event.kind in WITHOUT_FRAME else _frame_of(event),
+            "" if event.kind in KINDS_WITHOUT_FRAME else _frame_of(event),
             figures=_figures(ledger, event),
         )
         for event in events
     )
 
 
-def of_receipt(tenant: str, told: Receipt) -> Happening:
+def receipt_event_of(tenant: str, told: Receipt) -> ProxyEvent:
     """A request was answered."""
     cached = told.usage.cached if told.basis == "reported" else told.sent.cached
     figures: dict[str, Figure] = {
@@ -96,38 +96,42 @@ def of_receipt(tenant: str, told: Receipt) -> Happening:
         "hit": cached > 0,
         "rounds": told.rounds,
     }
-    return Happening("context.generated", told.created, tenant, told.conversation, told.frame, told.id, figures=figures)
+    return ProxyEvent(
+        "context.generated", told.created, tenant, told.conversation, told.frame, told.id, figures=figures
+    )
 
 
-def _type_of(ledger: Ledger, event: Event) -> str:
-    if event.kind == "popped" and _is_subagents(ledger, event):
+def _type_of(ledger: Ledger, event: LedgerEvent) -> str:
+    if event.kind == "popped" and _is_subagent_frame(ledger, event):
         return "subagent.completed"
-    if event.kind == ROOTED and not _opens(ledger, event):
+    if event.kind == ROOTED and not _opens_conversation(ledger, event):
         return "frame.created"
-    return TYPES.get(event.kind, event.kind.replace(" ", "_"))
+    return EVENT_TYPES.get(event.kind, event.kind.replace(" ", "_"))
 
 
-def _frame_of(event: Event) -> str:
+def _frame_of(event: LedgerEvent) -> str:
     """A subject is a frame, with what tells the event apart behind a slash."""
     subject = event.subject.partition("/")[0]
     return subject if subject.startswith("f") and subject.isalnum() else ""
 
 
-def _figures(ledger: Ledger, event: Event) -> dict[str, Figure]:
+def _figures(ledger: Ledger, event: LedgerEvent) -> dict[str, Figure]:
     if event.kind != "popped":
         named = event.kind in ("folded", "trim", "planned", "pushed")
-        return {"kind": event.kind} if named or (event.kind == ROOTED and not _opens(ledger, event)) else {}
-    ended = read_event(event)
-    return {"status": str(ended.status), "tokens": ended.tokens} if isinstance(ended, Popped) else {}
+        return (
+            {"kind": event.kind} if named or (event.kind == ROOTED and not _opens_conversation(ledger, event)) else {}
+        )
+    ended = decode_event(event)
+    return {"status": str(ended.status), "tokens": ended.tokens} if isinstance(ended, FramePopped) else {}
 
 
-def _opens(ledger: Ledger, rooted: Event) -> bool:
+def _opens_conversation(ledger: Ledger, rooted: LedgerEvent) -> bool:
     """Whether a conversation opened with this root: later ones begin at a message with others before it."""
     entry = ledger.entries.get(rooted.entry)
     return entry is None or not entry.parent
 
 
-def _is_subagents(ledger: Ledger, ended: Event) -> bool:
+def _is_subagent_frame(ledger: Ledger, ended: LedgerEvent) -> bool:
     """Whether the frame that ended was delegated."""
     frame = _frame_of(ended)
     return any(e.kind == "delegated" and e.subject == frame for at in ledger.events.values() for e in at)

@@ -11,33 +11,33 @@ from __future__ import annotations
 
 from typing import Any
 
-LONGEST = 400
+MAX_FIELD_CHARS = 400
 """Characters of a field."""
 
 
-class Plain(dict[str, Any]):
+class LogFields(dict[str, Any]):
     """Fields of a line by their names, plain already."""
 
 
-def plain(value: object) -> object:
+def log_field(value: object) -> object:
     """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
     if isinstance(value, float):  # nearly all fields are one of these, and a pattern is asked at three times the cost
         return float(f"{value:.6g}")
     if isinstance(value, str):
-        return short(value)
+        return truncate_field(value)
     if isinstance(value, int):
         return value
     match value:
         case None:
             return value
         case dict():
-            return {short(str(name)): plain(each) for name, each in value.items()}
+            return {truncate_field(str(name)): log_field(each) for name, each in value.items()}
         case list():
-            return [plain(each) for each in value]
+            return [log_field(each) for each in value]
         case _:
-            return short(str(value))
+            return truncate_field(str(value))
 
 
-def short(text: str) -> str:
+def truncate_field(text: str) -> str:
     """The text, cut where it is longer than a field may be."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_FIELD_CHARS else f"{text[: MAX_FIELD_CHARS - 1]}…"

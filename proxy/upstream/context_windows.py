@@ -32,77 +32,77 @@ log = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 
-OUTPUT_RESERVE = 32_000
+MAX_OUTPUT_RESERVE = 32_000
 """Tokens kept free for the answer at most (S4-20)."""
-FILLED = 0.9
+MAX_PROMPT_SHARE = 0.9
 """Of a window, what a prompt fills at most, however short the answers of its model are (C13)."""
-NAMED_FOR_S = 24 * 3600.0
+NAMED_LIMIT_TTL_S = 24 * 3600.0
 """How long a limit that a provider named is believed: accounts move between tiers."""
-SIZED_FOR_S = 3600.0
+REFUSED_SIZE_TTL_S = 3600.0
 """How long the mere size of a refused request is believed to be too much."""
-CAP_SHARE = 0.5
+MAX_OUTPUT_SHARE = 0.5
 """Of a window that is known, what a single output may fill where the configuration does not say."""
-LEAST_WINDOW = 1_000
+MIN_WINDOW = 1_000
 """A smaller figure in a refusal is no window."""
-REMEMBERED = 1024
+MAX_REMEMBERED_MODELS = 1024
 """Models, and conversations, of which something is remembered."""
-LARGE = 2_000
+MIN_RATIO_TOKENS = 2_000
 """Tokens from which a request tells how the provider counts: in a small one, what it adds of its own is too much."""
-FARTHEST = (0.75, 2.0)
+RATIO_RANGE = (0.75, 2.0)
 """How far a provider's count may lie from ours to be believed: reports of usage can be wrong too."""
 
-Source = Literal["table", "named", "size", "assumed"]
+WindowSource = Literal["table", "named", "size", "assumed"]
 """The tariff, the words of a refusal, the size that was refused, the declared default."""
 
 
-class Window(msgspec.Struct, frozen=True):
+class ContextWindow(msgspec.Struct, frozen=True):
     """`tokens` may be in one request, prompt and answer together; `limit` of them in the prompt. Both by our count: a
     provider whose vocabulary makes more tokens of the same text has a smaller window."""
 
     tokens: int
     limit: int
-    source: Source
+    source: WindowSource
 
     @property
-    def binds(self) -> bool:
+    def is_binding(self) -> bool:
         """Somebody said so; a request may be trimmed for it."""
         return self.source != "assumed"
 
     @property
-    def known(self) -> int:
+    def known_tokens(self) -> int:
         """`tokens` where somebody said so, else 0."""
-        return self.tokens if self.binds else 0
+        return self.tokens if self.is_binding else 0
 
     @property
-    def longest_output(self) -> int:
+    def max_output_tokens(self) -> int:
         """Tokens that a single output may have (L4), 0 where nobody knows the window."""
-        return int(self.known * CAP_SHARE)
+        return int(self.known_tokens * MAX_OUTPUT_SHARE)
 
 
 def prompt_limit(window: int, max_output: int) -> int:
     """What of a window a prompt may fill, cached tokens included (S4-20): all but what the answer may take, and a tenth
     is kept free in any case (C13); at least half of it, for there are models whose answer may be as long as their
     window."""
-    return max(min(window - min(max_output, OUTPUT_RESERVE), int(window * FILLED)), window // 2)
+    return max(min(window - min(max_output, MAX_OUTPUT_RESERVE), int(window * MAX_PROMPT_SHARE)), window // 2)
 
 
 @dataclass(slots=True)
-class _Learned:
+class _LearnedWindow:
     """Of one model at one upstream. `until` is on the clock's seconds."""
 
     tokens: int = 0
-    source: Source = "named"
-    until: float = 0.0
-    passed: int = 0
+    source: WindowSource = "named"
+    valid_until: float = 0.0
+    largest_passed: int = 0
     """The largest prompt that was answered, in the provider's measure."""
 
 
-_NOTHING = _Learned()
-_TABLE: Source = "table"
-_ASSUMED: Source = "assumed"
+_NOTHING_LEARNED = _LearnedWindow()
+_TABLE: WindowSource = "table"
+_ASSUMED: WindowSource = "assumed"
 
 
-class Limits:
+class ContextWindows:
     """One per process; `clock` tells seconds and never goes back, `tariff_of` what a model is known for.
 
     How a provider counts depends on what is counted, so its ratio to our count is kept per conversation.
@@ -110,68 +110,68 @@ class Limits:
 
     def __init__(self, clock: Callable[[], float], tariff_of: Callable[[str], Tariff]) -> None:
         self._clock, self._tariff_of = clock, tariff_of
-        self._learned: OrderedDict[tuple[str, str], _Learned] = OrderedDict()
+        self._learned: OrderedDict[tuple[str, str], _LearnedWindow] = OrderedDict()
         self._ratios: OrderedDict[tuple[str, str, str], float] = OrderedDict()
-        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._refused_conversations: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
-    def window(self, upstream: str, model: str, conversation: str = "") -> Window:
+    def window(self, upstream: str, model: str, conversation: str = "") -> ContextWindow:
         """The smaller one of what the tariff says and what was learned; the default, with a warning once, where
         neither says anything."""
         place, tariff = (upstream, model, conversation), self._tariff_of(model)
         tokens, source = tariff.window, _TABLE if tariff.window_known else _ASSUMED
-        if place in self._told:
-            learned = self._learned.get((upstream, model), _NOTHING)
-            if self._holds(learned) and (not tariff.window_known or learned.tokens < tariff.window):
+        if place in self._refused_conversations:
+            learned = self._learned.get((upstream, model), _NOTHING_LEARNED)
+            if self._is_valid(learned) and (not tariff.window_known or learned.tokens < tariff.window):
                 tokens, source = learned.tokens, learned.source
         # How much a model may answer is known by its tariff alone; without one nothing is kept free for it.
         limit = prompt_limit(tokens, tariff.max_output) if tariff.window_known else tokens - (source == "size")
         if source == "assumed":
             self._warn(model, tokens)
         ratio = self._ratios.get(place, 1.0)
-        return Window(round(tokens / ratio), round(limit / ratio), source)
+        return ContextWindow(round(tokens / ratio), round(limit / ratio), source)
 
-    def answered(self, upstream: str, model: str, conversation: str, tokens: int, usage: Usage | None) -> None:
+    def learn_from_usage(self, upstream: str, model: str, conversation: str, tokens: int, usage: Usage | None) -> None:
         """A request of so many tokens of ours passed; what the provider counted, where it says so (S4-60)."""
-        if usage is None or not usage.input or tokens < LARGE:
+        if usage is None or not usage.input or tokens < MIN_RATIO_TOKENS:
             return
-        least, most = FARTHEST
+        least, most = RATIO_RANGE
         self._ratios[upstream, model, conversation] = min(max(usage.input / tokens, least), most)
-        _bounded(self._ratios, (upstream, model, conversation))
-        learned = self._of(upstream, model)
-        learned.passed = max(learned.passed, usage.input)
+        _evict_oldest(self._ratios, (upstream, model, conversation))
+        learned = self._learned_for(upstream, model)
+        learned.largest_passed = max(learned.largest_passed, usage.input)
         if learned.tokens and usage.input >= learned.tokens:
             learned.tokens = 0  # more than was said to fit has passed
 
-    def refused(self, upstream: str, model: str, conversation: str, tokens: int, body: bytes) -> None:
+    def learn_from_refusal(self, upstream: str, model: str, conversation: str, tokens: int, body: bytes) -> None:
         """A request of so many tokens of ours was refused for its length, in these words. A named limit is believed
         unless more has passed; the size alone teaches where the refusal speaks of the context and nobody knows
         better."""
-        learned = self._of(upstream, model)
+        learned = self._learned_for(upstream, model)
         size = round(tokens * self._ratios.get((upstream, model, conversation), 1.0))
         if named := overflow.named_limit(body):
-            if named < max(LEAST_WINDOW, learned.passed + 1):
+            if named < max(MIN_WINDOW, learned.largest_passed + 1):
                 return
-            self._learn(learned, named, "named", NAMED_FOR_S)
-        elif overflow.speaks_of_context(body) and size > max(LEAST_WINDOW, learned.passed):
-            if self._tariff_of(model).window_known or (self._holds(learned) and learned.tokens <= size):
+            self._learn(learned, named, "named", NAMED_LIMIT_TTL_S)
+        elif overflow.mentions_context(body) and size > max(MIN_WINDOW, learned.largest_passed):
+            if self._tariff_of(model).window_known or (self._is_valid(learned) and learned.tokens <= size):
                 return
-            self._learn(learned, size, "size", SIZED_FOR_S)
+            self._learn(learned, size, "size", REFUSED_SIZE_TTL_S)
         else:
             return
-        self._told[upstream, model, conversation] = None
-        _bounded(self._told, (upstream, model, conversation))
+        self._refused_conversations[upstream, model, conversation] = None
+        _evict_oldest(self._refused_conversations, (upstream, model, conversation))
         log.info("window learned", extra={"upstream": upstream, "model": model[:80], "tokens": learned.tokens})
 
-    def _learn(self, learned: _Learned, tokens: int, source: Source, seconds: float) -> None:
-        learned.tokens, learned.source, learned.until = tokens, source, self._clock() + seconds
+    def _learn(self, learned: _LearnedWindow, tokens: int, source: WindowSource, seconds: float) -> None:
+        learned.tokens, learned.source, learned.valid_until = tokens, source, self._clock() + seconds
 
-    def _holds(self, learned: _Learned) -> bool:
-        return bool(learned.tokens) and self._clock() < learned.until
+    def _is_valid(self, learned: _LearnedWindow) -> bool:
+        return bool(learned.tokens) and self._clock() < learned.valid_until
 
-    def _of(self, upstream: str, model: str) -> _Learned:
-        learned = self._learned.setdefault((upstream, model), _Learned())
-        _bounded(self._learned, (upstream, model))
+    def _learned_for(self, upstream: str, model: str) -> _LearnedWindow:
+        learned = self._learned.setdefault((upstream, model), _LearnedWindow())
+        _evict_oldest(self._learned, (upstream, model))
         return learned
 
     def _warn(self, model: str, window: int) -> None:
@@ -179,13 +179,13 @@ class Limits:
             self._warned.move_to_end(model)
             return
         self._warned[model] = None
-        _bounded(self._warned, model)
+        _evict_oldest(self._warned, model)
         extra = {"model": model[:80], "tokens": window}
         log.warning("no tariff for this model; its window is assumed", extra=extra)
 
 
-def _bounded(kept: OrderedDict[K, V], newest: K) -> None:
+def _evict_oldest(kept: OrderedDict[K, V], newest: K) -> None:
     """What was used longest ago goes first; `newest` was used now."""
     kept.move_to_end(newest)
-    if len(kept) > REMEMBERED:
+    if len(kept) > MAX_REMEMBERED_MODELS:
         kept.popitem(last=False)

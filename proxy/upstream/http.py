@@ -40,7 +40,7 @@ from aiohttp.streams import StreamReader
 from yarl import URL
 
 from proxy.config.sections import UpstreamSettings
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -59,47 +59,47 @@ HOP_BY_HOP = frozenset(
 )
 """RFC 9110 section 7.6.1, and the older names of RFC 2616: they belong to one connection, not to the message."""
 
-_NONE: Set[bytes] = frozenset()
+_NO_HEADERS: Set[bytes] = frozenset()
 
 _POOL_IDLE_S = 30.0
 """Shorter than servers keep an idle connection, so that few requests meet one that has just been closed."""
 
-_READ_AHEAD = 2 * 1024
+_READ_BUFFER_BYTES = 2 * 1024
 """Where twice these bytes of an answer wait here we stop reading; that and one read of the socket (250 KiB) is the most
 that a slow client's stream can hold: S11 allows 256 KiB."""
 
-_PIECE = 16 * 1024
+_MAX_CHUNK_BYTES = 16 * 1024
 """Bytes of a burst that are handed on at once, and the rest of the chunk they end in."""
 
-_HEADER_LINE = 64 * 1024
+_MAX_HEADER_LINE_BYTES = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
 
-_WITH_ITS_HEAD = 64 * 1024
+_MAX_JOINED_BODY_BYTES = 64 * 1024
 """Bytes of a body that leaves with its head as one write; a longer one is not copied for that."""
 
-_TARGETS = 256
+_MAX_CACHED_TARGETS = 256
 """Of so many paths, each with its query, is remembered how they are asked for: clients ask at the same ones all day."""
 
-_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """What tells no length where it has no body."""
 
-_UNSAFE = re.compile(rb"[\r\n\0]")
+_UNSAFE_IN_HEADER = re.compile(rb"[\r\n\0]")
 """What would end a header before its time."""
 
-_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """What may be said twice where the first time was lost (RFC 9110 section 9.2.2)."""
 
-SWITCHING = 101
+SWITCHING_PROTOCOLS = 101
 """The one status below 200 behind which no answer comes."""
 
-_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
-_LOST_IN_USE = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+_CONNECTION_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
+_LOST_AFTER_SENDING = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
-_AT_ONCE_S = 0.5
+_STALE_CONNECTION_S = 0.5
 """By then it has shown that an idle connection had been closed: it takes a round trip, 0.3 s around the earth. What is
 lost later may have been lost by a server that had read the request and worked on it."""
 
-DECODED_LIMIT = 64 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 """Bytes a compressed body may unpack to; a 1000:1 bomb stops here."""
 
 
@@ -160,11 +160,11 @@ class HttpAnswer(Answer):
         self, message: RawResponseMessage, content: StreamReader, connection: Connection, upstream: str
     ) -> None:
         self.status = message.code
-        self.headers = end_to_end(message.raw_headers)
+        self.headers = end_to_end_headers(message.raw_headers)
         self._upstream = upstream
         self._content = content
         self._connection: Connection | None = connection
-        content.on_eof(self._ended)
+        content.on_eof(self._release_connection)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         content = self._content
@@ -188,7 +188,7 @@ class HttpAnswer(Answer):
                 self._content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
             connection.close()
 
-    def _ended(self) -> None:
+    def _release_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -201,15 +201,15 @@ class HttpAnswer(Answer):
 class HttpUpstream(Upstream):
     """A provider at a URL. All of them share the pool's connections."""
 
-    def __init__(self, name: str, settings: UpstreamSettings, pool: Pool) -> None:
+    def __init__(self, name: str, settings: UpstreamSettings, pool: ConnectionPool) -> None:
         super().__init__(name, settings)
         self._pool = pool
-        self._base, self._holds_version = _base_of(settings.url)
-        self._ssl = _trust(name, settings)
+        self._base, self._holds_version = _parse_base_url(settings.url)
+        self._ssl = _ssl_setting(name, settings)
         self._proxy = URL(settings.proxy) if settings.proxy else None
-        self._there: aiohttp.ClientRequest | None = None
-        self._asked_for = remembered(_TARGETS)(self._target)
-        self._limits = aiohttp.ClientTimeout(
+        self._cached_destination: aiohttp.ClientRequest | None = None
+        self._cached_target = memoize(_MAX_CACHED_TARGETS)(self._request_target)
+        self._timeouts = aiohttp.ClientTimeout(
             total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
         )
 
@@ -225,19 +225,19 @@ class HttpUpstream(Upstream):
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
         """`headers` leave as they are: see `upstream.outgoing_headers`."""
-        head = self._head(method, self._asked_for(path, query), headers, body)
+        head = self._request_head(method, self._cached_target(path, query), headers, body)
         for attempts_left in (1, 0):
-            _connected.set(False)
+            _opened_new_connection.set(False)
             began = time.monotonic()
             try:
-                return await self._asked(method, head, body)
+                return await self._send_once(method, head, body)
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-                if not (attempts_left and _may_be_said_again(method, error, time.monotonic() - began)):
-                    raise self._refusal(error) from error
+                if not (attempts_left and _may_retry(method, error, time.monotonic() - began)):
+                    raise self._upstream_error(error) from error
         raise AssertionError("the last attempt returns or raises")
 
-    async def _asked(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
-        connection = await self._pool.connect(self._destination, self._limits)
+    async def _send_once(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
+        connection = await self._pool.connect(self._destination, self._timeouts)
         answered = False
         try:
             protocol = cast(_Connection, connection.protocol)
@@ -245,13 +245,13 @@ class HttpUpstream(Upstream):
                 skip_payload=method == "HEAD",
                 read_until_eof=True,
                 auto_decompress=False,
-                read_timeout=self._limits.sock_read,
-                read_bufsize=_READ_AHEAD,
-                max_line_size=_HEADER_LINE,
-                max_field_size=_HEADER_LINE,
+                read_timeout=self._timeouts.sock_read,
+                read_bufsize=_READ_BUFFER_BYTES,
+                max_line_size=_MAX_HEADER_LINE_BYTES,
+                max_field_size=_MAX_HEADER_LINE_BYTES,
             )
-            protocol.say(head, body)
-            message, content = await protocol.answered()
+            protocol.write_request(head, body)
+            message, content = await protocol.read_answer_head()
             answered = True
         finally:
             if not answered:
@@ -261,12 +261,14 @@ class HttpUpstream(Upstream):
     @property
     def _destination(self) -> aiohttp.ClientRequest:
         """What the library finds a connection by. Made at first use, because it belongs to the running event loop."""
-        if self._there is None:
+        if self._cached_destination is None:
             loop = asyncio.get_running_loop()
-            self._there = aiohttp.ClientRequest("GET", URL(self._base), loop=loop, proxy=self._proxy, ssl=self._ssl)
-        return self._there
+            self._cached_destination = aiohttp.ClientRequest(
+                "GET", URL(self._base), loop=loop, proxy=self._proxy, ssl=self._ssl
+            )
+        return self._cached_destination
 
-    def _target(self, path: str, query: bytes) -> tuple[bytes, bytes]:
+    def _request_target(self, path: str, query: bytes) -> tuple[bytes, bytes]:
         """What stands in the first line of a request, and its host: a proxy is told the whole address, where it does
         not only hand on what is encrypted."""
         url = URL(self.url(path, query), encoded=True)
@@ -275,21 +277,21 @@ class HttpUpstream(Upstream):
         return target.encode(), (url.host_port_subcomponent or "").encode()
 
     @staticmethod
-    def _head(method: str, target: tuple[bytes, bytes], headers: RawHeaders, body: bytes) -> bytes:
+    def _request_head(method: str, target: tuple[bytes, bytes], headers: RawHeaders, body: bytes) -> bytes:
         """The head of a request: no header but those given, its host and its length. Raises ValueError where one would
         end before its time."""
         asked, host = target
         told = [(b"Host", host), *headers]
-        if body or method not in _BODILESS:
+        if body or method not in _METHODS_WITHOUT_BODY:
             told.append((b"Content-Length", b"%d" % len(body)))
-        if _UNSAFE.search(b"".join([asked, *chain.from_iterable(told)])):
+        if _UNSAFE_IN_HEADER.search(b"".join([asked, *chain.from_iterable(told)])):
             raise ValueError("a header holds the end of a line")
         lines = b"".join([b"%b: %b\r\n" % header for header in told])
         if not lines.isascii():
-            lines = b"".join([b"%b: %b\r\n" % (_in_utf8(name), _in_utf8(value)) for name, value in told])
+            lines = b"".join([b"%b: %b\r\n" % (_to_utf8(name), _to_utf8(value)) for name, value in told])
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (method.upper().encode(), asked, lines)
 
-    def _refusal(self, error: aiohttp.ClientError | HttpProcessingError | OSError) -> UpstreamError:
+    def _upstream_error(self, error: aiohttp.ClientError | HttpProcessingError | OSError) -> UpstreamError:
         """What a failed attempt means for the client. The message names our upstream, never its key or its address."""
         match error:
             case aiohttp.ConnectionTimeoutError():
@@ -298,7 +300,7 @@ class HttpUpstream(Upstream):
             case TimeoutError():
                 return UpstreamTimeout(f"upstream {self.name} sent nothing for {self.settings.idle_timeout_s:g} s")
             case aiohttp.ClientConnectorError():
-                return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_reason(error)}")
+                return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_connect_failure_reason(error)}")
             case aiohttp.ClientHttpProxyError():
                 return UpstreamUnreachable(f"upstream {self.name}: the proxy in front of it answered {error.status}")
             case aiohttp.ClientResponseError() | HttpProcessingError():
@@ -307,21 +309,21 @@ class HttpUpstream(Upstream):
                 return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
 
 
-_connected: ContextVar[bool] = ContextVar("connected", default=False)
+_opened_new_connection: ContextVar[bool] = ContextVar("connected", default=False)
 """A connection was opened for the attempt at hand: none that was idle was taken."""
 
 
-def _may_be_said_again(method: str, error: Exception, after_s: float) -> bool:
+def _may_retry(method: str, error: Exception, after_s: float) -> bool:
     """Whether a request that was lost so, so long after it began, means the same when it comes once more. An idle
     connection that the provider was just closing: it read nothing of it. Any other loss may have been read; then only
     what may be said twice is."""
-    if isinstance(error, _LOST) and not _connected.get() and after_s <= _AT_ONCE_S:
+    if isinstance(error, _CONNECTION_LOST) and not _opened_new_connection.get() and after_s <= _STALE_CONNECTION_S:
         return True
-    was_sent = isinstance(error, _LOST_IN_USE) and not isinstance(error, aiohttp.ClientConnectorError)
-    return was_sent and method in _REPEATABLE
+    was_sent = isinstance(error, _LOST_AFTER_SENDING) and not isinstance(error, aiohttp.ClientConnectorError)
+    return was_sent and method in _IDEMPOTENT_METHODS
 
 
-class _Body(StreamReader):
+class _EagerBody(StreamReader):
     """A body that is handed on as it comes: what waits leaves at once, however many chunks it came in, and where those
     end is not kept. Reading goes on only when all that came has been passed on."""
 
@@ -343,7 +345,7 @@ class _Body(StreamReader):
             await self._waiter
         if self._exception is not None:
             raise self._exception
-        return self._read_nowait(_PIECE)
+        return self._read_nowait(_MAX_CHUNK_BYTES)
 
     def _read_nowait(self, n: int) -> bytes:
         """What waits of it, up to the chunk with its `n`th byte."""
@@ -367,8 +369,8 @@ class _Connection(ResponseHandler):
     the library sets another one with every read.
     """
 
-    _heard_at = 0.0
-    _still_says = False
+    _last_read_at = 0.0
+    _is_sending = False
 
     def is_connected(self) -> bool:
         """Whether a request may leave on it. Not where an answer waits that nobody asked for, as some servers send 408
@@ -376,36 +378,36 @@ class _Connection(ResponseHandler):
         transport = self.transport
         return transport is not None and not transport.is_closing() and not self._buffer
 
-    def say(self, head: bytes, body: bytes) -> None:
+    def write_request(self, head: bytes, body: bytes) -> None:
         """Write a request. The provider's silence counts from when all of it is on its way."""
         transport = self.transport
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
-        if len(body) <= _WITH_ITS_HEAD:
+        if len(body) <= _MAX_JOINED_BODY_BYTES:
             transport.write(head + body)
         else:
             transport.write(head)
             transport.write(body)  # Python's own loop forgets to say of `writelines` that it has too much (3.12, 3.13)
-        self._still_says = self.writing_paused
-        if not self._still_says:
+        self._is_sending = self.writing_paused
+        if not self._is_sending:
             self.start_timeout()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._still_says:
-            self._still_says = False
+        if self._is_sending:
+            self._is_sending = False
             self.start_timeout()
 
-    async def answered(self) -> tuple[RawResponseMessage, StreamReader]:
+    async def read_answer_head(self) -> tuple[RawResponseMessage, StreamReader]:
         """The head of the answer, and its body to come. Raises HttpProcessingError where the provider changes the
         protocol: nobody asked it to, and a client that is told so too waits for no answer any more."""
         while True:
             message, content = await self.read()
-            if message.code == SWITCHING:
-                raise HttpProcessingError(code=SWITCHING, message="another protocol that nobody asked for")
+            if message.code == SWITCHING_PROTOCOLS:
+                raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="another protocol that nobody asked for")
             if not 100 <= message.code <= 199:
                 if content.__class__ is StreamReader:  # not the one that all answers without a body share
-                    content.__class__ = _Body  # the library has no seam for this; nothing of it was taken yet
+                    content.__class__ = _EagerBody  # the library has no seam for this; nothing of it was taken yet
                 return message, content
 
     def pause_reading(self) -> None:
@@ -421,12 +423,12 @@ class _Connection(ResponseHandler):
             self._reschedule_timeout()
 
     def _reschedule_timeout(self) -> None:
-        self._heard_at = self._loop.time()
+        self._last_read_at = self._loop.time()
         if self._read_timeout_handle is None and self._read_timeout:
             self._read_timeout_handle = self._loop.call_later(self._read_timeout, self._on_read_timeout)
 
     def _on_read_timeout(self) -> None:
-        left_s = self._heard_at + (self._read_timeout or 0.0) - self._loop.time()
+        left_s = self._last_read_at + (self._read_timeout or 0.0) - self._loop.time()
         if left_s > 0:
             self._read_timeout_handle = self._loop.call_later(left_s, self._on_read_timeout)
         else:
@@ -441,50 +443,50 @@ class _Connector(aiohttp.TCPConnector):
         self._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment] # as the base class does
 
     async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
-        _connected.set(True)
+        _opened_new_connection.set(True)
         return await super()._create_connection(*args, **kwargs)
 
 
-class Pool:
+class ConnectionPool:
     """The process's kept connections. Below the library's sessions, which have cookies, redirects and proxies of the
     environment to look for with every request, and make three objects of each; we hand on bytes."""
 
     def __init__(self) -> None:
-        self._made: _Connector | None = None
+        self._connector: _Connector | None = None
 
     async def connect(self, there: aiohttp.ClientRequest, limits: aiohttp.ClientTimeout) -> Connection:
         """An idle connection to where this request goes, or a new one. Raises aiohttp.ClientError."""
-        if self._made is None:  # at first use, because it belongs to the running event loop
-            self._made = _Connector(limit=0, keepalive_timeout=_POOL_IDLE_S)
+        if self._connector is None:  # at first use, because it belongs to the running event loop
+            self._connector = _Connector(limit=0, keepalive_timeout=_POOL_IDLE_S)
         try:
-            return await self._made.connect(there, [], limits)
+            return await self._connector.connect(there, [], limits)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError from error
 
     async def aclose(self) -> None:
         """Close every connection, also those in use."""
-        if self._made is not None:
-            await self._made.close()
-            self._made = None
+        if self._connector is not None:
+            await self._connector.close()
+            self._connector = None
 
 
-def end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
+def end_to_end_headers(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
     """Headers of an answer, their names in lower case, less those that belong to one connection, and less `x-stack-*`,
     which only we may say."""
     lowered = [(name.lower(), value) for name, value in headers]
-    dropped = HOP_BY_HOP | named_by_connection(lowered)
+    dropped = HOP_BY_HOP | connection_header_names(lowered)
     return [header for header in lowered if header[0] not in dropped and not header[0].startswith(b"x-stack-")]
 
 
-def named_by_connection(headers: Sequence[tuple[bytes, bytes]]) -> Set[bytes]:
+def connection_header_names(headers: Sequence[tuple[bytes, bytes]]) -> Set[bytes]:
     """Headers that a `connection` header keeps to one connection. Names in lower case, as they are given."""
     if b"connection" not in dict(headers):
-        return _NONE
+        return _NO_HEADERS
     told = [value.lower().split(b",") for name, value in headers if name == b"connection"]
     return {token.strip() for tokens in told for token in tokens}
 
 
-def decoded(body: bytes, encoding: bytes, limit: int = DECODED_LIMIT) -> bytes | None:
+def decompress(body: bytes, encoding: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | None:
     """`body` unpacked from gzip or deflate, for looking into only; None where we cannot, or where it grows beyond
     `limit` bytes."""
     if encoding.strip().lower() not in {b"gzip", b"x-gzip", b"deflate"}:
@@ -500,14 +502,14 @@ def decoded(body: bytes, encoding: bytes, limit: int = DECODED_LIMIT) -> bytes |
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-def _base_of(url: str) -> tuple[str, bool]:
+def _parse_base_url(url: str) -> tuple[str, bool]:
     """A base URL without its last slash, and whether a part of its path is a version (`v1`, `v1beta`, `v4`)."""
     base = url.rstrip("/")
     parts = urlsplit(base).path.split("/")
     return base, any(part[:1] == "v" and part[1:2].isdigit() for part in parts)
 
 
-def _trust(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
+def _ssl_setting(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
     if not settings.verify:
         return False
     if settings.ca_file is None:
@@ -518,7 +520,7 @@ def _trust(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
         raise InvalidConfiguration(f"upstreams.{name}.ca_file: {settings.ca_file} cannot be read: {error}") from error
 
 
-def _reason(error: aiohttp.ClientConnectorError) -> str:
+def _connect_failure_reason(error: aiohttp.ClientConnectorError) -> str:
     """Why there is no connection, in the system's own words ("Connection refused")."""
     if isinstance(error, aiohttp.ClientSSLError):
         return f"its certificate or TLS was not accepted ({error.os_error.strerror or error.os_error})"
@@ -526,7 +528,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
 
 
-def _in_utf8(value: bytes) -> bytes:
+def _to_utf8(value: bytes) -> bytes:
     """What is no UTF-8 is taken for Latin-1."""
     try:
         value.decode()

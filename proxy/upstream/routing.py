@@ -16,23 +16,31 @@ from functools import cache
 
 from proxy.auth import holds_client_key
 from proxy.config.model import Config
-from proxy.config.sections import Spoken, UpstreamSettings
-from proxy.core.memo import remembered
+from proxy.config.sections import UpstreamSettings, WireFormat
+from proxy.core.memo import memoize
 from proxy.errors import ProxyError
-from proxy.upstream.http import HOP_BY_HOP, Answer, HttpUpstream, Pool, RawHeaders, Upstream, named_by_connection
+from proxy.upstream.http import (
+    HOP_BY_HOP,
+    Answer,
+    ConnectionPool,
+    HttpUpstream,
+    RawHeaders,
+    Upstream,
+    connection_header_names,
+)
 from proxy.upstream.litellm import LitellmUpstream
 
-__all__ = ["Answer", "Pool", "RawHeaders", "Route", "Routes", "UnknownModel", "Upstream", "outgoing_headers"]
+__all__ = ["Answer", "ConnectionPool", "RawHeaders", "Route", "Routes", "UnknownModel", "Upstream", "outgoing_headers"]
 
-_OURS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
+_DROPPED_HEADERS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
 """Not passed upstream: framing is made anew, and a cookie set by one origin has no business at another."""
 
-_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+_CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
-ROUTES = 256
+MAX_CACHED_ROUTES = 256
 """Of so many models, and paths, is remembered where they go: a client asks for the same ones all day."""
 
-VERSION = (b"anthropic-version", b"2023-06-01")
+ANTHROPIC_VERSION_HEADER = (b"anthropic-version", b"2023-06-01")
 """Who takes a key in `x-api-key` refuses a request without it; clients of other dialects do not send it."""
 
 
@@ -43,7 +51,7 @@ class UnknownModel(ProxyError):
     code = "model_not_found"
 
 
-class NotSpoken(UnknownModel):
+class DialectNotServed(UnknownModel):
     """The model is served, but not in the dialect it was asked for in."""
 
     code = "dialect_not_served"
@@ -62,11 +70,11 @@ class Routes:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._pool = Pool()
-        self._chosen = remembered(ROUTES)(self._choose)
-        self.upstreams = {name: self._made(name, settings) for name, settings in config.upstreams.items()}
+        self._pool = ConnectionPool()
+        self._cached_choice = memoize(MAX_CACHED_ROUTES)(self._choose)
+        self.upstreams = {name: self._create_upstream(name, settings) for name, settings in config.upstreams.items()}
 
-    def _made(self, name: str, settings: UpstreamSettings) -> Upstream:
+    def _create_upstream(self, name: str, settings: UpstreamSettings) -> Upstream:
         if settings.kind == "litellm":
             return LitellmUpstream(name, settings)
         return HttpUpstream(name, settings, self._pool)
@@ -82,22 +90,22 @@ class Routes:
 
         Raises UnknownModel where nothing fits.
         """
-        return self._chosen(model, dialect_of(path))
+        return self._cached_choice(model, wire_format_of(path))
 
-    def _choose(self, model: str | None, spoken: Spoken | None) -> Route:
-        asked = [upstream for upstream in self.upstreams.values() if _speaks(upstream.settings, spoken)]
+    def _choose(self, model: str | None, spoken: WireFormat | None) -> Route:
+        asked = [upstream for upstream in self.upstreams.values() if _speaks_format(upstream.settings, spoken)]
         if model is None:
-            return Route(_fallback(self.upstreams, asked) or self._first(asked, spoken), "")
-        exception = self._config.for_model(model)
+            return Route(_default_upstream(self.upstreams, asked) or self._first_upstream(asked, spoken), "")
+        exception = self._config.model_settings_of(model)
         wanted = exception.alias or model
         if exception.upstream is not None:
             pinned = self.upstreams[exception.upstream]
             upstream = pinned if pinned in asked else None
         else:
-            upstream = _named(asked, wanted) or _fallback(self.upstreams, asked)
+            upstream = _upstream_serving(asked, wanted) or _default_upstream(self.upstreams, asked)
         if upstream is None:
-            raise self._unserved(model, spoken)
-        return Route(upstream, upstream.settings.sent_as(wanted))
+            raise self._unserved_error(model, spoken)
+        return Route(upstream, upstream.settings.upstream_model_of(wanted))
 
     async def aclose(self) -> None:
         """Close all connections to all upstreams."""
@@ -105,14 +113,14 @@ class Routes:
             await upstream.aclose()
         await self._pool.aclose()
 
-    def _first(self, asked: Sequence[Upstream], spoken: Spoken | None) -> Upstream:
+    def _first_upstream(self, asked: Sequence[Upstream], spoken: WireFormat | None) -> Upstream:
         if asked:
             return asked[0]
         if spoken is not None and self.upstreams:
-            raise NotSpoken(f"No upstream is asked in {spoken}. {_speak_there(spoken, 'NAME')}")
+            raise DialectNotServed(f"No upstream is asked in {spoken}. {_speaks_hint(spoken, 'NAME')}")
         raise UnknownModel("No upstream is configured: start with --upstream URL")
 
-    def _unserved(self, model: str, spoken: Spoken | None) -> UnknownModel:
+    def _unserved_error(self, model: str, spoken: WireFormat | None) -> UnknownModel:
         """Why nobody serves a model: it is not known, or the upstream that has it is not asked in this dialect."""
         try:
             name = self.choose(model).upstream.name if spoken is not None else ""
@@ -120,17 +128,17 @@ class Routes:
             name = ""
         if spoken is not None and name:
             words = f"The model {model!r} is served by upstream {name}, which is not asked in {spoken}."
-            return NotSpoken(f"{words} {_speak_there(spoken, name)}")
-        served = ", ".join(sorted(self._served())) or "none: start with --upstream URL"
+            return DialectNotServed(f"{words} {_speaks_hint(spoken, name)}")
+        served = ", ".join(sorted(self._served_models())) or "none: start with --upstream URL"
         return UnknownModel(f"The model {model!r} is not served by any configured upstream. Served: {served}")
 
-    def _served(self) -> set[str]:
+    def _served_models(self) -> set[str]:
         settings = [upstream.settings for upstream in self.upstreams.values()]
         return {name for one in settings for name in (*one.models, *one.aliases)}
 
 
-@remembered(ROUTES)
-def dialect_of(path: str) -> Spoken | None:
+@memoize(MAX_CACHED_ROUTES)
+def wire_format_of(path: str) -> WireFormat | None:
     """What is spoken at a path, also at those beneath an API's own; None where any upstream may be asked."""
     parts = path.rstrip("/").split("/")
     if parts[-2:] == ["chat", "completions"]:
@@ -140,16 +148,16 @@ def dialect_of(path: str) -> Spoken | None:
     return "messages" if "messages" in parts and "threads" not in parts else None
 
 
-def _speaks(settings: UpstreamSettings, spoken: Spoken | None) -> bool:
+def _speaks_format(settings: UpstreamSettings, spoken: WireFormat | None) -> bool:
     return spoken is None or spoken in settings.speaks
 
 
-def _named(asked: Sequence[Upstream], model: str) -> Upstream | None:
-    fits = (_by_alias, _by_name, _by_glob)
+def _upstream_serving(asked: Sequence[Upstream], model: str) -> Upstream | None:
+    fits = (_has_alias, _has_name, _has_glob)
     return next((one for serves in fits for one in asked if serves(one.settings, model)), None)
 
 
-def _fallback(known: Mapping[str, Upstream], asked: Sequence[Upstream]) -> Upstream | None:
+def _default_upstream(known: Mapping[str, Upstream], asked: Sequence[Upstream]) -> Upstream | None:
     """`default`, else the first upstream that lists no models."""
     default = known.get("default")
     if default in asked:
@@ -157,19 +165,19 @@ def _fallback(known: Mapping[str, Upstream], asked: Sequence[Upstream]) -> Upstr
     return next((upstream for upstream in asked if not upstream.settings.models), None)
 
 
-def _speak_there(spoken: Spoken, name: str) -> str:
+def _speaks_hint(spoken: WireFormat, name: str) -> str:
     return f"Where it offers that, add {spoken} to upstreams.{name}.speaks; else configure an upstream that does."
 
 
-def _by_alias(settings: UpstreamSettings, model: str) -> bool:
+def _has_alias(settings: UpstreamSettings, model: str) -> bool:
     return model in settings.aliases
 
 
-def _by_name(settings: UpstreamSettings, model: str) -> bool:
+def _has_name(settings: UpstreamSettings, model: str) -> bool:
     return model in settings.models
 
 
-def _by_glob(settings: UpstreamSettings, model: str) -> bool:
+def _has_glob(settings: UpstreamSettings, model: str) -> bool:
     return any(fnmatchcase(model, glob) for glob in settings.models)
 
 
@@ -183,7 +191,7 @@ def outgoing_headers(
     to look into; otherwise the client's own wish passes.
     """
     client = list(client)
-    dropped = _dropped(keyed=settings.key is not None, readable=readable) | named_by_connection(client)
+    dropped = _header_names_to_drop(keyed=settings.key is not None, readable=readable) | connection_header_names(client)
     headers = [
         (name, value)
         for name, value in client
@@ -195,13 +203,13 @@ def outgoing_headers(
         secret = settings.key.get_secret_value()
         shown = f"Bearer {secret}" if settings.key_header == "authorization" else secret
         headers.append((settings.key_header.encode(), shown.encode()))
-        if settings.key_header == "x-api-key" and VERSION[0] not in dict(headers):
-            headers.append(VERSION)
+        if settings.key_header == "x-api-key" and ANTHROPIC_VERSION_HEADER[0] not in dict(headers):
+            headers.append(ANTHROPIC_VERSION_HEADER)
     return headers
 
 
 @cache
-def _dropped(*, keyed: bool, readable: bool) -> Set[bytes]:
+def _header_names_to_drop(*, keyed: bool, readable: bool) -> Set[bytes]:
     """Names of a client's headers that stay here: where the operator has a key for the upstream, and where we ask for
     an answer to look into."""
-    return _OURS | (_CREDENTIALS if keyed else set()) | ({b"accept-encoding"} if readable else set())
+    return _DROPPED_HEADERS | (_CREDENTIAL_HEADERS if keyed else set()) | ({b"accept-encoding"} if readable else set())

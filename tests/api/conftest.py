@@ -12,18 +12,18 @@ import aiohttp
 import pytest
 import uvicorn
 
-from proxy.auth import KeyRing, Tenancy, issue_key
+from proxy.auth import KeyRing, TenantResolver, issue_key
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
 from proxy.config.sections import SubagentSettings
-from proxy.exchange.background.inbox import Speaking
-from proxy.management.api.app import Backstage, build_api
+from proxy.exchange.background.inbox import Inbox
+from proxy.management.api.app import ApiContext, build_api
 from proxy.server.app import now_ms
-from proxy.server.guard import Edge
+from proxy.server.guard import RequestGuard
 from proxy.store import Store
-from proxy.store.conversation_cache import Shelf
+from proxy.store.conversation_cache import ConversationCache
 from proxy.store.sql import open_store
-from proxy.telemetry.event_bus import Feed
+from proxy.telemetry.event_bus import EventBus
 from tests.api.small_ledger import Written, written
 
 TOKEN = "operator-token"
@@ -52,12 +52,12 @@ class Served:
     client: aiohttp.ClientSession
     changed: list[tuple[str | None, str]] = field(default_factory=list)
     draining: bool = False
-    speaking: Speaking = field(init=False)
+    speaking: Inbox = field(init=False)
 
     def __post_init__(self) -> None:
-        self.speaking = Speaking(self.store, Shelf(self.store), 24.0, now_ms, lambda: secrets.token_hex(16))
+        self.speaking = Inbox(self.store, ConversationCache(self.store), 24.0, now_ms, lambda: secrets.token_hex(16))
 
-    feed: Feed = field(default_factory=Feed)
+    feed: EventBus = field(default_factory=EventBus)
 
     async def ask(self, path: str, key: str | None = "ours", method: str = "GET", **kwargs: Any) -> Answer:
         """`key` is a name of `keys`, or None for nobody."""
@@ -78,22 +78,24 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     keys |= {"admin": issue_key(file, "admin", admin=True), "token": TOKEN}
     async with aiohttp.ClientSession() as client:
         here = Served("", store, keys, ours, theirs, client)
-        tenancy = Tenancy("key", KeyRing(file), await store.secret())
-        stage = Backstage(
+        tenancy = TenantResolver("key", KeyRing(file), await store.secret())
+        stage = ApiContext(
             store=store,
             tenant_of=tenancy.tenant_of,
-            changed=lambda tenant, conversation: here.changed.append((tenant, conversation)),
-            mode_set=lambda tenant, conversation, mode: here.changed.append((tenant, conversation)),
-            decided=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
-            speaking=here.speaking,
-            draining=lambda: here.draining,
+            on_deleted=lambda tenant, conversation: here.changed.append((tenant, conversation)),
+            on_mode_changed=lambda tenant, conversation, mode: here.changed.append((tenant, conversation)),
+            on_events_stored=lambda tenant, conversation, events: here.changed.append((tenant, conversation)),
+            inbox=here.speaking,
+            is_draining=lambda: here.draining,
             started=7,
-            live=LiveSettings(SubagentSettings(), store),
-            counter="o200k_base",
+            live_settings=LiveSettings(SubagentSettings(), store),
+            counter_name="o200k_base",
             operator_token=TOKEN,
             feed=here.feed,
         )
-        config = uvicorn.Config(Edge(build_api(stage), Config()), port=0, log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(
+            RequestGuard(build_api(stage), Config()), port=0, log_config=None, lifespan="off", ws="none"
+        )
         server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve())
         while not server.started:  # noqa: ASYNC110 - the library has no event for it

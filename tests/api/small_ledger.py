@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from proxy.accounting import Accountant, Outcome
-from proxy.core.frames.events import FrameEvent, Planned, Popped, Pushed, Rooted, recorded
+from proxy.accounting import Accountant, RequestOutcome
+from proxy.core.frames.events import FrameEvent, FramePlanned, FramePopped, FramePushed, RootStarted, as_ledger_event
 from proxy.core.frames.tree import Status
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Round, Thread
-from proxy.core.ledger.messages import Call, Message, Spoken, Usage, identity_of
-from proxy.store import Owned, Record, RequestRecord, SentRecord, Store
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Round, Thread
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage, identity_of
+from proxy.store import LedgerRecord, Record, RequestRecord, SentRecord, Store
 
 CLOCK = 1_700_000_000_000
 """ms since the epoch of the first entry; each later one is a second younger."""
@@ -63,9 +63,9 @@ class Writing:
         return CLOCK + self._seq * 1000
 
     def _own(self, value: Entry | Round | Thread) -> None:
-        self.records.append(Owned(self.conversation, value))
+        self.records.append(LedgerRecord(self.conversation, value))
 
-    def entry(self, kind: Kind, said: Message | None = None) -> str:
+    def entry(self, kind: EntryKind, said: Message | None = None) -> str:
         made = Entry(f"{self.conversation}-e{self._seq}", self._tip, self._seq, kind, "t1", said, created=self.now)
         self._own(made)
         self._seq += 1
@@ -73,10 +73,12 @@ class Writing:
         return made.id
 
     def round(self, number: int, said: Message, results: tuple[Message, ...] = (), *, last: bool = False) -> None:
-        self._own(Round(self._tip, number, Spoken(said, "stop"), results, last=last, created=self.now))
+        self._own(Round(self._tip, number, ModelResponse(said, "stop"), results, last=last, created=self.now))
 
     def event(self, happened: FrameEvent, number: int = 0) -> None:
-        self.records.append(Owned(self.conversation, recorded(happened, self._tip, number, self._seq, self.now)))
+        self.records.append(
+            LedgerRecord(self.conversation, as_ledger_event(happened, self._tip, number, self._seq, self.now))
+        )
         self._seq += 1
 
     def thread(self) -> None:
@@ -87,8 +89,8 @@ def records_of(tenant: str, name: str, title: str = "Make the suite green") -> t
     """The records of a conversation whose ids all begin with `name`."""
     at = Writing(tenant, f"{name}conversation")
     ids = Written(tenant, at.conversation, f"f{name}root", f"f{name}child", f"f{name}planned", f"{name}request")
-    at.entry(Kind.MESSAGE, message("user", "make the suite green"))
-    at.event(Rooted(ids.root, title, "all tests pass"))
+    at.entry(EntryKind.MESSAGE, message("user", "make the suite green"))
+    at.event(RootStarted(ids.root, title, "all tests pass"))
     _pushes(at, ids)
     _works(at, ids)
     at.thread()
@@ -97,11 +99,11 @@ def records_of(tenant: str, name: str, title: str = "Make the suite green") -> t
 
 
 def _pushes(at: Writing, ids: Written) -> None:
-    turn = at.entry(Kind.TURN)
+    turn = at.entry(EntryKind.TURN)
     push = Call("call_push", "stack_frame_push", '{"title": "Fix rounding"}')
     at.round(0, message("assistant", "", (push,)), (message("tool", "<stack-context/>", answers="call_push"),))
-    at.event(Pushed(ids.child, ids.root, "Fix rounding", "billing passes", turn, "call_push", "<stack-context/>"))
-    at.event(Planned(ids.planned, ids.root, "Write the changelog", "an entry stands there"))
+    at.event(FramePushed(ids.child, ids.root, "Fix rounding", "billing passes", turn, "call_push", "<stack-context/>"))
+    at.event(FramePlanned(ids.planned, ids.root, "Write the changelog", "an entry stands there"))
     reads = message("assistant", HALF_PAIR, (Call("call_read", "read", '{"path":"billing.py"}'),))
     at.round(1, reads, last=True)
     ids.wires.append(reads.wire)
@@ -109,21 +111,21 @@ def _pushes(at: Writing, ids: Written) -> None:
 
 def _works(at: Writing, ids: Written) -> None:
     result = message("tool", f"{ESCAPES}\nround(total, 2)", answers="call_read")
-    at.entry(Kind.MESSAGE, result)
+    at.entry(EntryKind.MESSAGE, result)
     ids.wires.append(result.wire)
-    at.entry(Kind.TURN)
+    at.entry(EntryKind.TURN)
     pop = message("assistant", "", (Call("call_pop", "stack_frame_pop", "{}"),))
     at.round(0, pop, (message("tool", "Frame is completed.", answers="call_pop"),))
     ids.wires.append(pop.wire)
-    at.event(Popped(ids.child, Status.COMPLETED, "Decimal until the last step", "Decimal", "returned: Decimal"))
+    at.event(FramePopped(ids.child, Status.COMPLETED, "Decimal until the last step", "Decimal", "returned: Decimal"))
     at.round(1, message("assistant", "Billing is green."), last=True)
 
 
 def _request(at: Writing, ids: Written) -> list[Record]:
-    outcome = Outcome(id=ids.request, conversation=ids.conversation, frame=ids.root, model="gpt-5", status="full",
-                      created=at.now)  # fmt: skip
+    outcome = RequestOutcome(id=ids.request, conversation=ids.conversation, frame=ids.root, model="gpt-5",
+                             status="full", created=at.now)  # fmt: skip
     account = Accountant(lambda: at.now).open([("head", 100), ("all", 9_000)], tenant="", upstream="", model="gpt-5")
-    account.note_sent([("head", 100), ("line", 2_000)])
+    account.add_round([("head", 100), ("line", 2_000)])
     receipt = account.settle(outcome, [Usage(2_100, 50)])
     client, sent = bodies()
     record = RequestRecord(
@@ -151,5 +153,5 @@ def bodies() -> tuple[bytes, bytes]:
 async def written(store: Store, tenant: str, name: str, title: str = "Make the suite green") -> Written:
     """A conversation of `tenant` in a started store."""
     records, ids = records_of(tenant, name, title)
-    await store.durable(store.write(tenant, records))
+    await store.wait_until_durable(store.write(tenant, records))
     return ids

@@ -6,14 +6,14 @@ import pytest
 
 from proxy.auth import Tenant, issue_key
 from proxy.config.model import Config
-from proxy.errors import TooOften
-from proxy.management.api.limits import MINUTE_S, TENANTS, Pace
-from tests.wire.proxied import TOKEN, Proxied
+from proxy.errors import RateLimited
+from proxy.management.api.limits import MAX_TENANTS, MINUTE_S, RequestRateLimiter
+from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.stage import _provider as _provider
 from tests.wire.stage import provider as provider
 from tests.wire.stage import start as start
-from tests.wire.talking import Heard, ask
+from tests.wire.talking import ReceivedAnswer, ask
 
 ONE, OTHER = Tenant("one", "one"), Tenant("other", "other")
 OPERATOR = Tenant("operator", "operator", admin=True)
@@ -29,19 +29,19 @@ class Clock:
         return self.now
 
 
-def admitted(pace: Pace, tenant: Tenant, most: int = 1_000) -> int:
+def admitted(pace: RequestRateLimiter, tenant: Tenant, most: int = 1_000) -> int:
     """How many requests pass in a row."""
     for number in range(most):
         try:
             pace.admit(tenant)
-        except TooOften:
+        except RateLimited:
             return number
     return most
 
 
 def test_a_minutes_requests_may_come_at_once_and_then_come_at_the_pace() -> None:
     clock = Clock()
-    pace = Pace(60, clock)
+    pace = RequestRateLimiter(60, clock)
 
     assert admitted(pace, ONE) == 60
     clock.now += 5
@@ -52,9 +52,9 @@ def test_a_minutes_requests_may_come_at_once_and_then_come_at_the_pace() -> None
 
 def test_who_waits_as_long_as_told_is_admitted_and_a_refusal_costs_nothing() -> None:
     clock = Clock()
-    pace = Pace(7, clock)
+    pace = RequestRateLimiter(7, clock)
     admitted(pace, ONE)
-    with pytest.raises(TooOften) as told:
+    with pytest.raises(RateLimited) as told:
         pace.admit(ONE)
     assert admitted(pace, ONE) == 0
 
@@ -64,28 +64,28 @@ def test_who_waits_as_long_as_told_is_admitted_and_a_refusal_costs_nothing() -> 
 
 
 def test_one_tenant_takes_nothing_from_another() -> None:
-    pace = Pace(3, Clock())
+    pace = RequestRateLimiter(3, Clock())
 
     assert (admitted(pace, ONE), admitted(pace, OTHER)) == (3, 3)
 
 
 def test_operators_are_not_counted_nor_anybody_where_there_is_no_pace() -> None:
-    assert admitted(Pace(3, Clock()), OPERATOR) == 1_000
-    assert admitted(Pace(0, Clock()), ONE) == 1_000
+    assert admitted(RequestRateLimiter(3, Clock()), OPERATOR) == 1_000
+    assert admitted(RequestRateLimiter(0, Clock()), ONE) == 1_000
 
 
 def test_what_is_remembered_of_tenants_is_bounded() -> None:
-    pace = Pace(3, Clock())
+    pace = RequestRateLimiter(3, Clock())
     admitted(pace, ONE)
-    for number in range(TENANTS):
+    for number in range(MAX_TENANTS):
         pace.admit(Tenant(str(number), str(number)))
 
-    assert len(pace._spent) == TENANTS
+    assert len(pace._spent) == MAX_TENANTS
     assert admitted(pace, ONE) == 3
 
 
 # ------------------------------------------------------------------------------------------------------ over the socket
-def asks(proxy: Proxied, key: str, path: str = "/stack/conversations") -> Heard:
+def asks(proxy: ServedProxy, key: str, path: str = "/stack/conversations") -> ReceivedAnswer:
     return ask(proxy.origin, method="GET", path=path, headers={"x-stack-key": key})
 
 

@@ -8,15 +8,21 @@ import aiohttp
 import pytest
 
 from proxy.core.frames.events import FrameEvent
-from proxy.telemetry.event_bus import LISTENERS_OF_ONE, WAITING, Feed, Listener, Numbered
-from proxy.telemetry.events import TYPES, Happening
+from proxy.telemetry.event_bus import (
+    MAX_LISTENERS_PER_TENANT,
+    MAX_WAITING_EVENTS,
+    EventBus,
+    EventListener,
+    NumberedEvent,
+)
+from proxy.telemetry.events import EVENT_TYPES, ProxyEvent
 from tests.api.conftest import Served
 
 PATH = "/stack/events"
 
 
-def happening(tenant: str, conversation: str = "c", number: int = 0) -> Happening:
-    return Happening("compaction", number, tenant, conversation)
+def happening(tenant: str, conversation: str = "c", number: int = 0) -> ProxyEvent:
+    return ProxyEvent("compaction", number, tenant, conversation)
 
 
 def told(body: bytes) -> list[Any]:
@@ -27,7 +33,7 @@ def told(body: bytes) -> list[Any]:
 async def test_each_hears_what_is_theirs_and_an_operator_everything(served: Served) -> None:
     """A6."""
     for tenant in ("key-ours", "key-theirs"):
-        served.feed.tell(happening(tenant, f"of {tenant}"))
+        served.feed.publish(happening(tenant, f"of {tenant}"))
 
     heard = {key: told((await served.ask(f"{PATH}?follow=false", key)).body) for key in served.keys}
     assert {key: [event["conversation"] for event in events] for key, events in heard.items()} == {
@@ -52,7 +58,7 @@ async def test_nobody_listens_without_a_key_or_to_what_is_not_theirs(served: Ser
 
 @pytest.mark.parametrize("last", ["-1", "x", "9" * 400, "٣", " "])
 async def test_an_odd_id_is_one_that_was_never_heard(served: Served, last: str) -> None:
-    served.feed.tell(happening("key-ours"))
+    served.feed.publish(happening("key-ours"))
     headers = {"last-event-id": last.encode().decode("latin-1")}
 
     assert len(told((await served.ask(f"{PATH}?follow=false", headers=headers)).body)) == 1
@@ -70,7 +76,7 @@ async def test_a_stream_ends_when_the_process_drains(served: Served) -> None:
 @pytest.mark.rows("S1-162")
 async def test_so_many_may_listen_and_whoever_leaves_makes_room(served: Served) -> None:
     headers = {"x-stack-key": served.keys["ours"]}
-    streams = [await served.client.get(served.url + PATH, headers=headers) for _ in range(LISTENERS_OF_ONE)]
+    streams = [await served.client.get(served.url + PATH, headers=headers) for _ in range(MAX_LISTENERS_PER_TENANT)]
     for stream in streams:
         await stream.content.readline()
 
@@ -95,27 +101,27 @@ async def listens(served: Served, headers: dict[str, str]) -> int:
 
 # ---------------------------------------------------------------------------------------------------------- the feed
 async def test_a_listener_that_does_not_keep_up_is_told_how_much_it_missed() -> None:
-    feed = Feed()
-    with feed.heard("t") as listener:
-        for number in range(WAITING + 7):
-            feed.tell(happening("t", number=number))
-        heard, missed = await listener.news(1.0)
+    feed = EventBus()
+    with feed.listen("t") as listener:
+        for number in range(MAX_WAITING_EVENTS + 7):
+            feed.publish(happening("t", number=number))
+        heard, missed = await listener.wait_for_events(1.0)
 
-        assert (len(heard), missed) == (WAITING, 7)
-        assert await listener.news(0.0) == ([], 0)
+        assert (len(heard), missed) == (MAX_WAITING_EVENTS, 7)
+        assert await listener.wait_for_events(0.0) == ([], 0)
 
 
 async def test_who_has_left_hears_nothing() -> None:
-    feed = Feed()
-    with feed.heard("t") as listener:
+    feed = EventBus()
+    with feed.listen("t") as listener:
         pass
-    feed.tell(happening("t"))
+    feed.publish(happening("t"))
 
     assert not listener.waiting
-    assert list(feed.since(0, Listener("t"))) == [Numbered(1, happening("t"))]
+    assert list(feed.events_since(0, EventListener("t"))) == [NumberedEvent(1, happening("t"))]
 
 
 def test_every_type_is_told_of_an_event_that_there_is() -> None:
     kinds = {event.__struct_config__.tag for event in FrameEvent.__args__}
 
-    assert set(TYPES) <= kinds
+    assert set(EVENT_TYPES) <= kinds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from proxy.management.actions.frames import HandTold
+from proxy.management.actions.frames import FrameCommandView
 from tests.api.conftest import Served
 
 pytestmark = pytest.mark.rows("S0-36")
@@ -36,7 +36,7 @@ async def test_a_frame_is_begun_under_the_active_one(served: Served) -> None:
     status, told = await sends(served, frames(served), {"title": "Lexer", "criteria": "tokens come out"})
 
     assert status == 200
-    assert TypeAdapter(HandTold).validate_python(told, strict=True)
+    assert TypeAdapter(FrameCommandView).validate_python(told, strict=True)
     (frame,) = told["frames"]
     assert (frame["title"], frame["successCriteria"], frame["status"]) == ("Lexer", "tokens come out", "in_progress")
     assert frame["parentSessionID"] == served.ours.root

@@ -31,7 +31,7 @@ from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import issue_key
 from proxy.config.model import Config
 from tests.harness import does, pop, push
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of
 
 EXAMPLES = 8
@@ -60,7 +60,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     data = tmp_path_factory.mktemp("openapi") / "data"
     file = Config(data=data).keys_path
     keys = {who: issue_key(file, who, admin=who == "admin") for who in ("first", "second", "admin")}
-    with ScriptedProvider() as provider, Proxied(provider.url, data, tenancy="key", api_requests_per_minute=0) as proxy:
+    with (
+        ScriptedProvider() as provider,
+        ServedProxy(provider.url, data, tenancy="key", api_requests_per_minute=0) as proxy,
+    ):
         worked(provider, proxy.origin, keys["second"])
         ids = worked(provider, proxy.origin, keys["first"])
         yield Filled(proxy.origin, keys, ids)
@@ -70,7 +73,11 @@ def worked(provider: ScriptedProvider, origin: str, key: str) -> dict[str, str]:
     """A conversation with a frame that ended, one that goes on, a loop, a checkpoint and a message that waits."""
     headers = {"authorization": f"Bearer {key}"}
     body: dict[str, Any] = body_of(f"add login for {key[-6:]}", awake=True)
-    provider.will(does(push("Auth")), *[calls("read_file", path="a") for _ in range(4)], does(pop("It works.")))
+    provider.will(
+        does(push("Auth")),
+        *[calls("read_file", path="a") for _ in range(4)],
+        does(pop("It works.")),
+    )
     provider.will(does(push("Docs")), says("begun"))
     for _ in range(4):
         told = ask(origin, body, headers=headers)

@@ -57,7 +57,7 @@ async def test_the_state_has_the_five_keys_and_every_field_of_a_frame(served: Se
     state = (await served.ask(f"/stack/conversations/{served.ours.conversation}/state")).json
 
     assert set(state) == STATE_KEYS
-    assert fits(shapes.State, state)
+    assert fits(shapes.TreeState, state)
     child = state["frames"][served.ours.child]
     assert child["parentSessionID"] == served.ours.root
     assert child["results"] == "Decimal until the last step"
@@ -141,7 +141,7 @@ async def test_a_request_tells_its_receipt_and_every_body(served: Served) -> Non
 async def test_a_difference_names_what_was_kept_left_out_and_inserted(served: Served) -> None:
     difference = (await served.ask(f"/stack/requests/{served.ours.request}/diff")).json
 
-    assert fits(shapes.RequestDifference, difference)
+    assert fits(shapes.RequestDiff, difference)
     (only,) = difference["rounds"]
     assert only["counts"] == {"kept": 1, "first bytes": 1, "left out": 1, "inserted": 1}
     assert [row["change"] for row in only["head"]] == ["left out", "inserted"]
@@ -196,7 +196,7 @@ async def test_what_is_left_of_a_forgotten_conversation_can_be_forgotten_by_its_
     kept = await served.store.request("key-ours", served.ours.request)
     assert kept is not None
     await served.ask(path, method="DELETE")
-    await served.store.durable(served.store.write("key-ours", [kept.record, *kept.sent]))
+    await served.store.wait_until_durable(served.store.write("key-ours", [kept.record, *kept.sent]))
 
     seen = (await served.ask(f"/stack/requests/{served.ours.request}")).json
     others = await served.ask(path, "theirs", method="DELETE")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from proxy.exchange.background.inbox import LONGEST
-from proxy.management.api.messages import Cancelled, Live, Messages
+from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS
+from proxy.management.api.messages import CancellationView, MessageList, RequestsInFlight
 from tests.api.conftest import Served
 
 
@@ -25,7 +25,7 @@ async def test_what_is_said_is_queued_listed_and_taken_back(served: Served) -> N
 
     assert (said.status, said.json["queued"], said.json["position"]) == (202, True, 1)
     assert (later.status, later.json["position"]) == (202, 2)
-    TypeAdapter(Messages).validate_python(listed, strict=True)
+    TypeAdapter(MessageList).validate_python(listed, strict=True)
     assert [(m["text"], m["lane"], m["thread"], m["position"]) for m in listed["messages"]] == [
         ("use tabs", "steer", None, 1),
         ("then push", "follow_up", "t1", 2),
@@ -45,7 +45,7 @@ WRONG: list[Any] = [
     {"text": "\ud83d"},
     {"text": 7},
     {"text": ["use tabs"]},
-    {"text": "x" * (LONGEST + 1)},
+    {"text": "x" * (MAX_MESSAGE_CHARACTERS + 1)},
     {"text": "x", "lane": "fast"},
     {"text": "x", "lane": None},
     {"text": "x", "thread": "t" * 65},
@@ -63,7 +63,7 @@ async def test_a_body_that_is_not_as_described_is_refused_with_a_sentence(served
 
 
 async def test_any_text_comes_back_as_it_was_said(served: Served) -> None:
-    for text in ("\x00\x1b[31m", "</stack-context>", "'; DROP TABLE queued; --", "x" * LONGEST):
+    for text in ("\x00\x1b[31m", "</stack-context>", "'; DROP TABLE queued; --", "x" * MAX_MESSAGE_CHARACTERS):
         said = await served.ask(at(served), method="POST", json={"text": text})
         assert said.status == 202, text[:40]
         assert (await served.ask(at(served))).json["messages"][-1]["text"] == text
@@ -102,7 +102,7 @@ async def test_an_operator_speaks_in_any_conversation(served: Served) -> None:
 async def test_what_was_said_goes_with_its_conversation(served: Served) -> None:
     await served.ask(at(served), method="POST", json={"text": "use tabs"})
     await served.ask(f"/stack/conversations/{served.ours.conversation}", method="DELETE")
-    served.speaking.shelf.drop_deleted()
+    served.speaking.conversation_cache.drop_deleted()
 
     assert (await served.ask(at(served))).status == 404
 
@@ -112,8 +112,8 @@ async def test_nothing_under_way_is_told_and_to_stop_all_is_told_of_each_frame(s
     live = (await served.ask(at(served, "live"))).json
     done = (await served.ask(at(served, "cancel"), method="POST", json={"tree": True})).json
 
-    TypeAdapter(Live).validate_python(live, strict=True)
-    TypeAdapter(Cancelled).validate_python(done, strict=True)
+    TypeAdapter(RequestsInFlight).validate_python(live, strict=True)
+    TypeAdapter(CancellationView).validate_python(done, strict=True)
     assert live == {"requests": []}
     assert done == {
         "requests": 0,

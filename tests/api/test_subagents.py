@@ -14,7 +14,7 @@ async def begun(served: Served, tenant: str, parent: str, name: str) -> str:
     """A conversation that `parent` began."""
     records, ids = records_of(tenant, name)
     own = [replace(r, parent=parent) if isinstance(r, Conversation) else r for r in records]
-    await served.store.durable(served.store.write(tenant, own))
+    await served.store.wait_until_durable(served.store.write(tenant, own))
     return ids.conversation
 
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from proxy.core.ledger.ledger import Entry, Kind, Ledger, Round
-from proxy.core.ledger.messages import Call, Spoken
-from proxy.management.views.diff import difference
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Round
+from proxy.core.ledger.messages import Call, ModelResponse
+from proxy.management.views.diff import diff_bodies
 from proxy.management.views.logs import frame_log
-from proxy.management.views.lookup import newest_story
-from proxy.store import Owned
+from proxy.management.views.lookup import newest_path_state
+from proxy.store import LedgerRecord
 from tests.api.small_ledger import Written, message, records_of
 
 
@@ -19,11 +19,11 @@ def small_ledger() -> tuple[Ledger, Written]:
     ledger = Ledger(records[0])  # type: ignore[arg-type] # the first record is the conversation
     for record in records:
         match record:
-            case Owned(value=Entry() as entry):
-                ledger.add(entry)
-            case Owned(value=Round() as done):
+            case LedgerRecord(value=Entry() as entry):
+                ledger.add_entry(entry)
+            case LedgerRecord(value=Round() as done):
                 ledger.add_round(done)
-            case Owned(value=event) if hasattr(event, "subject"):
+            case LedgerRecord(value=event) if hasattr(event, "subject"):
                 ledger.add_event(event)  # type: ignore[arg-type] # it is one: nothing else has a subject
     return ledger, ids
 
@@ -32,12 +32,12 @@ def small_ledger() -> tuple[Ledger, Written]:
 def test_a_branch_that_was_given_up_stays_in_the_log_and_is_marked() -> None:
     """S0-08: nothing is lost; a retried answer is another child of the same request."""
     ledger, ids = small_ledger()
-    turns = [entry for entry in ledger.entries.values() if entry.kind is Kind.TURN]
-    retried = Entry("retry", turns[-1].parent, ledger.seq, Kind.TURN, "t1", created=1)
-    ledger.add(retried)
-    ledger.add_round(Round("retry", 0, Spoken(message("assistant", "second try"), "stop"), last=True))
+    turns = [entry for entry in ledger.entries.values() if entry.kind is EntryKind.TURN]
+    retried = Entry("retry", turns[-1].parent, ledger.next_seq, EntryKind.TURN, "t1", created=1)
+    ledger.add_entry(retried)
+    ledger.add_round(Round("retry", 0, ModelResponse(message("assistant", "second try"), "stop"), last=True))
 
-    log = frame_log(ledger, newest_story(ledger), ids.child)
+    log = frame_log(ledger, newest_path_state(ledger), ids.child)
 
     assert [(e["text"], e["current"]) for e in log["entries"] if e["role"] == "assistant"] == [
         ("half of a pair: \ud83d", True),
@@ -53,8 +53,8 @@ def chat(*messages: dict[str, object]) -> bytes:
 def test_a_body_that_was_passed_on_is_the_same() -> None:
     body = chat({"role": "user", "content": "hi"})
 
-    assert difference(body, body)["same"]
-    assert difference(body, body)["counts"] == {"kept": 1, "first bytes": 0, "left out": 0, "inserted": 0}
+    assert diff_bodies(body, body)["same"]
+    assert diff_bodies(body, body)["counts"] == {"kept": 1, "first bytes": 0, "left out": 0, "inserted": 0}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_body_that_was_passed_on_is_the_same() -> None:
     ids=range(8),
 )
 def test_what_is_no_chat_request_is_compared_as_bytes(body: bytes) -> None:
-    assert difference(body, chat())["readable"] is False
-    assert difference(chat(), body)["readable"] is False
+    assert diff_bodies(body, chat())["readable"] is False
+    assert diff_bodies(chat(), body)["readable"] is False
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_no_chat_request_is_compared_as_bytes(body: bytes) -> None:
 )  # fmt: skip
 def test_an_odd_message_is_shown_as_it_can_be(odd: object) -> None:
     body = json.dumps({"messages": [odd, {"role": "user", "content": "hi"}], "tools": [1, {}]}).encode()
-    told = difference(body, chat({"role": "user", "content": "hi"}))
+    told = diff_bodies(body, chat({"role": "user", "content": "hi"}))
 
     assert told["counts"]["left out"] == 1
     assert told["counts"]["kept"] == 1
@@ -87,4 +87,4 @@ def test_arguments_written_anew_are_the_same_message_in_its_first_bytes() -> Non
     client = b'{"messages":[' + message("assistant", "", (tidied,)).wire + b"]}"
     sent = b'{"messages":[' + message("assistant", "", (call,)).wire + b"]}"
 
-    assert difference(client, sent)["counts"]["first bytes"] == 1
+    assert diff_bodies(client, sent)["counts"]["first bytes"] == 1

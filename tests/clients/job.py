@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llm_test_provider import Answer, Call, Received, ScriptedProvider, answers, call, says
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedCall, ScriptedProvider, answers, call, says
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING, RESULTS
 
@@ -27,20 +27,20 @@ FILE = "greeting.txt"
 
 
 @dataclass(frozen=True)
-class Means:
+class ClientJob:
     """How a client's model does the job with the client's tools. `delegates` is a call whose prompt is `ERRAND`; what
     follows it, as `waits`, may depend on what came back."""
 
-    plans: Call
-    writes: Call
-    looks: tuple[Call, Call]
-    delegates: Call | None = None
-    waits: Callable[[Received], Call] | None = None
+    plans: ScriptedCall
+    writes: ScriptedCall
+    looks: tuple[ScriptedCall, ScriptedCall]
+    delegates: ScriptedCall | None = None
+    waits: Callable[[ReceivedRequest], ScriptedCall] | None = None
     writes_for_sure: bool = True
     """False where a command line writes the file: what one says of files is no artifact."""
 
 
-def tell(provider: ScriptedProvider, means: Means, is_subagent: Callable[[Received], bool]) -> None:
+def tell(provider: ScriptedProvider, means: ClientJob, is_subagent: Callable[[ReceivedRequest], bool]) -> None:
     """Scripts the job. Requests without tools, such as those for a title, get one."""
     provider.when(lambda received: not received.tool_names, says('{"title": "Greeting"}'), loop=True)
     if means.delegates:
@@ -59,16 +59,16 @@ def tell(provider: ScriptedProvider, means: Means, is_subagent: Callable[[Receiv
     )
 
 
-def thinks(*made: Call, text: str = "") -> Answer:
+def thinks(*made: ScriptedCall, text: str = "") -> ScriptedAnswer:
     return answers(text, made, reasoning=THOUGHT)
 
 
-def planned() -> Call:
+def planned() -> ScriptedCall:
     return call("stack_frame_plan", children=[{"title": PLANNED, "successCriteria": "It can be read."}])
 
 
 def assert_it_was_done(
-    provider: ScriptedProvider, proxy: Served, means: Means, said: str, repository: Path, home: Path
+    provider: ScriptedProvider, proxy: Served, means: ClientJob, said: str, repository: Path, home: Path
 ) -> None:
     """The file is there, the model had its frames, nobody was refused, and nothing of it shows in what the client
     said or keeps in its home."""
@@ -82,7 +82,7 @@ def assert_it_was_done(
     assert [file for folder in (repository, home) for file in files(folder) if b"stack_" in file.read_bytes()] == []
 
 
-def assert_the_tree_holds(proxy: Served, means: Means) -> None:
+def assert_the_tree_holds(proxy: Served, means: ClientJob) -> None:
     """The frame of the model with its planned child, and the subagent under the conversation that delegated it."""
     rows = proxy.page("/stack/conversations")["conversations"]
     [main] = [row for row in rows if row["parent"] is None]

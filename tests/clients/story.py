@@ -6,7 +6,7 @@ proxy's to answer. The client must see its own tool, the closing words, and noth
 
 from pathlib import Path
 
-from llm_test_provider import Answer, Received, ScriptedProvider, answers, call, calls, says
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, answers, call, calls, says
 
 CLOSING = "All done: the greeting is in its place."
 RESULTS = "The tool ran once and the greeting exists."
@@ -14,7 +14,7 @@ THOUGHT = "Two sums are wanted, and they can be made at once."
 GREETING = "hello from the other side of the stack\n"
 
 
-def tell(provider: ScriptedProvider, work: Answer) -> None:
+def tell(provider: ScriptedProvider, work: ScriptedAnswer) -> None:
     """Scripts the job: open a frame, let the client do `work`, close the frame, say so. A model that thinks about the
     work thinks about its frame too.
 
@@ -30,14 +30,14 @@ def tell(provider: ScriptedProvider, work: Answer) -> None:
     )
 
 
-def two_and_a_plan() -> Answer:
+def two_and_a_plan() -> ScriptedAnswer:
     """Work with all that a framework must hold together: a thought, words, parallel calls of its tool `add`, and a
     call of ours between them."""
     planned = call("stack_frame_plan", children=[{"title": "Check", "successCriteria": "It is right."}])
     return answers("Both at once.", [call("add", a=2), planned, call("add", a=3)], THOUGHT)
 
 
-def main_requests(provider: ScriptedProvider) -> list[Received]:
+def main_requests(provider: ScriptedProvider) -> list[ReceivedRequest]:
     """What reached the provider with tools, oldest first."""
     return [received for received in provider.asked if received.tool_names]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Call, Model, Received, ScriptedProvider, answers, call, says
-from tests.clients.job import ERRAND, FILE, THOUGHT, Means, assert_it_was_done, lines, tell
+from llm_test_provider import Model, ReceivedRequest, ScriptedCall, ScriptedProvider, answers, call, says
+from tests.clients.job import ERRAND, FILE, THOUGHT, ClientJob, assert_it_was_done, lines, tell
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING
 
@@ -42,13 +42,13 @@ def claude(npm: Callable[..., Path], run: Callable[..., str], proxy: Served, rep
     return ask
 
 
-def is_subagent(received: Received) -> bool:
+def is_subagent(received: ReceivedRequest) -> bool:
     return received.header("x-claude-code-agent-id") is not None
 
 
-def means_of(repository: Path) -> Means:
+def means_of(repository: Path) -> ClientJob:
     delegated = {"description": "Look around", "subagent_type": "general-purpose", "run_in_background": False}
-    return Means(
+    return ClientJob(
         plans=call("TaskCreate", subject="Greet", description="Write the greeting"),
         writes=call("Write", file_path=str(repository / FILE), content=GREETING),
         looks=(
@@ -80,7 +80,7 @@ def test_a_tool_it_loads_in_the_middle_is_offered_from_then_on(provider: Scripte
     provider.will(
         answers("", [call("stack_frame_push", title="Search", successCriteria="Found.")], THOUGHT),
         answers("", [call("ToolSearch", query="select:WebFetch")], THOUGHT),
-        answers("", [Call("stack_frame_pop", {"status": "completed", "results": "There is one."})]),
+        answers("", [ScriptedCall("stack_frame_pop", {"status": "completed", "results": "There is one."})]),
         says(CLOSING),
     )
 
@@ -116,6 +116,6 @@ def blocks(told: dict[str, object]) -> list[dict[str, str]]:
     return content if own and isinstance(content, list) else []
 
 
-def markers(received: Received) -> int:
+def markers(received: ReceivedRequest) -> int:
     """Cache markers of a request: the API takes four."""
     return received.raw.count(b'"cache_control"')

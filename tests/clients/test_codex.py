@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Call, Model, Received, ScriptedProvider, answers, call, says
-from tests.clients.job import ERRAND, FILE, Means, assert_it_was_done, lines, tell
+from llm_test_provider import Model, ReceivedRequest, ScriptedCall, ScriptedProvider, answers, call, says
+from tests.clients.job import ERRAND, FILE, ClientJob, assert_it_was_done, lines, tell
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING, GREETING
 
@@ -60,20 +60,22 @@ def codex(npm: Callable[..., Path], run: Callable[..., str], proxy: Served, repo
     return ask
 
 
-def is_subagent(received: Received) -> bool:
+def is_subagent(received: ReceivedRequest) -> bool:
     return received.header("x-openai-subagent") is not None
 
 
-def commands() -> tuple[Call, Call]:
+def commands() -> tuple[ScriptedCall, ScriptedCall]:
     return call("exec_command", cmd=f"cat {FILE}"), call("exec_command", cmd="cat README.md")
 
 
-def javascript(tool: str, argument: object) -> Call:
+def javascript(tool: str, argument: object) -> ScriptedCall:
     """A call in the one tool that runs code."""
-    return Call("exec", f"const told = await tools.{tool}({json.dumps(argument)});\ntext(told.output ?? told);\n")
+    return ScriptedCall(
+        "exec", f"const told = await tools.{tool}({json.dumps(argument)});\ntext(told.output ?? told);\n"
+    )
 
 
-def waits(received: Received) -> Call:
+def waits(received: ReceivedRequest) -> ScriptedCall:
     """Waits for the subagent that the newest result names."""
     _, told = received.results[-1]
     [agent] = re.findall(r'"agent_id":\s*"([^"]+)"', told)
@@ -81,15 +83,15 @@ def waits(received: Received) -> Call:
 
 
 MEANS = {
-    PATCHING: Means(call("update_plan", plan=PLAN), Call("apply_patch", PATCH), commands()),
-    CODING: Means(
+    PATCHING: ClientJob(call("update_plan", plan=PLAN), ScriptedCall("apply_patch", PATCH), commands()),
+    CODING: ClientJob(
         javascript("exec_command", {"cmd": "ls"}),
         javascript("apply_patch", PATCH),
         (javascript("exec_command", {"cmd": f"cat {FILE}"}), javascript("exec_command", {"cmd": "cat README.md"})),
         call("spawn_agent", task_name="look", message=ERRAND),
         lambda _: call("wait_agent", timeout_ms=10_000),
     ),
-    DELEGATING: Means(
+    DELEGATING: ClientJob(
         call("update_plan", plan=PLAN),
         call("exec_command", cmd=f"printf '{GREETING.rstrip()}\\n' > {FILE}"),
         commands(),

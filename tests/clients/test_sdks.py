@@ -19,10 +19,10 @@ import pytest
 
 from llm_test_provider import (
     EVERY_BYTE,
-    Answer,
-    Call,
     Cut,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedProvider,
     Usage,
     answers,
@@ -56,7 +56,7 @@ LIMIT_S = 120
 WORDS = "Grüße 日本: I look at two things at once, and say so in some words."
 RICH = answers(
     WORDS,
-    [Call("read", {"path": "é.py"}, "call_one"), Call("now", {}, "call_two")],
+    [ScriptedCall("read", {"path": "é.py"}, "call_one"), ScriptedCall("now", {}, "call_two")],
     reasoning="First I think.",
     usage=Usage(100, 20, cached=40),
 )
@@ -66,12 +66,12 @@ ERRORS = (400, 401, 403, 404, 413, 429, 500, 502, 503, 529)
 CARRIED = {"retry-after": "1", "x-should-retry": "false"}
 NONE_OF_IT = says("", usage=Usage(100, 0))
 
-CUT: dict[str, Answer] = {
+CUT: dict[str, ScriptedAnswer] = {
     "S1 every byte": RICH.but(cut=EVERY_BYTE),
     "S1 pieces of seven": RICH.but(cut=Cut(7)),
     "S1 pieces by chance": RICH.but(cut=Cut(90, seed=4)),
 }
-DEATHS: dict[str, Answer] = {
+DEATHS: dict[str, ScriptedAnswer] = {
     "S4 fin at once": cut(RICH, after_events=1),
     "S4 fin": cut(RICH, after_events=6),
     "S4 rst": reset(RICH, after_events=6),
@@ -80,13 +80,13 @@ DEATHS: dict[str, Answer] = {
 }
 ODD_EVENTS = {f"S6 {form}": RICH.but(events=(form,)) for form in sorted(EVENT_FORMS | TYPED_FORMS)}
 ODD_CALLS = {f"S7 {form}": RICH.but(call_forms=(form,)) for form in CALL_FORMS}
-REFUSALS: dict[str, Answer] = {
+REFUSALS: dict[str, ScriptedAnswer] = {
     **{f"S8 {code}": status(code, headers=CARRIED) for code in ERRORS},
     "S8 too long": overflow(),
     "S8 throttled": throttled(),
     "S8 plain words": status(503, body="come back later"),
 }
-ODD_ANSWERS: dict[str, Answer] = {
+ODD_ANSWERS: dict[str, ScriptedAnswer] = {
     "S10 json error": json_error(),
     "S10 html": html(),
     "S10 empty": empty(),
@@ -95,12 +95,12 @@ ODD_ANSWERS: dict[str, Answer] = {
     "S10 gzip": RICH.but(encoding=("gzip",)),
     "S10 double gzip": RICH.but(encoding=("gzip", "gzip")),
     "S10 gzip bomb": gzip_bomb(4 << 20),
-    "S10 half json": Answer(instead=Reply(200, b'{"id":"x","type":"mess')),
+    "S10 half json": ScriptedAnswer(instead=FixedReply(200, b'{"id":"x","type":"mess')),
     "S10 error first": error_chunk(RICH),
     "S10 error behind": error_chunk(RICH, after_events=6),
     "S10 failed": RICH.but(error=ErrorEvent({"message": "no more", "code": "server_error"}, 6, as_failed=True)),
 }
-PLAIN: dict[str, Answer] = {
+PLAIN: dict[str, ScriptedAnswer] = {
     "usual": RICH,
     "no words": NONE_OF_IT,
     "thoughts alone": answers(reasoning="Only this.", usage=Usage(100, 20)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Answer, ScriptedProvider, call, cut, error_chunk, overflow, says, status
+from llm_test_provider import ScriptedAnswer, ScriptedProvider, call, cut, error_chunk, overflow, says, status
 from tests.clients import test_claude_code, test_codex
 from tests.clients.serving import Served
 from tests.clients.story import CLOSING
@@ -15,7 +15,7 @@ from tests.clients.story import CLOSING
 Attempt = Callable[..., subprocess.CompletedProcess[str]]
 LONG = says("an answer that never comes to its end " * 20)
 SOON = {"retry-after": "0", "retry-after-ms": "10"}
-TROUBLE: dict[str, Answer] = {
+TROUBLE: dict[str, ScriptedAnswer] = {
     "throttled": status(429, headers=SOON),
     "failing": status(500, headers=SOON),
     "too long": overflow(),
@@ -67,7 +67,7 @@ def test_it_does_the_same_through_the_proxy_as_without_it(
         """How it ended, and what each of its requests was answered with."""
         provider.received.clear()
         provider.script.queue.answers[:] = [
-            Answer(text="I look.", calls=(LOOKS[which],)),
+            ScriptedAnswer(text="I look.", calls=(LOOKS[which],)),
             TROUBLE[trouble],
             says(CLOSING),
         ]

@@ -17,7 +17,7 @@ HOUSE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Ended:
+class FinishedCommand:
     """How a command ended."""
 
     code: int
@@ -43,7 +43,7 @@ class Shell:
     home: Path
     data: Path
 
-    def run(self, *words: str, typed: str = "", env: dict[str, str] | None = None) -> Ended:
+    def run(self, *words: str, typed: str = "", env: dict[str, str] | None = None) -> FinishedCommand:
         done = subprocess.run(
             command(*words),
             cwd=self.home,
@@ -53,9 +53,9 @@ class Shell:
             check=False,
             timeout=60,
         )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode(), done.stdout)
+        return FinishedCommand(done.returncode, done.stdout.decode(), done.stderr.decode(), done.stdout)
 
-    def on_data(self, name: str, *words: str, typed: str = "") -> Ended:
+    def on_data(self, name: str, *words: str, typed: str = "") -> FinishedCommand:
         return self.run(name, *words, "--data", str(self.data), typed=typed)
 
     def python(self, program: str) -> str:

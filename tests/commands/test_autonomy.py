@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.core.frames.events import Suggested, recorded
+from proxy.core.frames.events import SuggestionMade, as_ledger_event
 from proxy.core.frames.suggestion_log import Suggestion
 from proxy.management.views import lookup
-from proxy.store import Owned
+from proxy.store import LedgerRecord
 from proxy.store.sql import open_store
 from tests.commands.conftest import Shell, Stocked
 
@@ -23,14 +23,16 @@ async def suggested(stock: Stocked) -> None:
     store = open_store("sqlite", stock.shell.data)
     await store.start()
     try:
-        ledger = await lookup.ledger_named(store, None, stock.older.conversation)
-        story = lookup.newest_story(ledger)
+        ledger = await lookup.find_ledger(store, None, stock.older.conversation)
+        story = lookup.newest_path_state(ledger)
         text = '[STACK SUGGESTION: Consider pushing a new frame for "x\x1b[31m" - Reason: y (80% confidence)]'
         made = Suggestion("push", story.tree.active, 80, "duration", "y", text)
         rounds = ledger.rounds.get(story.tip, ())
         number = rounds[-1].number if rounds else 0
-        event = recorded(Suggested(made.frame, made), story.tip, number, ledger.seq, 1_700_000_000_000)
-        await store.durable(store.write(ledger.conversation.tenant, [Owned(ledger.conversation.id, event)]))
+        event = as_ledger_event(SuggestionMade(made.frame, made), story.tip, number, ledger.next_seq, 1_700_000_000_000)
+        await store.wait_until_durable(
+            store.write(ledger.conversation.tenant, [LedgerRecord(ledger.conversation.id, event)])
+        )
     finally:
         await store.close()
 

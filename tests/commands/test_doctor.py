@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from proxy.accounting import Receipt
 from proxy.accounting.pricing import tariff_for
-from proxy.cli.doctor import judged
-from proxy.management.views.totals import receipt_in
+from proxy.cli.doctor import check_requests
+from proxy.management.views.totals import decode_receipt
 from proxy.store import RequestRecord
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked
@@ -111,12 +111,12 @@ def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> N
     record, receipt = stored_request()
     known = msgspec.structs.replace(receipt, model="gpt-5.4")
     long = with_receipt(record, known, tokens_in=10_000_000, status="bypass; reason=store_locked")
-    found = {check.about: check for check in judged([long, record], tariff_for)}
+    found = {check.about: check for check in check_requests([long, record], tariff_for)}
 
     assert found["bypass"].state == found["history"].state == "finding"
     assert "store_locked" in found["bypass"].text
     assert "tokens longer than the window of gpt-5.4" in found["history"].text
-    assert {check.state for check in judged([record], tariff_for) if check.about != "price"} == {"ok"}
+    assert {check.state for check in check_requests([record], tariff_for) if check.about != "price"} == {"ok"}
 
 
 def test_a_history_beyond_a_window_that_is_only_assumed_is_no_finding() -> None:
@@ -124,7 +124,7 @@ def test_a_history_beyond_a_window_that_is_only_assumed_is_no_finding() -> None:
     record, receipt = stored_request()
     long = with_receipt(record, receipt, tokens_in=200_000, status="full")
 
-    (told,) = [check for check in judged([long], tariff_for) if check.about == "history"]
+    (told,) = [check for check in check_requests([long], tariff_for) if check.about == "history"]
 
     assert told.state == "unsure"
     assert "72,000 tokens longer than the 128,000 assumed for gpt-5; set its window under `tariffs`" in told.text
@@ -136,7 +136,9 @@ def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_d
     left = with_receipt(record, receipt, tokens_in=1, status="error", reason="client_left")
 
     def errors(*records: RequestRecord) -> tuple[str, str]:
-        return next((check.state, check.text) for check in judged(records, tariff_for) if check.about == "errors")
+        return next(
+            (check.state, check.text) for check in check_requests(records, tariff_for) if check.about == "errors"
+        )
 
     told = "1 of the newest 20 requests failed (upstream_unreachable)"
     assert errors(dead, *[record] * 19) == ("ok", told)
@@ -149,7 +151,7 @@ def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
     record, receipt = stored_request()
     priced = replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model="gpt-5.4")))
 
-    unknown, known = [check for check in judged([record, priced], tariff_for) if check.about == "price"]
+    unknown, known = [check for check in check_requests([record, priced], tariff_for) if check.about == "price"]
 
     assert (unknown.state, known.state) == ("unsure", "ok")
     assert "gpt-5: in no price table" in unknown.text
@@ -160,7 +162,7 @@ def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
 
 def stored_request() -> tuple[RequestRecord, Receipt]:
     (record,) = [r for r in records_of("t", "a")[0] if isinstance(r, RequestRecord)]
-    receipt = receipt_in(record)
+    receipt = decode_receipt(record)
     assert receipt is not None
     return record, receipt
 

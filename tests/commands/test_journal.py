@@ -10,17 +10,17 @@ import weakref
 
 import pytest
 
-from proxy.cli.log_output import MOST_CAUSES, Line, Object, Page, Said
-from proxy.telemetry.log_fields import LONGEST
+from proxy.cli.log_output import MAX_CAUSES, BufferedStreamHandler, JsonLogFormatter, MinimalLogRecord, TextLogFormatter
+from proxy.telemetry.log_fields import MAX_FIELD_CHARS
 
-FORMS = pytest.mark.parametrize("form", [Line(), Object()], ids=["text", "json"])
+FORMS = pytest.mark.parametrize("form", [TextLogFormatter(), JsonLogFormatter()], ids=["text", "json"])
 
 
 def logged(message: str, form: logging.Formatter | None = None, **fields: object) -> str:
     """What is written; with the exception that is being handled, where one is."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(form or Line())
+    handler.setFormatter(form or TextLogFormatter())
     log = logging.Logger("proxy.test")
     log.addHandler(handler)
     log.info(message, extra=fields, exc_info=sys.exc_info()[0] is not None)
@@ -35,7 +35,7 @@ def test_an_event_is_one_line_with_its_fields_behind_it() -> None:
 
 def test_an_object_has_the_same_fields_with_their_types() -> None:
     fields = {"stack_id": "r1", "stack_reason": "", "stack_overhead_ms": 1.23456789, "stack_stream": True}
-    told = json.loads(logged("request", Object(), **fields, stack_calls={"stack": 2}, stack_events=["woken"]))
+    told = json.loads(logged("request", JsonLogFormatter(), **fields, stack_calls={"stack": 2}, stack_events=["woken"]))
 
     assert told.pop("time").endswith("Z")
     assert told == {
@@ -68,7 +68,7 @@ def test_lists_and_counts_are_read_in_text_too() -> None:
 def test_what_is_said_is_a_record_of_the_library_less_its_place(args: tuple[object, ...]) -> None:
     words = {0: "%d", 1: "%(what)s" if args and args[0] else "%s", 2: "%s %d"}[len(args)]
     said, theirs = (
-        made("proxy.test", logging.INFO, "x.py", 7, words, args, None) for made in (Said, logging.LogRecord)
+        made("proxy.test", logging.INFO, "x.py", 7, words, args, None) for made in (MinimalLogRecord, logging.LogRecord)
     )
 
     assert said.getMessage() == theirs.getMessage()
@@ -106,7 +106,7 @@ def test_a_chain_of_exceptions_has_an_end(form: logging.Formatter) -> None:
     try:
         raise second
     except ValueError:
-        assert logged("failed", form).count("ValueError") <= 2 * MOST_CAUSES
+        assert logged("failed", form).count("ValueError") <= 2 * MAX_CAUSES
 
 
 @FORMS
@@ -120,7 +120,7 @@ def test_a_field_forges_no_line_and_moves_no_cursor(form: logging.Formatter) -> 
 
 @FORMS
 def test_a_field_has_an_end(form: logging.Formatter) -> None:
-    assert len(logged("request", form, stack_model="x" * 10_000)) < LONGEST + 150
+    assert len(logged("request", form, stack_model="x" * 10_000)) < MAX_FIELD_CHARS + 150
 
 
 # ------------------------------------------------------------------------------------------------------------- together
@@ -146,7 +146,7 @@ def stream() -> Written:
 @pytest.fixture
 def log(stream: Written) -> logging.Logger:
     log = logging.Logger("proxy.test")
-    log.addHandler(Page(stream))
+    log.addHandler(BufferedStreamHandler(stream))
     return log
 
 

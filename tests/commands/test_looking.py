@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from proxy.core.frames.tree import INFERRED
-from proxy.management.views.conversations import MARKS
+from proxy.core.frames.tree import INFERRED_ORIGINS
+from proxy.management.views.conversations import MARK_MEANINGS
 from tests.api.small_ledger import HALF_PAIR
 from tests.commands.conftest import Shell, Stocked
 
@@ -44,7 +44,7 @@ def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:
 
 @pytest.mark.rows("S2-41")
 def test_every_kind_of_frame_has_a_mark_but_those_whose_titles_say_it() -> None:
-    assert INFERRED - set(MARKS) == {"part"}
+    assert INFERRED_ORIGINS - set(MARK_MEANINGS) == {"part"}
 
 
 @pytest.mark.parametrize("words", [["tree"], ["tree", "--details"], ["log", "fbchild"]])

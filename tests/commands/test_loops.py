@@ -8,10 +8,10 @@ import json
 import pytest
 
 from proxy.cli.autonomy import loops_text
-from proxy.core.frames.events import Looped, recorded
+from proxy.core.frames.events import LoopDetected, as_ledger_event
 from proxy.core.frames.tree import Loop
 from proxy.management.views import lookup
-from proxy.store import Owned
+from proxy.store import LedgerRecord
 from proxy.store.sql import open_store
 from tests.commands.conftest import Stocked
 
@@ -21,13 +21,17 @@ async def warned(stock: Stocked) -> None:
     store = open_store("sqlite", stock.shell.data)
     await store.start()
     try:
-        ledger = await lookup.ledger_named(store, None, stock.older.conversation)
-        story = lookup.newest_story(ledger)
+        ledger = await lookup.find_ledger(store, None, stock.older.conversation)
+        story = lookup.newest_path_state(ledger)
         loop = Loop("repetition", ("0" * 16,), ("bash: ls\x1b[31m",), 3, story.tip)
         rounds = ledger.rounds.get(story.tip, ())
         number = rounds[-1].number if rounds else 0
-        event = recorded(Looped(story.tree.active, loop), story.tip, number, ledger.seq, 1_700_000_000_000)
-        await store.durable(store.write(ledger.conversation.tenant, [Owned(ledger.conversation.id, event)]))
+        event = as_ledger_event(
+            LoopDetected(story.tree.active, loop), story.tip, number, ledger.next_seq, 1_700_000_000_000
+        )
+        await store.wait_until_durable(
+            store.write(ledger.conversation.tenant, [LedgerRecord(ledger.conversation.id, event)])
+        )
     finally:
         await store.close()
 

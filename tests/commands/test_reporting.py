@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import Decision, Receipt
+from proxy.accounting import GateDecision, Receipt
 from proxy.store import RequestRecord
 from proxy.store.sql import open_store
 from tests.api.small_ledger import records_of
@@ -42,7 +42,7 @@ def stored(folder: Path, *receipts: dict[str, object], title: str = "Make the su
             for number, told in enumerate(receipts)
         ]
         others = [record for record in records if not isinstance(record, RequestRecord)]
-        await store.durable(store.write("local", [*others, *made]))
+        await store.wait_until_durable(store.write("local", [*others, *made]))
         await store.close()
 
     asyncio.run(fill())
@@ -181,8 +181,8 @@ def test_what_cannot_be_reported_is_one_message_and_exit_code_2(stocked: Stocked
 @pytest.mark.rows("S4-36")
 def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path) -> None:
     """S4-36: also what it put off, with its figures."""
-    put_off = Decision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, 46_875, 29_050)
-    nothing_yet = Decision("wake", "", False, "not_yet", 0, 0, 0, 50, 0.1, 1.25, 0, 0)
+    put_off = GateDecision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, 46_875, 29_050)
+    nothing_yet = GateDecision("wake", "", False, "not_yet", 0, 0, 0, 50, 0.1, 1.25, 0, 0)
     shell = stored(tmp_path, {"decisions": (put_off, nothing_yet), "lost_reasoning": 120})
     shown = shell.on_data("diff", "request0").out
 

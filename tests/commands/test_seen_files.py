@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.frames.events import Rooted
-from proxy.core.ledger.ledger import Kind
+from proxy.core.frames.events import RootStarted
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
 from proxy.store.sql import open_store
 from tests.api.small_ledger import Writing, message
@@ -23,18 +23,18 @@ CART = "class Cart:\n    def total(self):\n        return price_of(1)\n\x1b[31md
 def shell(tmp_path: Path) -> Shell:
     """A store with one conversation that read two files."""
     at = Writing("t", "files")
-    at.entry(Kind.MESSAGE, message("user", "fix the cart"))
-    at.event(Rooted("froot", "Fix the cart", "it is fixed"))
+    at.entry(EntryKind.MESSAGE, message("user", "fix the cart"))
+    at.event(RootStarted("froot", "Fix the cart", "it is fixed"))
     for n, (path, text) in enumerate((("src/prices.py", PRICES), ("src/cart.py", CART))):
-        at.entry(Kind.TURN)
+        at.entry(EntryKind.TURN)
         at.round(0, message("assistant", "", (Call(f"c{n}", "read", json.dumps({"path": path})),)), last=True)
-        at.entry(Kind.MESSAGE, message("tool", text, answers=f"c{n}"))
+        at.entry(EntryKind.MESSAGE, message("tool", text, answers=f"c{n}"))
     at.thread()
 
     async def write() -> None:
         store = open_store("sqlite", tmp_path)
         await store.start()
-        await store.durable(store.write("t", at.records))
+        await store.wait_until_durable(store.write("t", at.records))
         await store.close()
 
     asyncio.run(write())

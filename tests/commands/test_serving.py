@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proxy.cli.serve import reachable, welcome
+from proxy.cli.serve import reachable_url, welcome_lines
 from proxy.config.model import Config
 from proxy.config.sections import Mode
 from tests.commands.conftest import Shell
@@ -296,20 +296,20 @@ def test_a_damaged_store_is_told_when_it_is_set_aside(shell: Shell, serving: Cal
     ],
 )
 def test_an_address_that_cannot_be_opened_is_not_told_to_clients(url: str, opened: str) -> None:
-    assert reachable(url) == opened
+    assert reachable_url(url) == opened
 
 
 def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) -> None:
     settings = Config(host="0.0.0.0", tenancy="key", data=tmp_path, mode="shadow")
 
-    assert [line.split()[0] for line in welcome("http://127.0.0.1:8787", settings)] == [
+    assert [line.split()[0] for line in welcome_lines("http://127.0.0.1:8787", settings)] == [
         "clients",
         "data",
         "look",
         "mode",
         "hosts",
     ]
-    assert welcome("http://127.0.0.1:8787", settings)[-1].endswith("none yet")
+    assert welcome_lines("http://127.0.0.1:8787", settings)[-1].endswith("none yet")
 
 
 @pytest.mark.parametrize(
@@ -324,6 +324,6 @@ def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) ->
 def test_a_mode_that_is_not_the_usual_one_is_told_with_what_it_means(
     mode: Mode, told: list[str], tmp_path: Path
 ) -> None:
-    lines = welcome("http://127.0.0.1:8787", Config(data=tmp_path, mode=mode))
+    lines = welcome_lines("http://127.0.0.1:8787", Config(data=tmp_path, mode=mode))
 
     assert [line.partition(" ")[2].strip() for line in lines if line.startswith("mode")] == told

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.cli.messages import cancelled_text, messages_text
-from proxy.cli.running import Presence, announce
+from proxy.cli.messages import cancelled_text, queued_messages_text
+from proxy.cli.running import ServerInfo, write_server_file
 from tests.commands.conftest import Shell, Stocked
 from tests.crash.killable import KillableProxy
-from tests.harness import bash, does, staged
+from tests.harness import bash, does, running_stage
 from tests.scenarios.speaking import told_in, words
 
 
@@ -64,7 +64,7 @@ def test_a_proxy_that_is_silent_is_not_gone_behind(own_stock: Stocked) -> None:
     older, shell = own_stock.older.conversation, own_stock.shell
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        announce(shell.data, Presence(url, "token", os.getpid()))
+        write_server_file(shell.data, ServerInfo(url, "token", os.getpid()))
         refused = shell.on_data("push", "Lexer", "--in", older)
         assert "does not answer" in shell.on_data("doctor").out
 
@@ -75,7 +75,7 @@ def test_a_proxy_that_is_silent_is_not_gone_behind(own_stock: Stocked) -> None:
 
 def test_a_running_proxy_tells_its_agent(tmp_path: Path) -> None:
     """Over its own API: it keeps conversations in memory."""
-    with ScriptedProvider() as provider, staged(provider, tmp_path, streamed=True) as stage:
+    with ScriptedProvider() as provider, running_stage(provider, tmp_path, streamed=True) as stage:
         chat = stage.chat(KillableProxy(stage, wake_at_tokens=0).start())
         shell = Shell(tmp_path, tmp_path / "data")
         provider.will(does(bash("ls")), says("done"))
@@ -94,7 +94,7 @@ def test_a_running_proxy_tells_its_agent(tmp_path: Path) -> None:
 def test_lists_are_text_that_can_be_read() -> None:
     told = {"requests": 1, "messages": 0, "tree": {"blocked": ["f1", "f2"], "invalidated": [], "left": ["f3"]}}
 
-    assert list(messages_text(())) == ["Nothing was said here from beside the client."]
+    assert list(queued_messages_text(())) == ["Nothing was said here from beside the client."]
     assert list(cancelled_text(told)) == [
         "stopped 1 request, took back 0 messages",
         "blocked: f1, f2",

@@ -16,10 +16,22 @@ import pytest
 
 from llm_test_provider import Model, ScriptedProvider, says
 from proxy.dialects import DIALECTS
-from tests.harness import Conversation, Listening, activate, bash, does, op, plan, pop, push, recall, staged
+from tests.harness import (
+    Conversation,
+    RecordingProvider,
+    activate,
+    bash,
+    does,
+    op,
+    plan,
+    pop,
+    push,
+    recall,
+    running_stage,
+)
 from tests.laws import calls_of, text_of
 from tests.scenarios.sessions import TOOLS, Session, portrait
-from tests.tongues import CHAT, TONGUES, Tongue
+from tests.tongues import CHAT, TONGUES, TestDialect
 
 NEAR = 0.02
 """How far two dialects may be apart in what they save, as a share: their envelopes differ in length."""
@@ -70,18 +82,23 @@ def play(provider: ScriptedProvider, chat: Conversation) -> None:
     chat.says("Add a login.")
     chat.returns("a.py b.py", "test_a.py")
     chat.returns("class User: ...")
-    provider.will(does(push("Tokens", "they expire")), does(bash("pytest")), does(pop("12 passed.")), says("They do."))
+    provider.will(
+        does(push("Tokens", "they expire")),
+        does(bash("pytest")),
+        does(pop("12 passed.")),
+        says("They do."),
+    )
     chat.says("And its tokens?")
     chat.returns("12 passed in 0.1 s")
     provider.will(does(recall("Tokens")), says("Twelve."))
     chat.says("How many tests were that?")
 
 
-def played(tongue: Tongue, folder: Path) -> Played:
+def played(tongue: TestDialect, folder: Path) -> Played:
     bound = [Model("scripted-model", binding="error" if tongue.signs else "none")]
     with (
-        Listening(models=bound) as provider,
-        staged(provider, folder, streamed=True, tongue=tongue) as stage,
+        RecordingProvider(models=bound) as provider,
+        running_stage(provider, folder, streamed=True, tongue=tongue) as stage,
     ):
         proxy = stage.proxy()
         play(provider, stage.chat(proxy, tools=TOOLS))

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.frames.tree import Status
-from proxy.core.ledger.ledger import Conversation, Event, Kind, Round, Thread
-from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round, Thread
+from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import (
-    Anchored,
-    Finished,
-    Forgotten,
-    FoundFrames,
-    Owned,
+    AnchorRecord,
+    DeletionResult,
+    FinishedFrame,
+    FrameSearchResult,
+    LedgerRecord,
     Record,
     RequestRecord,
     SentRecord,
@@ -29,7 +29,7 @@ from proxy.store import (
     Store,
 )
 from proxy.store.search_index import words_in
-from proxy.store.sql import STORES, open_store
+from proxy.store.sql import OPENER_BY_SCHEME, open_store
 from tests.store.values import conversations, entry, grown_to, opened, said, worked
 
 numbers = count()
@@ -65,7 +65,7 @@ def test_a_conversation_is_loaded_exactly_as_it_was_written(
     runner, store = kept
     written = data.draw(conversations(tenant=f"tenant {next(numbers)}"))
     cut = data.draw(st.integers(0, len(written.values)))
-    owned = [Owned(written.conversation.id, value) for value in written.values]
+    owned = [LedgerRecord(written.conversation.id, value) for value in written.values]
 
     async def write_and_load() -> object:
         store.write(written.conversation.tenant, [written.conversation, *owned[:cut]])
@@ -111,7 +111,7 @@ async def test_records_of_one_conversation_in_many_batches_keep_their_order(stor
     store.write("a", opened("c1"))
     made = [entry(f"m{n}", f"m{n - 1}" if n else "", seq=n) for n in range(40)]
     for value in made:
-        store.write("a", [Owned("c1", value)])
+        store.write("a", [LedgerRecord("c1", value)])
 
     ledger = await store.load("a", "c1")
 
@@ -122,9 +122,9 @@ async def test_records_of_one_conversation_in_many_batches_keep_their_order(stor
 
 async def test_of_two_rounds_that_look_alike_the_newest_is_found_first_after_loading(store: Store) -> None:
     """DESIGN 10: where two answers look alike the newest delivered one wins, though its turn may have begun first."""
-    first = replace(entry("turn 1", seq=1), kind=Kind.TURN, message=None)
-    second = replace(entry("turn 2", seq=2), kind=Kind.TURN, message=None)
-    answer = Spoken(said("done", "assistant"), "stop")
+    first = replace(entry("turn 1", seq=1), kind=EntryKind.TURN, message=None)
+    second = replace(entry("turn 2", seq=2), kind=EntryKind.TURN, message=None)
+    answer = ModelResponse(said("done", "assistant"), "stop")
     values = (first, second, Round("turn 2", 0, answer, last=True), Round("turn 1", 0, answer, last=True))
 
     store.write("a", opened("c1", *values))
@@ -137,10 +137,10 @@ async def test_of_two_rounds_that_look_alike_the_newest_is_found_first_after_loa
 
 async def test_the_first_writer_of_an_event_wins(store: Store) -> None:
     """DESIGN 10: events are unique per entry, kind and subject, also when the second comes in another batch."""
-    event = Event("m1", 0, 1, "wake", "f1", b"first")
+    event = LedgerEvent("m1", 0, 1, "wake", "f1", b"first")
     store.write("a", opened("c1", entry("m1"), event))
-    store.write("a", [Owned("c1", replace(event, seq=2, data=b"second"))])
-    store.write("a", [Owned("c1", replace(event, seq=3, subject="f2", data=b"another"))])
+    store.write("a", [LedgerRecord("c1", replace(event, seq=2, data=b"second"))])
+    store.write("a", [LedgerRecord("c1", replace(event, seq=3, subject="f2", data=b"another"))])
 
     ledger = await store.load("a", "c1")
 
@@ -150,7 +150,7 @@ async def test_the_first_writer_of_an_event_wins(store: Store) -> None:
 
 async def test_an_entry_keeps_the_bytes_it_was_first_sent_as(store: Store) -> None:
     store.write("a", opened("c1", entry("m1", text="first")))
-    store.write("a", [Owned("c1", entry("m1", text="later tidied"))])
+    store.write("a", [LedgerRecord("c1", entry("m1", text="later tidied"))])
 
     ledger = await store.load("a", "c1")
 
@@ -161,13 +161,13 @@ async def test_an_entry_keeps_the_bytes_it_was_first_sent_as(store: Store) -> No
 @pytest.mark.rows("S4-06")
 async def test_a_draft_of_a_round_is_replaced_until_it_is_finished(store: Store) -> None:
     """S4-06: what streamed so far is on disk, and takes no more room than the newest of it."""
-    turn = replace(entry("turn 1"), kind=Kind.TURN, message=None)
+    turn = replace(entry("turn 1"), kind=EntryKind.TURN, message=None)
     store.write("a", opened("c1", turn))
     results = (said("one", "tool"), said("two", "tool"))
 
     async def written(text: str, *, complete: bool, results: tuple[Message, ...] = ()) -> Round:
-        spoken = Spoken(said(text, "assistant"), "stop" if complete else "", complete=complete)
-        store.write("a", [Owned("c1", Round("turn 1", 0, spoken, results))])
+        spoken = ModelResponse(said(text, "assistant"), "stop" if complete else "", complete=complete)
+        store.write("a", [LedgerRecord("c1", Round("turn 1", 0, spoken, results))])
         ledger = await store.load("a", "c1")
         assert ledger is not None
         return ledger.rounds["turn 1"][0]
@@ -182,21 +182,21 @@ async def test_a_draft_of_a_round_is_replaced_until_it_is_finished(store: Store)
 
 
 async def test_the_newest_record_of_a_conversation_wins(store: Store) -> None:
-    await store.durable(store.write("a", opened("c1", entry("m1", created=50), hint="h")))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1", created=50), hint="h")))
     changed = Conversation("c1", "a", "h", created=1, mode="off")
-    await store.durable(store.write("a", [changed]))
+    await store.wait_until_durable(store.write("a", [changed]))
 
     ledger = await store.load("a", "c1")
 
     assert ledger is not None
     assert ledger.conversation == changed
     assert store.health().conversations == 1
-    assert await store.forget("a", before=40) == Forgotten()
+    assert await store.delete_conversations("a", before=40) == DeletionResult()
 
 
 async def test_the_newest_state_of_a_thread_wins(store: Store) -> None:
     store.write("a", opened("c1", Thread("t1", "old", ("read",))))
-    store.write("a", [Owned("c1", Thread("t1", "new", ("read", "write")))])
+    store.write("a", [LedgerRecord("c1", Thread("t1", "new", ("read", "write")))])
 
     ledger = await store.load("a", "c1")
 
@@ -205,7 +205,9 @@ async def test_the_newest_state_of_a_thread_wins(store: Store) -> None:
 
 
 async def test_an_entry_whose_parent_was_never_written_is_left_out_with_all_below_it(store: Store) -> None:
-    store.write("a", opened("c1", entry("m1"), entry("m3", "m2"), entry("m4", "m3"), Event("m4", 0, 1, "k", "s", b"")))
+    store.write(
+        "a", opened("c1", entry("m1"), entry("m3", "m2"), entry("m4", "m3"), LedgerEvent("m4", 0, 1, "k", "s", b""))
+    )
 
     ledger = await store.load("a", "c1")
 
@@ -219,44 +221,46 @@ async def test_a_conversation_nobody_wrote_is_none(store: Store) -> None:
 
 
 async def test_nothing_is_kept_for_a_conversation_that_is_not_in_the_store(store: Store) -> None:
-    ticket = store.write("a", [Owned("c1", entry("m1"))])
+    ticket = store.write("a", [LedgerRecord("c1", entry("m1"))])
 
     with pytest.raises(StoreError, match="not in the store"):
-        await store.durable(ticket)
+        await store.wait_until_durable(ticket)
     assert await store.load("a", "c1") is None
-    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
 
 
 async def test_a_batch_of_nothing_is_durable(store: Store) -> None:
-    await store.durable(store.write("a", []))
+    await store.wait_until_durable(store.write("a", []))
 
 
 async def test_many_wait_for_one_ticket(store: Store) -> None:
     ticket = store.write("a", opened("c1"))
 
-    await asyncio.gather(*(store.durable(ticket) for _ in range(20)))
+    await asyncio.gather(*(store.wait_until_durable(ticket) for _ in range(20)))
 
 
 # ---------------------------------------------------------------------------------------------------------------- find
 async def test_conversations_are_found_by_the_first_key_they_hold_then_the_newest_first(store: Store) -> None:
     for name in ("c1", "c2", "c3", "c4"):
         store.write("a", opened(name, hint="h"))
-    store.write("a", [Anchored("c1", "h", ("x", "y"), 10), Anchored("c2", "h", ("y",), 20)])
-    store.write("a", [Anchored("c3", "h", ("y",), 30), Anchored("c4", "other", ("x",), 40)])
+    store.write("a", [AnchorRecord("c1", "h", ("x", "y"), 10), AnchorRecord("c2", "h", ("y",), 20)])
+    store.write("a", [AnchorRecord("c3", "h", ("y",), 30), AnchorRecord("c4", "other", ("x",), 40)])
 
-    assert await store.find("a", "h", ["x", "y"]) == ("c1", "c3", "c2")
-    assert await store.find("a", "h", ["y", "x"], limit=2) == ("c3", "c2")
-    assert await store.find("a", "h", ["z"]) == ()
-    assert await store.find("a", "h", []) == ()
+    assert await store.find_by_anchors("a", "h", ["x", "y"]) == ("c1", "c3", "c2")
+    assert await store.find_by_anchors("a", "h", ["y", "x"], limit=2) == ("c3", "c2")
+    assert await store.find_by_anchors("a", "h", ["z"]) == ()
+    assert await store.find_by_anchors("a", "h", []) == ()
 
 
 async def test_an_anchor_written_again_is_as_new_as_its_newest_writing(store: Store) -> None:
-    store.write("a", [*opened("c1"), *opened("c2"), Anchored("c1", "", ("x",), 10), Anchored("c2", "", ("x",), 20)])
-    store.write("a", [Anchored("c2", "", ("x",), 5), Anchored("c1", "", (), 99)])
-    assert await store.find("a", "", ["x"]) == ("c2", "c1")
+    store.write(
+        "a", [*opened("c1"), *opened("c2"), AnchorRecord("c1", "", ("x",), 10), AnchorRecord("c2", "", ("x",), 20)]
+    )
+    store.write("a", [AnchorRecord("c2", "", ("x",), 5), AnchorRecord("c1", "", (), 99)])
+    assert await store.find_by_anchors("a", "", ["x"]) == ("c2", "c1")
 
-    store.write("a", [Anchored("c1", "", ("x",), 30)])
-    assert await store.find("a", "", ["x"]) == ("c1", "c2")
+    store.write("a", [AnchorRecord("c1", "", ("x",), 30)])
+    assert await store.find_by_anchors("a", "", ["x"]) == ("c1", "c2")
 
 
 async def test_sessions_are_those_under_the_hint_the_newest_first(store: Store) -> None:
@@ -265,8 +269,8 @@ async def test_sessions_are_those_under_the_hint_the_newest_first(store: Store) 
     store.write("a", opened("c3", hint="h", created=2))
     store.write("a", opened("c4", hint="g", created=9))
 
-    assert await store.sessions("a", "h") == ("c2", "c3", "c1")
-    assert await store.sessions("a", "h", limit=1) == ("c2",)
+    assert await store.conversations_in_session("a", "h") == ("c2", "c3", "c1")
+    assert await store.conversations_in_session("a", "h", limit=1) == ("c2",)
 
 
 async def test_conversations_are_listed_the_newest_first_in_pages(store: Store) -> None:
@@ -282,24 +286,24 @@ async def test_the_conversation_worked_in_last_is_that_with_the_newest_record(st
     for number in range(3):
         store.write("a", opened(f"c{number}", created=number))
     store.write("b", opened("of another", tenant="b", created=90))
-    store.write("a", [Owned("c0", entry("m1", created=50))])
-    store.write("a", [Anchored("c1", "", ("x",), 50)])
+    store.write("a", [LedgerRecord("c0", entry("m1", created=50))])
+    store.write("a", [AnchorRecord("c1", "", ("x",), 50)])
 
-    assert [c.id for c in await store.worked_in_last("a", limit=2)] == ["c1", "c0"]
-    assert [c.id for c in await store.worked_in_last(None)] == ["of another"]
-    assert await store.worked_in_last("nobody") == ()
+    assert [c.id for c in await store.recently_active("a", limit=2)] == ["c1", "c0"]
+    assert [c.id for c in await store.recently_active(None)] == ["of another"]
+    assert await store.recently_active("nobody") == ()
     assert [c.id for c in await store.conversations("a")] == ["c2", "c1", "c0"]
 
 
 async def test_the_conversation_that_holds_an_event_is_found_by_its_subject(store: Store) -> None:
-    store.write("a", opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}")))
+    store.write("a", opened("c1", entry("m1"), LedgerEvent("m1", 0, 1, "pushed", "f1", b"{}")))
 
-    found = await store.holding("a", "pushed", "f1")
+    found = await store.conversation_with_event("a", "pushed", "f1")
 
     assert found is not None
     assert found.id == "c1"
-    assert await store.holding("a", "popped", "f1") is None
-    assert await store.holding("a", "pushed", "f2") is None
+    assert await store.conversation_with_event("a", "popped", "f1") is None
+    assert await store.conversation_with_event("a", "pushed", "f2") is None
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
@@ -360,22 +364,22 @@ async def test_requests_are_listed_the_newest_first_without_bodies(store: Store)
 @pytest.mark.rows("X-25")
 async def test_no_method_shows_a_tenant_anything_of_another(store: Store) -> None:
     """A6, T1: the same words, hints, keys and ids, and still nothing is found."""
-    everything = opened("c1", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}"), hint="h")
-    store.write("a", [*everything, Anchored("c1", "h", ("x",), 1), asked("r1"), SentRecord("r1", 0, (b"body",))])
+    everything = opened("c1", entry("m1"), LedgerEvent("m1", 0, 1, "pushed", "f1", b"{}"), hint="h")
+    store.write("a", [*everything, AnchorRecord("c1", "h", ("x",), 1), asked("r1"), SentRecord("r1", 0, (b"body",))])
 
     assert await store.load("b", "c1") is None
-    assert await store.find("b", "h", ["x"]) == ()
-    assert await store.sessions("b", "h") == ()
+    assert await store.find_by_anchors("b", "h", ["x"]) == ()
+    assert await store.conversations_in_session("b", "h") == ()
     assert await store.conversations("b") == ()
-    assert await store.holding("b", "pushed", "f1") is None
+    assert await store.conversation_with_event("b", "pushed", "f1") is None
     assert await store.requests("b") == ()
     assert await store.requests("b", "c1") == ()
     assert await store.request("b", "r1") is None
     assert await store.request("b", "r") is None
-    assert await store.forget("b", "c1") == Forgotten()
-    assert await store.forget("b", before=10**15) == Forgotten()
+    assert await store.delete_conversations("b", "c1") == DeletionResult()
+    assert await store.delete_conversations("b", before=10**15) == DeletionResult()
     with pytest.raises(StoreError):
-        await store.durable(store.write("b", [Owned("c1", entry("m2"))]))
+        await store.wait_until_durable(store.write("b", [LedgerRecord("c1", entry("m2"))]))
     assert await store.load("a", "c1") is not None
 
 
@@ -383,7 +387,7 @@ async def test_the_newest_word_about_a_setting_counts_for_its_tenant_alone(store
     """S1-118."""
     store.write("", [SettingRecord("a", b"1", 5), SettingRecord("b", b'"\xc3\xa9"', 5)])
     store.write("x", [SettingRecord("a", b"9", 7)])
-    await store.durable(store.write("", [SettingRecord("a", b"null", 6)]))
+    await store.wait_until_durable(store.write("", [SettingRecord("a", b"null", 6)]))
 
     assert await store.settings("") == (SettingRecord("a", b"null", 6), SettingRecord("b", b'"\xc3\xa9"', 5))
     assert await store.settings("x") == (SettingRecord("a", b"9", 7),)
@@ -402,15 +406,15 @@ async def test_two_tenants_may_use_the_same_ids(store: Store) -> None:
         assert request is not None
         assert request.record.body == (tenant.encode() * 200,)
     assert await store.request(None, "r1") is None
-    assert (await store.forget("a", "c1")).conversations == 1
+    assert (await store.delete_conversations("a", "c1")).conversations == 1
     assert await store.load("b", "c1") is not None
 
 
 async def test_an_operator_sees_all_tenants(store: Store) -> None:
     store.write("a", [*opened("c1"), asked("r1")])
-    store.write("b", opened("c2", entry("m1"), Event("m1", 0, 1, "pushed", "f1", b"{}"), tenant="b", created=2))
+    store.write("b", opened("c2", entry("m1"), LedgerEvent("m1", 0, 1, "pushed", "f1", b"{}"), tenant="b", created=2))
 
-    found = await store.holding(None, "pushed", "f1")
+    found = await store.conversation_with_event(None, "pushed", "f1")
 
     assert [(c.tenant, c.id) for c in await store.conversations(None)] == [("b", "c2"), ("a", "c1")]
     assert found is not None
@@ -422,16 +426,18 @@ async def test_an_operator_sees_all_tenants(store: Store) -> None:
 async def test_a_forgotten_conversation_is_gone_with_everything_of_it_and_nothing_else(store: Store) -> None:
     shared = b"s" * 300
     for name in ("c1", "c2"):
-        store.write("a", [*opened(name, entry("m1", text="shared words"), hint="h"), Anchored(name, "h", ("x",), 1)])
+        store.write(
+            "a", [*opened(name, entry("m1", text="shared words"), hint="h"), AnchorRecord(name, "h", ("x",), 1)]
+        )
         store.write("a", [asked(f"r {name}", name, body=(shared, name.encode() * 100))])
         store.write("a", [SentRecord(f"r {name}", 0, (shared,))])
 
-    gone = await store.forget("a", "c1")
+    gone = await store.delete_conversations("a", "c1")
 
     assert gone.conversations == 1
     assert gone.bytes > 0
     assert await store.load("a", "c1") is None
-    assert await store.find("a", "h", ["x"]) == ("c2",)
+    assert await store.find_by_anchors("a", "h", ["x"]) == ("c2",)
     assert await store.request("a", "r c1") is None
     kept_request = await store.request("a", "r c2")
     assert kept_request is not None
@@ -442,10 +448,10 @@ async def test_a_forgotten_conversation_is_gone_with_everything_of_it_and_nothin
 
 async def test_a_forgotten_conversation_does_not_come_back_in_pieces(store: Store) -> None:
     store.write("a", opened("c1", entry("m1")))
-    await store.forget("a", "c1")
+    await store.delete_conversations("a", "c1")
 
     with pytest.raises(StoreError):
-        await store.durable(store.write("a", [Owned("c1", entry("m2", "m1"))]))
+        await store.wait_until_durable(store.write("a", [LedgerRecord("c1", entry("m2", "m1"))]))
     assert await store.load("a", "c1") is None
 
 
@@ -454,18 +460,18 @@ async def test_what_went_of_a_conversation_is_told_to_whoever_held_it_before(sto
     read it since changes nothing for its holder."""
     for name in ("c1", "old", "lives"):
         store.write("a", opened(name, entry("m1", created=10 if name == "old" else 90)))
-    store.write("a", [Owned("nowhere", entry("m1"))])
-    store.write("b", [Owned("lives", entry("m1"))])
+    store.write("a", [LedgerRecord("nowhere", entry("m1"))])
+    store.write("b", [LedgerRecord("lives", entry("m1"))])
     await store.load("a", "nowhere")
-    await store.forget("a", "c1")
-    await store.forget(None, before=50)
-    before = [store.losses("a", name) for name in ("nowhere", "c1", "old", "lives")]
-    store.write("a", [Owned("c1", entry("m2", "m1")), Anchored("c1", "", ("x",), 1)])
+    await store.delete_conversations("a", "c1")
+    await store.delete_conversations(None, before=50)
+    before = [store.loss_count("a", name) for name in ("nowhere", "c1", "old", "lives")]
+    store.write("a", [LedgerRecord("c1", entry("m2", "m1")), AnchorRecord("c1", "", ("x",), 1)])
     await store.load("a", "c1")
 
     assert before == [1, 1, 1, 0]
-    assert store.losses("a", "c1") == 2
-    assert store.losses("b", "lives") == 1
+    assert store.loss_count("a", "c1") == 2
+    assert store.loss_count("b", "lives") == 1
 
 
 @pytest.mark.parametrize("asked_by", ["a", None], ids=["its tenant", "an operator"])
@@ -475,10 +481,10 @@ async def test_a_request_that_is_answered_after_its_conversation_was_forgotten_l
     """T10: what the client said and what was sent for it hold the whole history once more."""
     said_again = (b"the history " * 30, b"and more")
     store.write("a", opened("c1", entry("m1")))
-    await store.forget("a", "c1")
+    await store.delete_conversations("a", "c1")
     sent = (SentRecord("r1", number, said_again) for number in range(2))
     answered: list[Record] = [asked("r1", body=said_again), *sent]
-    await store.durable(store.write("a", [*answered, *opened("c2"), asked("r2", "c2", body=said_again)]))
+    await store.wait_until_durable(store.write("a", [*answered, *opened("c2"), asked("r2", "c2", body=said_again)]))
 
     left = await store.request("a", "r1")
     kept = await store.request("a", "r2")
@@ -487,9 +493,9 @@ async def test_a_request_that_is_answered_after_its_conversation_was_forgotten_l
     assert (left.record, left.sent) == (asked("r1"), ())
     assert kept is not None
     assert kept.record.body == said_again
-    assert await store.forget("b", "c1") == Forgotten()
+    assert await store.delete_conversations("b", "c1") == DeletionResult()
     assert await store.request("a", "r1") is not None
-    await store.forget(asked_by, "c1")
+    await store.delete_conversations(asked_by, "c1")
     assert await store.request("a", "r1") is None
     assert await store.request("a", "r2") is not None
 
@@ -503,7 +509,7 @@ async def test_a_request_keeps_its_body_with_the_conversation_it_opens_and_witho
         store.write("a", [asked("r3", "", body=body), SentRecord("r3", 0, body)]),
     ]
     for ticket in tickets:
-        await store.durable(ticket)
+        await store.wait_until_durable(ticket)
 
     for name in ("r1", "r2", "r3"):
         found = await store.request("a", name)
@@ -516,18 +522,18 @@ async def test_retention_deletes_what_was_last_written_before_a_time(store: Stor
     store.write("a", opened("lives", entry("m1", created=10), created=1))
     store.write("a", [asked("r1", "lives", created=90), asked("r2", "", created=5), asked("r3", "", created=95)])
 
-    gone = await store.forget(None, before=50)
+    gone = await store.delete_conversations(None, before=50)
 
     assert gone.conversations == 1
     assert [c.id for c in await store.conversations("a")] == ["lives"]
     assert [r.id for r in await store.requests("a")] == ["r3", "r1"]
-    assert await store.forget("a", "lives", before=50) == Forgotten()
+    assert await store.delete_conversations("a", "lives", before=50) == DeletionResult()
 
 
 async def test_forgetting_nothing_in_particular_deletes_nothing(store: Store) -> None:
     store.write("a", opened("c1"))
 
-    assert await store.forget("a") == Forgotten()
+    assert await store.delete_conversations("a") == DeletionResult()
     assert await store.load("a", "c1") is not None
 
 
@@ -541,12 +547,12 @@ async def test_the_secret_is_32_random_bytes_that_stay(store: Store) -> None:
 
 
 async def test_health_counts_conversations(store: Store) -> None:
-    await store.durable(store.write("a", [*opened("c1"), *opened("c2")]))
-    await store.durable(store.write("a", opened("c1")))
+    await store.wait_until_durable(store.write("a", [*opened("c1"), *opened("c2")]))
+    await store.wait_until_durable(store.write("a", opened("c1")))
 
     assert store.health().ok
     assert store.health().conversations == 2
-    await store.forget("a", "c1")
+    await store.delete_conversations("a", "c1")
     assert store.health().conversations == 1
 
 
@@ -555,7 +561,7 @@ def test_an_unknown_store_is_refused_with_what_is_allowed(tmp_path: Path) -> Non
         open_store("mysql://user:password@host/db", tmp_path)
 
     assert "password" not in str(refused.value)
-    assert set(STORES) == {"sqlite", "memory"}
+    assert set(OPENER_BY_SCHEME) == {"sqlite", "memory"}
 
 
 # ------------------------------------------------------------------------------------------------------ finished frames
@@ -567,7 +573,7 @@ async def test_finished_frames_are_found_across_conversations_by_who_has_them(st
     store.write("b", worked("c3", "Token refresh", "limits are read anew", tenant="b"))
 
     async def found(tenant: str | None, query: str) -> list[str]:
-        return [frame.title for frame in (await store.finished(tenant, query)).frames]
+        return [frame.title for frame in (await store.search_finished_frames(tenant, query)).frames]
 
     assert await found("a", "token") == ["Rate limiter"]
     assert await found("a", "public api LIMITERS") == ["Rate limiter"]
@@ -581,10 +587,10 @@ async def test_finished_frames_are_found_across_conversations_by_who_has_them(st
 async def test_a_found_frame_says_whose_it_is_and_what_it_came_to(store: Store) -> None:
     store.write("a", worked("c1", "Limiter", "no", criteria="it works", noted=("a.py", "b.py"), status=Status.FAILED))
 
-    found = await store.finished("a", "limiter")
+    found = await store.search_finished_frames("a", "limiter")
 
-    told = Finished("a", "c1", "c1-frame", "Limiter", "failed", 5, "it works", "no", "a.py\nb.py")
-    assert found == FoundFrames((told,), whole=True)
+    told = FinishedFrame("a", "c1", "c1-frame", "Limiter", "failed", 5, "it works", "no", "a.py\nb.py")
+    assert found == FrameSearchResult((told,), whole=True)
 
 
 @pytest.mark.rows("S2-38")
@@ -592,12 +598,17 @@ async def test_frames_with_all_the_words_come_alone_and_close_ones_where_there_a
     for name, title in (("c1", "Parser for dates"), ("c2", "Parser for prices"), ("c3", "Lexer")):
         store.write("a", worked(name, title))
 
-    exact, close = await store.finished("a", "prices parser"), await store.finished("a", "parser prices unheard")
+    exact, close = (
+        await store.search_finished_frames("a", "prices parser"),
+        await store.search_finished_frames("a", "parser prices unheard"),
+    )
 
     assert ([frame.conversation for frame in exact.frames], exact.whole) == (["c2"], True)
     assert ([frame.conversation for frame in close.frames], close.whole) == (["c2", "c1"], False)
-    assert [f.conversation for f in (await store.finished("a", "parser", without={"c2"})).frames] == ["c1"]
-    assert len((await store.finished("a", "parser", limit=1)).frames) == 1
+    assert [f.conversation for f in (await store.search_finished_frames("a", "parser", without={"c2"})).frames] == [
+        "c1"
+    ]
+    assert len((await store.search_finished_frames("a", "parser", limit=1)).frames) == 1
 
 
 @pytest.mark.rows("S2-38")
@@ -606,11 +617,11 @@ async def test_work_under_way_and_what_was_forgotten_is_found_no_more(store: Sto
     store.write("a", worked("c1", "Limiter"))
     store.write("a", worked("c2", "Limiter", status=None))
     store.write("a", worked("c3", "Limiter", status=Status.BLOCKED))
-    known = [frame.conversation for frame in (await store.finished("a", "limiter")).frames]
-    await store.forget("a", "c1")
+    known = [frame.conversation for frame in (await store.search_finished_frames("a", "limiter")).frames]
+    await store.delete_conversations("a", "c1")
 
     assert known == ["c1"]
-    assert (await store.finished("a", "limiter")).frames == ()
+    assert (await store.search_finished_frames("a", "limiter")).frames == ()
 
 
 HOSTILE = {
@@ -636,7 +647,7 @@ async def test_any_text_is_a_query(store: Store, query: str) -> None:
     """S2-38: no query is a language."""
     store.write("a", worked("c1", "Limiter", "*"))
 
-    found = await store.finished("a", query)
+    found = await store.search_finished_frames("a", query)
 
     assert [frame.title for frame in found.frames] == (["Limiter"] if "limiter" in query else [])
 
@@ -650,8 +661,8 @@ def test_what_a_frame_says_finds_it_in_every_script(kept: tuple[asyncio.Runner, 
     runner, store = kept
     tenant = f"tenant {next(numbers)}"
 
-    async def written_and_found() -> FoundFrames:
+    async def written_and_found() -> FrameSearchResult:
         store.write(tenant, worked(tenant, query, tenant=tenant))
-        return await store.finished(tenant, query)
+        return await store.search_finished_frames(tenant, query)
 
     assert bool(runner.run(written_and_found()).frames) is bool(words_in(query))

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Answer as Scripted
-from llm_test_provider import Cut, Received, ScriptedProvider
+from llm_test_provider import Cut, ReceivedRequest, ScriptedProvider
+from llm_test_provider import ScriptedAnswer as Scripted
 from tests import laws
 from tests.crash.killable import KillableProxy
-from tests.harness import Answer, Conversation, Habits, Stage
+from tests.harness import Answer, ClientHabits, Conversation, Stage
 from tests.properties import disk
 from tests.properties.oracle import Op, Oracle
 from tests.properties.plays import Round, Words, as_answer
@@ -40,7 +40,7 @@ class Player:
     rounds: list[Round] = field(default_factory=list)
     taken: int = 0
 
-    def __call__(self, received: Received) -> Scripted:
+    def __call__(self, received: ReceivedRequest) -> Scripted:
         done, self.taken = self.rounds[self.taken], self.taken + 1
         return as_answer(done, {"cut": Cut(120), "piece": 8, "pace_ms": 1.5, "delay_s": 0.01})
 
@@ -128,7 +128,7 @@ def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider
     proxy = KillableProxy(stage, wake_at_tokens=0).start()
     player = Player()
     provider.when(lambda _: True, player, loop=True)
-    chat = Conversation(proxy, streamed=False, habits=Habits(arguments="respelled"))
+    chat = Conversation(proxy, streamed=False, habits=ClientHabits(arguments="respelled"))
     agent = Agent(random.Random(seed), chat, player, stage, proxy)
     works_undisturbed(agent)
     with ThreadPoolExecutor(1) as elsewhere:

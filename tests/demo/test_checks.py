@@ -5,29 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Received
-from proxy.cli.demo.agent import Told, ToolCall, Workbench, numbered
+from llm_test_provider import ReceivedRequest
+from proxy.cli.demo.agent import AgentAnswer, ToolCall, Workbench, number_lines
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import write_project
-from proxy.cli.demo.project_data import billed, nightly_log, off_by_cents
-from proxy.cli.demo.run import DemoFailed, check_answer, session
-from proxy.cli.demo.session import Task, does, push, read, recall, says
+from proxy.cli.demo.project_data import billed_invoices, invoices_off_by_cents, nightly_log
+from proxy.cli.demo.run import DemoFailed, check_answer, demo_script
+from proxy.cli.demo.session import DemoTask, push, read, recall, says, says_and_calls
 
 OFFERED = [{"type": "function", "function": {"name": name}} for name in ("read_file", "stack_recall")]
 
 
-def request(*messages: dict[str, object], tools: list[dict[str, object]] | None = None) -> Received:
+def request(*messages: dict[str, object], tools: list[dict[str, object]] | None = None) -> ReceivedRequest:
     body = {"model": "m", "messages": list(messages), "tools": OFFERED if tools is None else tools}
-    return Received(1, "POST", "/v1/chat/completions", "", (), b"", body, 0.0)
+    return ReceivedRequest(1, "POST", "/v1/chat/completions", "", (), b"", body, 0.0)
 
 
-def told(text: str = "", *calls: ToolCall, raw: bytes = b"{}") -> Told:
-    return Told(text, calls, "stop", {}, raw, 0.0)
+def told(text: str = "", *calls: ToolCall, raw: bytes = b"{}") -> AgentAnswer:
+    return AgentAnswer(text, calls, "stop", {}, raw, 0.0)
 
 
 def model(*moves: object) -> DemoModel:
-    made = DemoModel([Task("do it", tuple(moves))])  # type: ignore[arg-type]  # moves, whatever built them
-    made.begin()
+    made = DemoModel([DemoTask("do it", tuple(moves))])  # type: ignore[arg-type]  # moves, whatever built them
+    made.begin_request()
     return made
 
 
@@ -36,7 +36,7 @@ def result(content: str) -> dict[str, object]:
 
 
 def test_the_answer_the_model_gave_passes() -> None:
-    player = model(does("Reading.", read("a.py")))
+    player = model(says_and_calls("Reading.", read("a.py")))
     player.answer(request())
 
     check_answer(1, told("Reading.", ToolCall("c", "read_file", {"path": "a.py"})), player)
@@ -67,16 +67,18 @@ def test_a_trace_of_the_proxy_in_the_bytes_fails() -> None:
 
 
 def test_texts_of_several_rounds_are_one_answer_with_the_clients_calls_only() -> None:
-    player = model(does("First.", push("A", "done")), does("Second.", push("B", "done"), read("a.py")))
+    player = model(
+        says_and_calls("First.", push("A", "done")), says_and_calls("Second.", push("B", "done"), read("a.py"))
+    )
     player.answer(request())
     player.answer(request(result('<stack-context session="x" frame="fabcdefgh" nonce="n">')))
 
-    assert player.said == ("First.\n\nSecond.", (("read_file", {"path": "a.py"}),))
+    assert player.expected_answer == ("First.\n\nSecond.", (("read_file", {"path": "a.py"}),))
     assert player.frames == {"A": "fabcdefgh"}
 
 
 def test_without_stack_tools_the_model_goes_on_without_them() -> None:
-    player = model(does("", push("A", "done")), does("Both.", push("B", "done"), read("a.py")))
+    player = model(says_and_calls("", push("A", "done")), says_and_calls("Both.", push("B", "done"), read("a.py")))
     answer = player.answer(request(tools=[]))
 
     assert [call.name for call in answer.calls] == ["read_file"]
@@ -86,7 +88,7 @@ def test_without_stack_tools_the_model_goes_on_without_them() -> None:
 @pytest.mark.parametrize(("brought", "faults"), [("1: the line", 0), ("1: the lime", 1)])
 def test_what_a_recall_brings_is_compared_with_what_was_read(brought: str, faults: int) -> None:
     """S0, X-18: the text is given back unchanged."""
-    player = model(does("", push("A", "done")), recall("A", "1: the line"), says("Done."))
+    player = model(says_and_calls("", push("A", "done")), recall("A", "1: the line"), says("Done."))
     player.answer(request())
     player.answer(request(result('<stack-context session="x" frame="fabcdefgh" nonce="n">')))
     player.answer(request(result(f"<<recall>>\n{brought}\n<<end>>")))
@@ -147,14 +149,16 @@ def test_what_the_tests_print_is_the_same_wherever_they_run(bench: Workbench, tm
 
 # ------------------------------------------------------------------------------------------------------------- records
 def test_an_invoice_is_off_by_what_rounding_line_by_line_costs() -> None:
-    off = [invoice for invoice in billed(19, 46) if invoice.by_line != invoice.right]
+    off = [
+        invoice for invoice in billed_invoices(19, 46) if invoice.gross_rounded_by_line != invoice.gross_rounded_once
+    ]
 
-    assert [invoice.number for invoice in off] == off_by_cents(19, 46)
+    assert [invoice.number for invoice in off] == invoices_off_by_cents(19, 46)
     assert len(off) == 18
     assert nightly_log(19, 46).count("WARNING ledger") == 18
 
 
 def test_the_session_is_the_same_every_time() -> None:
-    assert session() == session()
-    assert "INV-19003" in json.dumps([call.arguments for call in session()[-2].moves[1].calls], default=str)
-    assert numbered("a\nb") == "    1\ta\n    2\tb"
+    assert demo_script() == demo_script()
+    assert "INV-19003" in json.dumps([call.arguments for call in demo_script()[-2].answers[1].calls], default=str)
+    assert number_lines("a\nb") == "    1\ta\n    2\tb"

@@ -19,7 +19,7 @@ from proxy.accounting.pricing import tariff_for
 from proxy.cli.demo.agent import Agent
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import write_project
-from proxy.cli.demo.run import MODEL, provider_of, session, turns
+from proxy.cli.demo.run import MODEL, demo_script, provider_for, work_on
 from proxy.cli.demo.session import SYSTEM
 
 TIME_LIMIT_S = 60
@@ -42,12 +42,12 @@ class Direct:
 def direct(tmp_path_factory: pytest.TempPathFactory) -> Direct:
     folder = tmp_path_factory.mktemp("project")
     write_project(folder)
-    script = session()
+    script = demo_script()
     model = DemoModel(script)
-    with provider_of(model) as provider:
+    with provider_for(model) as provider:
         agent = Agent(provider.url, folder, model=MODEL, system=SYSTEM)
         for task in script:
-            for _ in turns(agent, model, task):
+            for _ in work_on(agent, model, task):
                 pass
         agent.close()
         charged = [received.usage for received in provider.asked if received.usage]

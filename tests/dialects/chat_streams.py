@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.chat.response import Answer
-from proxy.dialects.sse import Events
-from tests.dialects.playing import JSON, SSE, Played, played
+from proxy.dialects.chat.response import ChatResponseWriter
+from proxy.dialects.sse import SseDecoder
+from tests.dialects.playing import JSON, SSE, StreamResult, played
 
 DONE = b"data: [DONE]\n\n"
 
@@ -146,9 +146,9 @@ def play(
     stream: bool = True,
     kind: str = "",
     encoded: bool = False,
-) -> Played:
+) -> StreamResult:
     """All `rounds` through one answer, each cut at `places`."""
-    answer = Answer(stream=stream, wants_usage=wants_usage, intercept=intercept)
+    answer = ChatResponseWriter(stream=stream, wants_usage=wants_usage, intercept=intercept)
     return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
@@ -172,7 +172,7 @@ class Client:
 
 
 def client(stream: bytes) -> Client:
-    events = Events()
+    events = SseDecoder()
     seen = Client()
     for event in [*events.feed(stream), *events.end()]:
         if event.data == b"[DONE]":

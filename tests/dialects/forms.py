@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, Known, Writing
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, ParseCache, ResponseWriter
 from tests.dialects import chat_streams as chat
 from tests.dialects import messages_streams as messages
 from tests.dialects import responses_streams as responses
 from tests.dialects.messages_streams import FOUND, OVERLOADED, SIGNED
-from tests.dialects.playing import Played
+from tests.dialects.playing import StreamResult
 
 AT_LAST = b'{"error": {"message": "overloaded"}}'
 NOTHING_OF_OURS = (AT_LAST, b'{"object": "odd" }', b"[]", b"", b"{oops")
@@ -24,13 +24,13 @@ NOTHING_OF_OURS = (AT_LAST, b'{"object": "odd" }', b"[]", b"", b"{oops")
 
 
 @dataclass(frozen=True)
-class Form:
+class DialectCase:
     """One dialect."""
 
     dialect: Dialect
     asked: Mapping[str, Any]
     """A request, less whether it wants a stream."""
-    play: Callable[..., Played]
+    play: Callable[..., StreamResult]
     plays: Sequence[Mapping[str, Any]]
     """How else an answer may be wanted: more arguments of `play`."""
 
@@ -71,15 +71,15 @@ class Form:
     error: bytes
     """What the provider says instead of an answer."""
 
-    def answer(self, *, stream: bool = True) -> Writing:
+    def answer(self, *, stream: bool = True) -> ResponseWriter:
         """Nothing of it is written yet."""
-        request = self.dialect.read(json.dumps({**self.asked, "stream": stream}).encode(), Known())
-        return self.dialect.answer(request, intercept=True)
+        request = self.dialect.parse_request(json.dumps({**self.asked, "stream": stream}).encode(), ParseCache())
+        return self.dialect.new_response_writer(request, intercept=True)
 
 
 HI = {"role": "user", "content": "hi"}
 OVERLOADED_CHUNK = chat.sse({"error": {"message": "overloaded"}})
-CHAT = Form(
+CHAT = DialectCase(
     OPENAI_CHAT,
     asked={"model": "m", "messages": [HI], "stream_options": {"include_usage": True}},
     play=chat.play,
@@ -110,7 +110,7 @@ CHAT = Form(
 )
 
 THOUGHT = messages.start("2") + messages.thinking(0, "hm")
-MESSAGES = Form(
+MESSAGES = DialectCase(
     ANTHROPIC_MESSAGES,
     asked={"model": "m", "max_tokens": 9, "messages": [HI]},
     play=messages.play,
@@ -154,7 +154,7 @@ MESSAGES = Form(
 SAID_A = responses.message("A")
 LOST = responses.events_of(responses.thought("lost"), of=2)[:-1]
 FAULTS = {"error": responses.ERROR, "failed": responses.FAILED}
-RESPONSES = Form(
+RESPONSES = DialectCase(
     OPENAI_RESPONSES,
     asked={"model": "m", "input": "hi"},
     play=responses.play,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.messages.response import Answer
-from proxy.dialects.sse import Events
-from tests.dialects.playing import JSON, SSE, Played, played
+from proxy.dialects.messages.response import MessagesResponseWriter
+from proxy.dialects.sse import SseDecoder
+from tests.dialects.playing import JSON, SSE, StreamResult, played
 
 
 def event(kind: str, **said: Any) -> bytes:
@@ -193,9 +193,9 @@ def play(
     stream: bool = True,
     kind: str = "",
     encoded: bool = False,
-) -> Played:
+) -> StreamResult:
     """All `rounds` through one answer, each cut at `places`."""
-    answer = Answer(stream=stream, wants_usage=True, intercept=intercept)
+    answer = MessagesResponseWriter(stream=stream, wants_usage=True, intercept=intercept)
     return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
@@ -222,7 +222,7 @@ class Client:
 
 
 def client(stream: bytes) -> Client:
-    events = Events()
+    events = SseDecoder()
     seen = Client()
     for sent in [*events.feed(stream), *events.end()]:
         if sent.data:

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from proxy.core.ledger.messages import Spoken
-from proxy.dialects import Writing
+from proxy.core.ledger.messages import ModelResponse
+from proxy.dialects import ResponseWriter
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 
 
 @dataclass
-class Played:
+class StreamResult:
     """What came of it: the client's bytes, all of them and with every chunk, and each round as it was produced."""
 
     out: bytes
     pieces: list[bytes]
-    spoken: list[Spoken]
-    answer: Writing
+    spoken: list[ModelResponse]
+    answer: ResponseWriter
 
 
 def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
@@ -29,8 +29,8 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 
 
 def played(
-    answer: Writing, rounds: Sequence[bytes], places: Sequence[int], kind: str = SSE, *, encoded: bool = False
-) -> Played:
+    answer: ResponseWriter, rounds: Sequence[bytes], places: Sequence[int], kind: str = SSE, *, encoded: bool = False
+) -> StreamResult:
     """All `rounds` through one answer, each cut at `places`. `kind` is their content type."""
     pieces, spoken = [], []
     for body in rounds:
@@ -38,4 +38,4 @@ def played(
         pieces += [answer.feed(chunk) for chunk in cut(body, places)]
         spoken.append(answer.end_round(complete=True))
     pieces.append(answer.finish())
-    return Played(b"".join(pieces), pieces, spoken, answer)
+    return StreamResult(b"".join(pieces), pieces, spoken, answer)

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects.parse_cache import Known
+from proxy.dialects.parse_cache import ParseCache
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 
-read = OPENAI_RESPONSES.read
+read = OPENAI_RESPONSES.parse_request
 
 DEVELOPER = {
     "type": "message",
@@ -69,4 +69,4 @@ def body(*items: object, **members: Any) -> bytes:
 
 
 def request(*items: object, **members: Any) -> Request:
-    return read(body(*items, **members), Known())
+    return read(body(*items, **members), ParseCache())

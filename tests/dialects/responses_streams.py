@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects.parse_cache import Known
+from proxy.dialects.parse_cache import ParseCache
 from proxy.dialects.responses.request import OPENAI_RESPONSES
-from proxy.dialects.responses.response import Answer
-from proxy.dialects.sse import Events
-from tests.dialects.playing import JSON, SSE, Played, played
+from proxy.dialects.responses.response import ResponsesResponseWriter
+from proxy.dialects.sse import SseDecoder
+from tests.dialects.playing import JSON, SSE, StreamResult, played
 
-read = OPENAI_RESPONSES.read
+read = OPENAI_RESPONSES.parse_request
 
 DONE = b"data: [DONE]\n\n"
 Event = dict[str, Any]
@@ -255,7 +255,7 @@ FAILED: Event = {
 
 # --------------------------------------------------------------------------------------------------------------- play
 def request(*, stream: bool = True, **more: Any) -> Request:
-    return read(json.dumps({"model": "m", "input": "hi", "stream": stream} | more).encode(), Known())
+    return read(json.dumps({"model": "m", "input": "hi", "stream": stream} | more).encode(), ParseCache())
 
 
 def play(
@@ -266,9 +266,9 @@ def play(
     kind: str = "",
     encoded: bool = False,
     asked: Request | None = None,
-) -> Played:
+) -> StreamResult:
     """All `rounds` through one answer, each cut at `places`."""
-    answer = Answer(asked or request(stream=stream), intercept=intercept)
+    answer = ResponsesResponseWriter(asked or request(stream=stream), intercept=intercept)
     return played(answer, rounds, places, kind or (SSE if stream else JSON), encoded=encoded)
 
 
@@ -323,7 +323,7 @@ class Client:
 
 
 def client(stream: bytes) -> Client:
-    events, seen = Events(), Client()
+    events, seen = SseDecoder(), Client()
     for event in [*events.feed(stream), *events.end()]:
         if event.data == b"[DONE]":
             seen.ends.append("done")

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.response import Answer
-from proxy.dialects.chat.stream import Round
+from proxy.dialects.chat.response import ChatResponseWriter
+from proxy.dialects.chat.stream import ChatRoundReader
 from tests.dialects.chat_streams import (
     DONE,
     MIXED,
@@ -57,7 +57,7 @@ def test_s4_02_usage_told_with_the_ending_stays_there_behind_a_hidden_round() ->
 
 
 def test_text_leaves_with_the_chunk_that_brought_it() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = ChatResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     assert answer.feed(role()) == role()
     assert answer.feed(delta({"content": "now"})) == delta({"content": "now"})
@@ -235,7 +235,7 @@ def test_s7_a_call_that_never_gets_a_name_is_the_clients() -> None:
 
 def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
     stream = role() + calls(part(0, "stackoverflow_search", "", "a"))
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = ChatResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     assert answer.feed(stream) == stream
 
@@ -255,7 +255,7 @@ def test_x21_signed_reasoning_of_a_hidden_round_never_leaves_but_is_kept() -> No
 
 @pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_waits_for_something_visible_and_readable_does_not() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = ChatResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(role())
     assert answer.feed(delta({"reasoning_content": "hm"})) == delta({"reasoning_content": "hm"})
@@ -330,7 +330,7 @@ def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(halves: str, read: st
     stream = stream.replace(b'"X"', rb'"\ud83d"').replace(b'"Y"', rb'"\ude00"')
     said = play(stream + delta(finish="tool_calls") + DONE).spoken[0].message
     (call,) = json.loads(said.wire)["tool_calls"]
-    assert json.loads(slices.mended(call["function"]["arguments"])) == {"title": read}
+    assert json.loads(slices.replace_surrogates(call["function"]["arguments"])) == {"title": read}
     assert call["id"] == (id_ or said.calls[0].id) != ""
 
 
@@ -406,10 +406,14 @@ NO_PLAIN_TEXT = (
 def test_a_piece_of_a_text_is_told_from_what_only_looks_like_one(odd: bytes) -> None:
     """What is expected to be more text, as nearly every chunk is, is read no other way than without expecting it."""
     text = b'{"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}'
-    expecting, careful = Round(), Round()
+    expecting, careful = ChatRoundReader(), ChatRoundReader()
     for data in (text, text, odd, text, text, odd, text, b'{"choices":[{"delta":{},"finish_reason":"length"}]}'):
-        if not expecting.plain(data):
+        if not expecting.take_simple_delta(data):
             expecting.read(data)
         careful.read(data)
-    assert expecting.spoken(complete=True) == careful.spoken(complete=True)
-    assert (expecting.failed, expecting.finish, expecting.usage) == (careful.failed, careful.finish, careful.usage)
+    assert expecting.model_response(complete=True) == careful.model_response(complete=True)
+    assert (expecting.failed, expecting.finish_reason, expecting.usage) == (
+        careful.failed,
+        careful.finish_reason,
+        careful.usage,
+    )

@@ -10,11 +10,11 @@ import pytest
 
 from proxy.core.ledger.messages import Request
 from proxy.dialects.chat.message import read_message, tool_result, user_message, without_calls, without_reasoning
-from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extended_head, render, tools_json
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.parse_cache import Known, countables, weighed
+from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extend_head, render, tools_json
+from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.parse_cache import ParseCache, countable_texts, with_token_counts
 
-read = OPENAI_CHAT.read
+read = OPENAI_CHAT.parse_request
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Fix the login."}
@@ -35,15 +35,15 @@ def body(*messages: object, **members: Any) -> bytes:
 
 
 def request(*messages: object, **members: Any) -> Request:
-    return read(body(*messages, **members), Known())
+    return read(body(*messages, **members), ParseCache())
 
 
 def unseen(asked: Request) -> tuple[int, ...]:
     """Where the messages stand whose tokens are not counted yet."""
-    return tuple(at for at, source in enumerate(asked.sources) if not source.weighed)
+    return tuple(at for at, source in enumerate(asked.slices) if not source.has_token_counts)
 
 
-def rendered(asked: Request, wanted: Wanted) -> dict[str, Any]:
+def rendered(asked: Request, wanted: RenderOptions) -> dict[str, Any]:
     found = json.loads(b"".join(render(asked, asked.messages, [m.wire for m in asked.head], wanted)))
     assert isinstance(found, dict)
     return found
@@ -78,14 +78,14 @@ def test_a_request_is_read() -> None:
     ],
 )
 def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
-    assert request(USER, **members).choice == choice
+    assert request(USER, **members).tool_choice == choice
 
 
 @pytest.mark.rows("X-23")
 def test_x23_structured_answers_and_several_answers_are_known() -> None:
-    assert request(USER, response_format={"type": "json_schema"}).structured
-    assert not request(USER, response_format={"type": "text"}).structured
-    assert request(USER, n=3).answers_wanted == 3
+    assert request(USER, response_format={"type": "json_schema"}).wants_structured_output
+    assert not request(USER, response_format={"type": "text"}).wants_structured_output
+    assert request(USER, n=3).choice_count == 3
 
 
 # ---------------------------------------------------------------------------------------------------------- identity
@@ -165,30 +165,30 @@ def test_the_system_text_is_known_by_its_words() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- known
 def test_a_message_is_read_and_counted_once() -> None:
-    known = Known()
+    known = ParseCache()
     first = read(body(SYSTEM, USER, CALLED, tools=TOOLS), known)
     assert unseen(first) == (0, 1, 2)
-    texts = countables(first)
+    texts = countable_texts(first)
     assert texts[:2] == ["Be brief.", "Fix the login."]
     assert texts[2] == '\nbash {"cmd": "ls", "a": 1}'
     assert json.loads(texts[3]) == TOOLS
-    full = weighed(first, [len(t) for t in texts], known)
+    full = with_token_counts(first, [len(t) for t in texts], known)
     assert full.tokens == sum(len(t) for t in texts)
     again = read(body(SYSTEM, USER, CALLED, RESULT, tools=TOOLS), known)
     assert unseen(again) == (3,)
-    assert countables(again) == ["login.py"]
+    assert countable_texts(again) == ["login.py"]
     assert again.messages[0] is full.messages[0]
-    assert weighed(again, [5], known).tokens == full.tokens + 5
+    assert with_token_counts(again, [5], known).tokens == full.tokens + 5
 
 
 def test_a_message_that_was_never_counted_is_asked_for_again() -> None:
-    known = Known()
+    known = ParseCache()
     read(body(USER), known)
     assert unseen(read(body(USER), known)) == (0,)
 
 
 def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
-    few, small = Known(messages=2), Known(size=5000)
+    few, small = ParseCache(messages=2), ParseCache(size=5000)
     for n in range(50):
         asked = body({"role": "user", "content": f"{n}" * 500})
         read(asked, few)
@@ -198,10 +198,10 @@ def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
 
 
 def test_what_is_still_used_is_known_longest() -> None:
-    known = Known(messages=2)
+    known = ParseCache(messages=2)
     for asked in (body(USER), body(RESULT), body(USER), body(SYSTEM)):
         found = read(asked, known)
-        weighed(found, [1] * len(unseen(found)), known)
+        with_token_counts(found, [1] * len(unseen(found)), known)
     assert unseen(read(body(USER), known)) == ()
     assert unseen(read(body(RESULT), known)) == (0,)
 
@@ -209,8 +209,8 @@ def test_what_is_still_used_is_known_longest() -> None:
 # ------------------------------------------------------------------------------------------------------------ render
 def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
     raw = b'{"model":"m","x":{"y": [1,  2]},"messages":[{"role":"system","content":"a"},{"content":"b","role":"user"}]}'
-    asked = read(raw, Known())
-    pieces = render(asked, asked.messages, [m.wire for m in asked.head], Wanted())
+    asked = read(raw, ParseCache())
+    pieces = render(asked, asked.messages, [m.wire for m in asked.head], RenderOptions())
     assert b"".join(pieces) == raw
     assert asked.messages[0].wire in pieces
 
@@ -221,68 +221,70 @@ def test_a_tool_of_ours_is_a_function() -> None:
 
 @pytest.mark.rows("S4-07")
 def test_s4_07_usage_is_asked_for_in_streams_only_and_beside_other_options() -> None:
-    assert "stream_options" not in rendered(request(USER), Wanted())
-    assert rendered(request(USER, stream=True), Wanted())["stream_options"] == {"include_usage": True}
-    kept = rendered(request(USER, stream=True, stream_options={"x": 1, "include_usage": False}), Wanted())
+    assert "stream_options" not in rendered(request(USER), RenderOptions())
+    assert rendered(request(USER, stream=True), RenderOptions())["stream_options"] == {"include_usage": True}
+    kept = rendered(request(USER, stream=True, stream_options={"x": 1, "include_usage": False}), RenderOptions())
     assert kept["stream_options"] == {"x": 1, "include_usage": True}
     asked = request(USER, stream=True, stream_options={"include_usage": True})
     assert asked.wants_usage
-    assert b"".join(render(asked, asked.messages[:1], [], Wanted())).count(b"include_usage") == 1
+    assert b"".join(render(asked, asked.messages[:1], [], RenderOptions())).count(b"include_usage") == 1
 
 
 def test_p3_the_same_request_is_the_same_bytes() -> None:
     asked = [request(SYSTEM, USER, tools=TOOLS, stream=True) for _ in range(2)]
-    assert len({render(a, a.messages[:1], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
+    assert len({render(a, a.messages[:1], extend_head(a, "g"), RenderOptions(OURS)) for a in asked}) == 1
 
 
 @pytest.mark.rows("S1-102")
 def test_guidance_stands_at_the_end_of_the_clients_system_text() -> None:
     asked = request({"role": "system", "content": "first"}, SYSTEM | {"name": "x"}, USER)
-    head = extended_head(asked, 'Use "frames".\n')
+    head = extend_head(asked, 'Use "frames".\n')
     assert head[0] == asked.head[0].wire
     assert json.loads(head[1]) == SYSTEM | {"name": "x", "content": 'Be brief.\n\nUse "frames".\n'}
 
 
 def test_guidance_in_a_list_of_parts_is_one_more_part() -> None:
     part = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
-    (head,) = extended_head(request({"role": "system", "content": [part]}, USER), "g")
+    (head,) = extend_head(request({"role": "system", "content": [part]}, USER), "g")
     assert json.loads(head)["content"] == [part, {"type": "text", "text": "g"}]
 
 
 @pytest.mark.parametrize("content", [None, "", []])
 def test_guidance_in_an_empty_system_message_stands_alone(content: object) -> None:
-    (head,) = extended_head(request({"role": "system", "content": content}, USER), "g")
+    (head,) = extend_head(request({"role": "system", "content": content}, USER), "g")
     assert read_message(head).text == "g"
 
 
 def test_guidance_is_a_system_message_of_ours_where_the_client_sends_none() -> None:
-    assert [json.loads(w) for w in extended_head(request(USER), "g")] == [{"role": "system", "content": "g"}]
+    assert [json.loads(w) for w in extend_head(request(USER), "g")] == [{"role": "system", "content": "g"}]
 
 
 @pytest.mark.parametrize("gap", [",", ", ", " ,\n", ",  "])
 def test_a_body_is_cut_at_the_borders_of_its_messages_however_they_are_parted(gap: str) -> None:
     raws = [json.dumps(message) for message in (SYSTEM, USER, CALLED, RESULT)]
     front, behind = '{"model": "m", "messages": [', '], "n": 1}'
-    asked = read(f"{front}{gap.join(raws)}{behind}".encode(), Known())
+    asked = read(f"{front}{gap.join(raws)}{behind}".encode(), ParseCache())
 
     parted = [piece for raw in raws for piece in (raw, gap)]
     assert client_body(asked) == tuple(piece.encode() for piece in (front, *parted[:-1], behind))
 
 
 def test_a_body_whose_first_message_stands_apart_is_cut_at_it() -> None:
-    asked = read(b'{"model":"m","messages":[ {"role":"user","content":"a"},{"role":"user","content":"b"} ]}', Known())
+    asked = read(
+        b'{"model":"m","messages":[ {"role":"user","content":"a"},{"role":"user","content":"b"} ]}', ParseCache()
+    )
     assert client_body(asked)[1:4] == (b'{"role":"user","content":"a"}', b",", b'{"role":"user","content":"b"}')
     assert b"".join(client_body(asked)) == asked.body
 
 
 def test_a_changed_history_is_read_as_one_that_was_never_seen() -> None:
-    known = Known()
+    known = ParseCache()
     one, other = (SYSTEM, USER, CALLED, RESULT, USER), (SYSTEM, USER, CALLED, RESULT | {"content": "other"}, USER)
     for asked in (body(*one), body(*other), body(*one[:3]), body(*one), body(*one), body(*other, RESULT)):
-        again, alone = read(asked, known), read(asked, Known())
-        assert [source.raw for source in again.sources] == [source.raw for source in alone.sources]
+        again, alone = read(asked, known), read(asked, ParseCache())
+        assert [source.raw for source in again.slices] == [source.raw for source in alone.slices]
         assert [m.identity for m in again.messages] == [m.identity for m in alone.messages]
-        weighed(again, [1] * len(countables(again)), known)
+        with_token_counts(again, [1] * len(countable_texts(again)), known)
     assert unseen(read(body(*one), known)) == ()
 
 

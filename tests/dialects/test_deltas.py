@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.json_deltas import is_signed, merged
+from proxy.dialects.json_deltas import is_signed, merge_delta
 
 
 def gathered(*pieces: Any) -> Any:
-    return reduce(merged, pieces, None)
+    return reduce(merge_delta, pieces, None)
 
 
 def test_items_with_an_index_grow_in_place_and_constant_members_do_not() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects.response_writer import KEEP_ALIVE
-from tests.dialects.forms import FORMS, NOTHING_OF_OURS, Form
+from tests.dialects.forms import FORMS, NOTHING_OF_OURS, DialectCase
 from tests.dialects.playing import JSON, SSE, cut
 
 UNREAD = b'{"error": "stack_"}'
@@ -33,7 +33,9 @@ every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 # ------------------------------------------------------------------------------------------------------- stack-free
 @pytest.mark.parametrize(("form", "stream"), each("stack_free"))
 @pytest.mark.parametrize("intercept", [True, False])
-def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(form: Form, stream: bytes, intercept: bool) -> None:
+def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(
+    form: DialectCase, stream: bytes, intercept: bool
+) -> None:
     whole = form.play(stream, intercept=intercept)
     byte_by_byte = form.play(stream, intercept=intercept, places=range(len(stream)))
     assert whole.out == byte_by_byte.out == stream
@@ -41,7 +43,7 @@ def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(form: Form, stream
 
 
 @every_form
-def test_s6_a_line_of_10_mb_passes_byte_for_byte(form: Form) -> None:
+def test_s6_a_line_of_10_mb_passes_byte_for_byte(form: DialectCase) -> None:
     stream = form.long()
     played = form.play(stream, places=range(0, len(stream), 65_536))
     assert played.out == stream
@@ -50,20 +52,20 @@ def test_s6_a_line_of_10_mb_passes_byte_for_byte(form: Form) -> None:
 
 @pytest.mark.parametrize(("form", "body"), each("bodies"))
 @pytest.mark.parametrize("intercept", [True, False])
-def test_an_answer_without_stack_calls_is_byte_identical(form: Form, body: bytes, intercept: bool) -> None:
+def test_an_answer_without_stack_calls_is_byte_identical(form: DialectCase, body: bytes, intercept: bool) -> None:
     assert form.play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
 
 
 @every_form
 @pytest.mark.parametrize("body", NOTHING_OF_OURS)
 @pytest.mark.parametrize("intercept", [True, False])
-def test_a_body_that_is_no_answer_is_byte_identical(form: Form, body: bytes, intercept: bool) -> None:
+def test_a_body_that_is_no_answer_is_byte_identical(form: DialectCase, body: bytes, intercept: bool) -> None:
     assert form.play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
 
 
 # ----------------------------------------------------------------------------------------------------- between rounds
 @every_form
-def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun(form: Form) -> None:
+def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun(form: DialectCase) -> None:
     answer = form.answer()
     answer.begin_round(200, SSE)
     assert answer.keep_alive() == b""
@@ -74,13 +76,13 @@ def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun(form: 
 
 @pytest.mark.rows("S4-11")
 @every_form
-def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing(form: Form) -> None:
+def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_nothing(form: DialectCase) -> None:
     answer = form.answer()
     answer.begin_round(200, SSE)
     out, drafts = b"", []
     for byte in cut(form.mixed, range(len(form.mixed))):
         out += answer.feed(byte)
-        drafts.append(answer.so_far())
+        drafts.append(answer.partial_response())
     spoken = answer.end_round(complete=True)
     assert (out + answer.finish(), spoken) == (form.play(form.mixed).out, form.play(form.mixed).spoken[0])
     assert not any(d.complete for d in drafts)
@@ -91,39 +93,39 @@ def test_s4_11_what_has_arrived_can_be_read_at_any_byte_and_reading_changes_noth
 
 # ---------------------------------------------------------------------------------------------------------- failures
 @pytest.mark.parametrize(("form", "stream"), each("failing"))
-def test_an_error_inside_a_good_reply_passes_and_is_known(form: Form, stream: bytes) -> None:
+def test_an_error_inside_a_good_reply_passes_and_is_known(form: DialectCase, stream: bytes) -> None:
     played = form.play(stream)
     assert played.out == stream
-    assert played.answer.failed
+    assert played.answer.round_failed
     assert not played.spoken[0].complete
 
 
 @every_form
 @pytest.mark.parametrize("comment", [b"", b": working\n\n"], ids=["at_once", "behind_a_comment"])
-def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place(form: Form, comment: bytes) -> None:
+def test_a_round_that_ended_without_a_word_can_be_asked_again_in_its_place(form: DialectCase, comment: bytes) -> None:
     answer = form.answer()
     answer.begin_round(200, SSE)
     assert answer.feed(comment) == comment
     assert answer.feed(form.terminator) == b""
     answer.end_round(complete=True)
-    assert answer.failed
-    assert answer.silent
-    answer.again()
+    assert answer.round_failed
+    assert answer.can_retry_empty_round
+    answer.retry_round()
     answer.begin_round(200, SSE)
     assert answer.feed(form.words) == form.words
-    assert not answer.silent
+    assert not answer.can_retry_empty_round
 
 
 @pytest.mark.parametrize(("form", "lost"), each("lost"))
-def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(form: Form, lost: bytes) -> None:
+def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(form: DialectCase, lost: bytes) -> None:
     answer = form.answer()
     answer.begin_round(200, SSE)
     first = answer.feed(form.hidden)
     answer.end_round(complete=True)
     answer.begin_round(200, SSE)
     assert answer.feed(lost) == b""
-    assert answer.failed
-    assert not answer.round_shown
+    assert answer.round_failed
+    assert not answer.round_is_visible
     assert not answer.end_round(complete=True).complete
     answer.begin_round(200, SSE)
     again = answer.feed(form.words)
@@ -137,7 +139,7 @@ def test_an_error_of_a_later_round_waits_so_that_the_round_can_be_repeated(form:
 @pytest.mark.parametrize("body", [UNREAD, b"\x1f\x8b" + UNREAD], ids=["words", "compressed"])
 @pytest.mark.parametrize(("kind", "encoded"), [(JSON, False), ("text/html", False), (SSE, True)])
 def test_s10_a_reply_that_is_no_stream_or_is_compressed_passes_unread(
-    form: Form, body: bytes, kind: str, encoded: bool
+    form: DialectCase, body: bytes, kind: str, encoded: bool
 ) -> None:
     played = form.play(body + form.hidden, kind=kind, encoded=encoded)
     assert played.out == body + form.hidden
@@ -147,7 +149,7 @@ def test_s10_a_reply_that_is_no_stream_or_is_compressed_passes_unread(
 
 @every_form
 @pytest.mark.parametrize("status", [429, 529])
-def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun(form: Form, status: int) -> None:
+def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun(form: DialectCase, status: int) -> None:
     answer = form.answer()
     answer.begin_round(status, JSON)
     assert answer.feed(b"slow down") == b"slow down"
@@ -162,7 +164,7 @@ def test_s8_an_error_status_passes_unless_the_clients_stream_has_begun(form: For
 
 @every_form
 @pytest.mark.parametrize("status", [503, 529])
-def test_s8_s10_an_error_status_passes_in_any_round_of_what_is_no_stream(form: Form, status: int) -> None:
+def test_s8_s10_an_error_status_passes_in_any_round_of_what_is_no_stream(form: DialectCase, status: int) -> None:
     answer = form.answer(stream=False)
     answer.begin_round(200, JSON)
     assert answer.feed(form.called) == b""
@@ -175,15 +177,15 @@ def test_s8_s10_an_error_status_passes_in_any_round_of_what_is_no_stream(form: F
 
 
 @every_form
-def test_s4_an_error_in_a_later_round_of_what_is_no_stream_is_known_and_passes(form: Form) -> None:
+def test_s4_an_error_in_a_later_round_of_what_is_no_stream_is_known_and_passes(form: DialectCase) -> None:
     played = form.play(form.called, form.error, stream=False)
-    assert played.answer.failed
+    assert played.answer.round_failed
     assert not played.spoken[1].complete
     assert played.out == form.error
 
 
 @every_form
-def test_a_body_that_was_cut_off_is_not_complete(form: Form) -> None:
+def test_a_body_that_was_cut_off_is_not_complete(form: DialectCase) -> None:
     assert form.play(form.said, stream=False).spoken[0].complete
     assert not form.play(form.said[:-20], stream=False).spoken[0].complete
 
@@ -195,7 +197,9 @@ PLACES = st.lists(st.integers(0, 9000), max_size=12)
 @every_form
 @settings(max_examples=60)
 @given(st.data())
-def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(form: Form, data: st.DataObject) -> None:
+def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(
+    form: DialectCase, data: st.DataObject
+) -> None:
     goes_on = data.draw(st.lists(st.sampled_from(form.goes_on), max_size=3))
     rounds = [*goes_on, data.draw(st.sampled_from(form.last))]
     wanted = data.draw(st.sampled_from(form.plays))
@@ -210,7 +214,9 @@ def test_s1_any_cut_of_any_rounds_gives_the_same_bytes_and_the_same_message(form
 @every_form
 @settings(max_examples=60)
 @given(st.data())
-def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(form: Form, data: st.DataObject) -> None:
+def test_s1_any_cut_of_a_stack_free_stream_is_byte_identical_and_read_alike(
+    form: DialectCase, data: st.DataObject
+) -> None:
     stream = form.stack_free[data.draw(st.sampled_from(sorted(form.stack_free)))]
     played = form.play(stream, places=data.draw(PLACES))
     assert played.out == stream

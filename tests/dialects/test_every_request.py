@@ -13,8 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, Known, Unreadable, Wanted
-from proxy.dialects.parse_cache import BIT, Reading, countables
+from proxy.dialects import (
+    ANTHROPIC_MESSAGES,
+    OPENAI_CHAT,
+    OPENAI_RESPONSES,
+    Dialect,
+    ParseCache,
+    RenderOptions,
+    RequestParseError,
+)
+from proxy.dialects.parse_cache import STEP_BYTES, ParseSteps, countable_texts
 
 Json = dict[str, Any]
 HI = {"role": "user", "content": "hi"}
@@ -60,15 +68,15 @@ class Asked:
     """Some messages are told in no other words: what the model made, and what is a picture."""
 
     def read(self, raw: bytes) -> Request:
-        return self.dialect.read(raw, Known())
+        return self.dialect.parse_request(raw, ParseCache())
 
     def asking(self, **members: Any) -> Request:
         """A request with these members behind those of `said`."""
         return self.read(json.dumps(self.said | members).encode())
 
-    def written(self, asked: Request, wanted: Wanted) -> bytes:
+    def written(self, asked: Request, wanted: RenderOptions) -> bytes:
         """The upstream body, with the client's own head and line."""
-        head = self.dialect.extended_head(asked, "")
+        head = self.dialect.extend_head(asked, "")
         return b"".join(self.dialect.render(asked, asked.messages, head, wanted))
 
 
@@ -261,7 +269,7 @@ UNREADABLE = {
 @every_dialect
 @pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
 def test_what_cannot_be_taken_apart_says_so_and_never_crashes(form: Asked, raw: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(RequestParseError):
         form.read(raw.replace(b"LIST", form.listing))
 
 
@@ -274,7 +282,7 @@ def test_what_cannot_be_taken_apart_says_so_and_never_crashes(form: Asked, raw: 
     ],
 )
 def test_what_one_dialect_cannot_take_apart_says_so(form: Asked, raw: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(RequestParseError):
         form.read(raw)
 
 
@@ -304,10 +312,10 @@ def test_p2_an_odd_value_makes_no_body_unreadable_and_is_kept_byte_for_byte(form
     assert answered(said) == holding.answers
     assert asked.fields["temperature"] == b"1E+2"
     assert b"".join(form.dialect.client_body(asked)) == holding.raw
-    for text in [*countables(asked), *(m.text for m in said)]:
+    for text in [*countable_texts(asked), *(m.text for m in said)]:
         text.encode()
     assert [m.identity for m in form.read(holding.raw).messages] == [m.identity for m in said]
-    left = form.written(asked, Wanted())
+    left = form.written(asked, RenderOptions())
     for piece in holding.pieces:
         assert piece in left
 
@@ -319,7 +327,7 @@ def test_a_value_of_any_depth_is_read_or_refused(form: Asked, depth: int) -> Non
     holding = form.holding(b'{"a":' * depth + b"1" + b"}" * depth)
     try:
         asked = form.read(holding.raw)
-    except Unreadable:
+    except RequestParseError:
         assert depth > 920
     else:
         assert tuple(m.wire for m in asked.messages) == holding.wires
@@ -339,7 +347,7 @@ OFFERED = [{"name": "stack_recall", "description": "r", "parameters": {"type": "
 def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant(form: Asked) -> None:
     ours = form.dialect.tools_json(OFFERED)
     asked = form.asking(tools=form.tools, temperature=0)
-    left = form.written(asked, Wanted(ours))
+    left = form.written(asked, RenderOptions(ours))
     assert json.loads(left)["tools"] == [*form.tools, *json.loads(ours)]
     assert asked.fields["tools"][:-1] + b"," + ours[1:] in left
 
@@ -348,7 +356,7 @@ def test_our_tools_stand_behind_the_clients_and_their_bytes_are_constant(form: A
 @pytest.mark.parametrize("members", [{}, {"tools": []}, {"tools": None}], ids=["absent", "empty", "null"])
 def test_an_array_of_ours_where_the_client_sends_none(form: Asked, members: Json) -> None:
     ours = form.dialect.tools_json(OFFERED)
-    found = json.loads(form.written(form.asking(**members, temperature=0), Wanted(ours)))
+    found = json.loads(form.written(form.asking(**members, temperature=0), RenderOptions(ours)))
     assert list(found) == [*form.said, "tools", "temperature"]
     assert found["tools"] == json.loads(ours)
 
@@ -356,11 +364,13 @@ def test_an_array_of_ours_where_the_client_sends_none(form: Asked, members: Json
 @pytest.mark.rows("X-12")
 @every_dialect
 def test_x12_the_last_round_takes_no_calls_and_keeps_its_arrays(form: Asked) -> None:
-    last = Wanted(form.dialect.tools_json(OFFERED), tool_choice_none=True)
+    last = RenderOptions(form.dialect.tools_json(OFFERED), tool_choice_none=True)
     found = json.loads(form.written(form.asking(tools=form.tools, tool_choice=form.choice), last))
     assert found["tool_choice"] == form.no_choice
     assert len(found["tools"]) == len(form.tools) + 1
-    assert json.loads(form.written(form.asking(), Wanted(tool_choice_none=True)))["tool_choice"] == form.no_choice
+    assert (
+        json.loads(form.written(form.asking(), RenderOptions(tool_choice_none=True)))["tool_choice"] == form.no_choice
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
@@ -377,14 +387,14 @@ def test_x22_any_request_survives_byte_for_byte(
         raw = json.dumps(said, indent=indent).encode()
     asked = form.read(raw)
     assert b"".join(form.dialect.client_body(asked)) == raw
-    left = form.written(asked, Wanted())
+    left = form.written(asked, RenderOptions())
     assert less(json.loads(left), form.added) == less(said, form.added)
     again = form.read(left)
     assert b"".join(form.dialect.client_body(again)) == left
     assert [m.identity for m in again.messages] == [m.identity for m in asked.messages]
     for message in asked.messages:
         assert json.loads(form.dialect.without_reasoning(message).wire) is not None
-        told = form.dialect.retold(message, "t")
+        told = form.dialect.with_content(message, "t")
         assert told.text == "t" or (form.fixed and told is message)
 
 
@@ -395,19 +405,19 @@ def test_a_long_history_is_read_bit_by_bit_whatever_is_read_meanwhile(form: Aske
     listed = form.listing.decode()
     history = [{"role": "user", "content": f"{at} " + "parcel " * 2_000} for at in range(20)]
     body = json.dumps(form.said | {listed: history}).encode()
-    known = Known()
-    reading = form.dialect.reading(body, known)
+    known = ParseCache()
+    reading = form.dialect.parse_in_steps(body, known)
     bits = 0
     while (found := _next_bit(reading)) is None:
         bits += 1
-        form.dialect.read(json.dumps(form.said | {listed: history[: bits * 4]}).encode(), known)
+        form.dialect.parse_request(json.dumps(form.said | {listed: history[: bits * 4]}).encode(), known)
 
-    assert bits >= len(body) // BIT - 1
+    assert bits >= len(body) // STEP_BYTES - 1
     assert found.messages == form.read(body).messages
-    assert form.dialect.read(body, known).messages == found.messages
+    assert form.dialect.parse_request(body, known).messages == found.messages
 
 
-def _next_bit(reading: Reading[Request]) -> Request | None:
+def _next_bit(reading: ParseSteps[Request]) -> Request | None:
     try:
         next(reading)
     except StopIteration as ended:

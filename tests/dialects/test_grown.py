@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import raw_json as slices
-from proxy.dialects.parse_cache import Bodies, Opened
+from proxy.dialects.parse_cache import BodyCache, SplitBody
 
 FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
 FIRST, SECOND, THIRD = b'{"role": "user", "content": "a ]}"}', b'{"content": "", "": [0]}', b'{"content": "\xc3\xa4"}'
@@ -23,7 +23,7 @@ VALUES = st.recursive(
 NAMES = st.sampled_from(["messages", "model", "", "tools", "0"])
 
 
-def alone(body: bytes) -> Opened:
+def alone(body: bytes) -> SplitBody:
     fields = slices.members(body)
     return fields, slices.items(fields.get("messages", b""))
 
@@ -33,24 +33,24 @@ def holding(*items: bytes, front: bytes = FRONT, behind: bytes = BEHIND, glue: b
 
 
 def test_a_body_that_grew_reads_as_it_does_alone() -> None:
-    bodies = Bodies()
+    bodies = BodyCache()
 
     for body in (holding(FIRST), holding(FIRST, SECOND), holding(FIRST, SECOND, THIRD), holding(FIRST, SECOND, THIRD)):
-        assert bodies.opened(body, "messages") == alone(body)
-        assert list(bodies.opened(body, "messages")[0]) == list(alone(body)[0]), "the order of members"
+        assert bodies.split(body, "messages") == alone(body)
+        assert list(bodies.split(body, "messages")[0]) == list(alone(body)[0]), "the order of members"
 
 
 def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies, read, members = Bodies(), list[bytes](), slices.members
+    bodies, read, members = BodyCache(), list[bytes](), slices.members
 
     def watched(raw: bytes) -> dict[str, bytes]:
         read.append(raw)
         return members(raw)
 
-    bodies.opened(holding(*[FIRST] * 1000), "messages")
+    bodies.split(holding(*[FIRST] * 1000), "messages")
     monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
 
-    bodies.opened(holding(*[FIRST] * 1000, SECOND), "messages")
+    bodies.split(holding(*[FIRST] * 1000, SECOND), "messages")
 
     assert sum(map(len, read)) < 200
 
@@ -69,19 +69,19 @@ def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_another_body_that_begins_alike_reads_as_it_does_alone(later: bytes) -> None:
-    bodies = Bodies()
-    bodies.opened(holding(FIRST), "messages")
+    bodies = BodyCache()
+    bodies.split(holding(FIRST), "messages")
 
-    assert bodies.opened(later, "messages") == alone(later)
-    assert bodies.opened(holding(FIRST, SECOND), "messages") == alone(holding(FIRST, SECOND))
+    assert bodies.split(later, "messages") == alone(later)
+    assert bodies.split(holding(FIRST, SECOND), "messages") == alone(holding(FIRST, SECOND))
 
 
 @pytest.mark.parametrize(("item", "longer"), [(b"1", b"12"), (b"1", b"1.5"), (b"0", b"0e1"), (b"[0]", b"[0]")])
 def test_an_item_that_goes_on_where_the_known_one_ended_is_another_item(item: bytes, longer: bytes) -> None:
-    bodies = Bodies()
-    bodies.opened(holding(item), "messages")
+    bodies = BodyCache()
+    bodies.split(holding(item), "messages")
 
-    assert bodies.opened(holding(longer), "messages") == alone(holding(longer))
+    assert bodies.split(holding(longer), "messages") == alone(holding(longer))
 
 
 @pytest.mark.parametrize(
@@ -94,31 +94,31 @@ def test_an_item_that_goes_on_where_the_known_one_ended_is_another_item(item: by
     ],
 )
 def test_the_same_array_in_front_of_it_is_not_taken_for_the_one_that_grows(front: bytes) -> None:
-    bodies = Bodies()
+    bodies = BodyCache()
     item = b'{"a": 1}'
-    bodies.opened(holding(item, front=front), "messages")
+    bodies.split(holding(item, front=front), "messages")
 
     for later in (holding(item, SECOND, front=front), holding(item, front=front).replace(b"}]", b"},{}]", 1)):
-        assert bodies.opened(later, "messages") == alone(later)
+        assert bodies.split(later, "messages") == alone(later)
 
 
 @pytest.mark.parametrize("broken", [holding(FIRST, behind=b""), holding(FIRST)[:-1], holding(FIRST, behind=b"]}")])
 def test_a_body_that_cannot_be_read_alone_cannot_be_read_on(broken: bytes) -> None:
-    bodies = Bodies()
-    bodies.opened(holding(FIRST), "messages")
+    bodies = BodyCache()
+    bodies.split(holding(FIRST), "messages")
 
-    with pytest.raises(slices.NotSliced):
+    with pytest.raises(slices.JsonSplitError):
         alone(broken)
-    with pytest.raises(slices.NotSliced):
-        bodies.opened(broken, "messages")
+    with pytest.raises(slices.JsonSplitError):
+        bodies.split(broken, "messages")
 
 
 def test_a_value_that_only_the_scanner_takes_is_no_hindrance() -> None:
-    bodies = Bodies()
+    bodies = BodyCache()
     body, later = holding(FIRST, b'{"n": NaN}'), holding(FIRST, b'{"n": NaN}', b'{"s": "\\ud800"}')
 
-    assert bodies.opened(body, "messages") == alone(body)
-    assert bodies.opened(later, "messages") == alone(later)
+    assert bodies.split(body, "messages") == alone(body)
+    assert bodies.split(later, "messages") == alone(later)
 
 
 @given(
@@ -129,7 +129,7 @@ def test_a_value_that_only_the_scanner_takes_is_no_hindrance() -> None:
     st.sampled_from([",", " , "]),
 )
 def test_whatever_was_read_before_a_body_reads_as_it_does_alone(said: list[Any], glue: str) -> None:
-    bodies, history = Bodies(), list[str]()
+    bodies, history = BodyCache(), list[str]()
     for front, new, behind in said:
         history += map(json.dumps, new)
         members = [*front, ("messages", None), *behind]
@@ -140,17 +140,17 @@ def test_whatever_was_read_before_a_body_reads_as_it_does_alone(said: list[Any],
             assert outcome(bodies, form) == outcome(None, form)
 
 
-def outcome(bodies: Bodies | None, body: bytes) -> Opened | None:
+def outcome(bodies: BodyCache | None, body: bytes) -> SplitBody | None:
     try:
-        return alone(body) if bodies is None else bodies.opened(body, "messages")
-    except slices.NotSliced:
+        return alone(body) if bodies is None else bodies.split(body, "messages")
+    except slices.JsonSplitError:
         return None
 
 
 def test_no_more_is_remembered_than_there_is_room_for() -> None:
-    bodies = Bodies(most_bytes=3 * len(holding(FIRST)))
+    bodies = BodyCache(most_bytes=3 * len(holding(FIRST)))
 
     for number in range(20):
-        bodies.opened(holding(FIRST, front=b'{"number": %d, "messages": ' % number), "messages")
+        bodies.split(holding(FIRST, front=b'{"number": %d, "messages": ' % number), "messages")
 
     assert 0 < bodies.size <= 3 * len(holding(FIRST))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Usage
-from proxy.core.ledger.tool_call_interceptor import MOST_WAITING
-from proxy.dialects.messages.response import Answer
-from proxy.dialects.sse import Events, SseEvent
+from proxy.core.ledger.tool_call_interceptor import MAX_WAITING_CHUNKS
+from proxy.dialects.messages.response import MessagesResponseWriter
+from proxy.dialects.sse import SseDecoder, SseEvent
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,
@@ -50,7 +50,7 @@ def test_without_interception_even_the_cuts_are_the_same_and_calls_of_ours_pass(
 
 
 def test_text_leaves_with_the_chunk_that_brought_it() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     first = start() + opens(0, type="text", text="")
     assert answer.feed(first) == first
@@ -60,7 +60,7 @@ def test_text_leaves_with_the_chunk_that_brought_it() -> None:
 
 @pytest.mark.parametrize("name", ["bash", "st", "stackoverflow_search"])
 def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours(name: str) -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     begun = start() + opens(0, type="tool_use", id="a", name=name, input={})
     more = grows(0, type="input_json_delta", partial_json='{"q":')
@@ -70,7 +70,7 @@ def test_a_call_of_the_client_leaves_as_it_comes_also_one_that_begins_like_ours(
 
 def test_s4_a_call_that_has_only_begun_has_no_input_in_a_draft() -> None:
     """Every call begins with `{}`, which would be all of its input; without any at all it still ends with that."""
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     inputs = []
     for piece in (
@@ -81,7 +81,7 @@ def test_s4_a_call_that_has_only_begun_has_no_input_in_a_draft() -> None:
         closes(1),
     ):
         answer.feed(piece)
-        inputs.append([c.arguments for c in answer.so_far().message.calls])
+        inputs.append([c.arguments for c in answer.partial_response().message.calls])
     assert inputs == [[""], [""], ['{"q":1}'], ['{"q":1}', ""], ['{"q":1}', "{}"]]
 
 
@@ -253,7 +253,7 @@ def test_x21_thinking_of_a_hidden_round_never_leaves_but_goes_back_as_it_came() 
 
 @pytest.mark.rows("X-21")
 def test_x21_a_long_thought_of_a_hidden_round_never_leaves_either() -> None:
-    first = start() + thinking(0, *(["x"] * MOST_WAITING)) + call(1, HIDDEN, "{}") + ends("tool_use")
+    first = start() + thinking(0, *(["x"] * MAX_WAITING_CHUNKS)) + call(1, HIDDEN, "{}") + ends("tool_use")
     assert [b["type"] for b in client(play(first, text_round("x", of="2")).out).blocks] == ["text"]
     whole = first.replace(b"stack_frame_push", b"bash")
     assert play(whole).out == whole
@@ -261,7 +261,7 @@ def test_x21_a_long_thought_of_a_hidden_round_never_leaves_either() -> None:
 
 @pytest.mark.rows("X-21")
 def test_x21_thinking_behind_words_leaves_as_it_comes() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(start() + text(0, "a"))
     for piece in (opens(1, type="thinking", thinking=""), grows(1, type="thinking_delta", thinking="hm"), closes(1)):
@@ -270,7 +270,7 @@ def test_x21_thinking_behind_words_leaves_as_it_comes() -> None:
 
 @pytest.mark.rows("X-21")
 def test_x21_thinking_waits_for_something_visible() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(start())
     assert answer.feed(thinking(0, "hm")) == b""
@@ -290,21 +290,21 @@ def test_thinking_of_a_later_round_is_counted_on() -> None:
 @pytest.mark.parametrize("places", [(), range(1000)])
 def test_words_that_came_with_an_error_have_left_however_the_stream_was_cut(places: range) -> None:
     """So it is the same everywhere whether a round can be repeated."""
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(hidden_round("A"))
     answer.end_round(complete=True)
     answer.begin_round(200, SSE)
     stream = start("2") + text(0, "B") + OVERLOADED
     out = b"".join(answer.feed(chunk) for chunk in cut(stream, places))
-    assert answer.round_shown
+    assert answer.round_is_visible
     assert out.endswith(OVERLOADED)
 
 
 def test_s6_blocks_that_are_counted_anew_may_come_in_many_lines() -> None:
     """What is written anew leaves in one line: a client takes nothing behind a line end for data."""
     second = b"".join(
-        spread(e) for e in Events().feed(start("2") + text(0, "B") + call(1, OWN, "{}") + ends("tool_use"))
+        spread(e) for e in SseDecoder().feed(start("2") + text(0, "B") + call(1, OWN, "{}") + ends("tool_use"))
     )
     played = play(hidden_round("A"), second)
     assert [block["type"] for block in client(played.out).blocks] == ["text", "text", "tool_use"]
@@ -332,23 +332,23 @@ def test_s4_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending() -> Non
 
 
 def test_s4_a_stream_of_ours_that_cannot_go_on_says_so_as_the_provider_would() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
-    assert answer.broken("The provider went away.") == b""
+    assert answer.closing_error("The provider went away.") == b""
     answer.feed(start())
     told = {"type": "api_error", "message": "The provider went away."}
-    assert answer.broken("The provider went away.") == event("error", error=told)
+    assert answer.closing_error("The provider went away.") == event("error", error=told)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_s4_nothing_is_said_behind_half_an_event(*, intercept: bool) -> None:
     """The words of an error would be read as a part of it. Half an event leaves where bytes pass as they come."""
-    answer = Answer(stream=True, wants_usage=True, intercept=intercept)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=intercept)
     answer.begin_round(200, SSE)
     out = answer.feed(start() + b'event: content_block_start\ndata: {"type"')
     answer.end_round(complete=False)
     assert out.endswith(b'{"type"') is not intercept
-    assert bool(answer.broken("The provider went away.")) is intercept
+    assert bool(answer.closing_error("The provider went away.")) is intercept
 
 
 # -------------------------------------------------------------------------------------------------------------- laws

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.message_list import unpaired
+from proxy.core.context.message_list import unpaired_calls
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extended_head, render
-from proxy.dialects.parse_cache import Known
+from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extend_head, render
+from proxy.dialects.parse_cache import ParseCache
 
-read = ANTHROPIC_MESSAGES.read
+read = ANTHROPIC_MESSAGES.parse_request
 
 CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures"
 SESSIONS = sorted(CAPTURES.glob("*/*.jsonl"))
@@ -37,7 +37,7 @@ def captured() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def requests() -> list[tuple[str, bytes, Request]]:
-    known = Known()
+    known = ParseCache()
     bodies = [(thread, json.dumps(body, separators=(",", ":")).encode()) for thread, body in captured()]
     return [(thread, body, read(body, known)) for thread, body in bodies]
 
@@ -49,14 +49,14 @@ def test_p1_every_captured_request_survives(requests: Requests) -> None:
     assert len(requests) > 50
     for _, body, asked in requests:
         assert b"".join(client_body(asked)) == body
-        sent = render(asked, asked.messages, extended_head(asked, ""), Wanted())
+        sent = render(asked, asked.messages, extend_head(asked, ""), RenderOptions())
         assert json.loads(b"".join(sent)) == json.loads(body)
 
 
 def test_every_call_of_a_captured_request_is_answered_where_it_must_be(requests: Requests) -> None:
     assert sum(len(m.calls) for _, _, asked in requests for m in asked.messages) > 250
     for _, _, asked in requests:
-        assert unpaired(asked.messages) == ()
+        assert unpaired_calls(asked.messages) == ()
 
 
 @pytest.mark.rows("X-03")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.dialect import Wanted
+from proxy.dialects.dialect import RenderOptions
 from proxy.dialects.messages.message import read_message, tool_result, user_message
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, render
-from proxy.dialects.parse_cache import Known
+from proxy.dialects.parse_cache import ParseCache
 
-read = ANTHROPIC_MESSAGES.read
+read = ANTHROPIC_MESSAGES.parse_request
 
 SHORT = {"type": "ephemeral"}
 LONG = {"type": "ephemeral", "ttl": "1h"}
@@ -49,12 +49,12 @@ def marked(block: dict[str, Any], form: object = SHORT) -> dict[str, Any]:
 
 def request(*messages: object, **members: Any) -> Request:
     raw = json.dumps({"model": "m", "messages": messages, **members}, separators=(",", ":")).encode()
-    return read(raw, Known())
+    return read(raw, ParseCache())
 
 
 def rendered(asked: Request, line: list[Message] | None = None, fork: int = 0) -> dict[str, Any]:
     messages = asked.messages if line is None else line
-    found = json.loads(b"".join(render(asked, messages, [m.wire for m in asked.head], Wanted(fork=fork))))
+    found = json.loads(b"".join(render(asked, messages, [m.wire for m in asked.head], RenderOptions(fork=fork))))
     assert isinstance(found, dict)
     return found
 
@@ -118,7 +118,7 @@ def test_the_clients_own_body_keeps_its_markers() -> None:
 # ------------------------------------------------------------------------------------------------------------- place
 def test_p1_what_is_not_changed_has_its_markers_where_they_were() -> None:
     asked = request(*with_last(LONG), system=[marked(text("s"))], tools=[marked(TOOL)])
-    assert b"".join(render(asked, asked.messages, [m.wire for m in asked.head], Wanted())) == asked.body
+    assert b"".join(render(asked, asked.messages, [m.wire for m in asked.head], RenderOptions())) == asked.body
 
 
 def test_no_marker_is_put_where_the_client_has_none() -> None:

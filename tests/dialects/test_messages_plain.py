@@ -94,7 +94,7 @@ def test_edits_of_the_context_pass_and_are_noted() -> None:
 
 
 def test_what_is_no_stream_cannot_end_with_an_error_event() -> None:
-    assert play(plain(said("a")), stream=False).answer.broken("The provider went away.") == b""
+    assert play(plain(said("a")), stream=False).answer.closing_error("The provider went away.") == b""
 
 
 def test_what_did_not_grow_goes_back_byte_for_byte() -> None:

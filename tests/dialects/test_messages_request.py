@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message, Request, identity_of
-from proxy.dialects.dialect import Wanted
+from proxy.dialects.dialect import RenderOptions
 from proxy.dialects.messages.message import (
-    NO_BLOCKS,
+    EMPTY_RUN,
     messages_in,
     read_message,
-    retold,
     tool_result,
     user_message,
+    with_content,
     without_calls,
     without_reasoning,
 )
@@ -24,13 +24,13 @@ from proxy.dialects.messages.request import (
     ANTHROPIC_MESSAGES,
     client_body,
     error_body,
-    extended_head,
+    extend_head,
     render,
     tools_json,
 )
-from proxy.dialects.parse_cache import Known, Unreadable, countables, weighed
+from proxy.dialects.parse_cache import ParseCache, RequestParseError, countable_texts, with_token_counts
 
-read = ANTHROPIC_MESSAGES.read
+read = ANTHROPIC_MESSAGES.parse_request
 
 USER = {"role": "user", "content": "Fix the login."}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
@@ -65,15 +65,15 @@ def body(*messages: object, **members: Any) -> bytes:
 
 
 def request(*messages: object, **members: Any) -> Request:
-    return read(body(*messages, **members), Known())
+    return read(body(*messages, **members), ParseCache())
 
 
 def written(
-    asked: Request, line: list[Message] | None = None, wanted: Wanted | None = None, guidance: str = ""
+    asked: Request, line: list[Message] | None = None, wanted: RenderOptions | None = None, guidance: str = ""
 ) -> bytes:
     """The upstream body with this line, the client's own where none is given."""
     messages = asked.messages if line is None else line
-    return b"".join(render(asked, messages, extended_head(asked, guidance), wanted or Wanted()))
+    return b"".join(render(asked, messages, extend_head(asked, guidance), wanted or RenderOptions()))
 
 
 def rendered(asked: Request, *args: Any, **more: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_a_request_is_read() -> None:
     asked = request(USER, REMINDER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS, stream=True)
     assert [m.role for m in asked.head] == ["system"]
     assert [m.role for m in asked.messages] == ["user", "system", "assistant", "tool", "tool", "user"]
-    assert (asked.model, asked.stream, asked.wants_usage, asked.answers_wanted) == ("m", True, True, 1)
+    assert (asked.model, asked.stream, asked.wants_usage, asked.choice_count) == ("m", True, True, 1)
     assert asked.tool_names == ("Bash", "web_search_20250305")
     assert [(c.id, c.name, c.arguments) for c in asked.messages[2].calls] == [
         ("t1", "Bash", '{"command":"ls"}'),
@@ -117,7 +117,7 @@ def test_a_user_message_with_results_is_taken_apart_into_runs_of_its_blocks() ->
 @pytest.mark.parametrize("content", ["Fix it.", "", None, [], [WORDS], [WORDS, IMAGE, ODDITY]])
 def test_a_user_message_without_results_is_one_with_its_own_bytes(content: object) -> None:
     raw = b' {"x":1e2, "content": ' + json.dumps(content).encode() + b',"role":"user" }'
-    asked = read(b'{"model":"m","messages":[' + raw + b"]}", Known())
+    asked = read(b'{"model":"m","messages":[' + raw + b"]}", ParseCache())
     assert [m.wire for m in asked.messages] == [raw.strip()]
 
 
@@ -149,21 +149,21 @@ def test_what_a_server_runs_is_no_call_of_the_client() -> None:
     ],
 )
 def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
-    assert request(USER, **members).choice == choice
+    assert request(USER, **members).tool_choice == choice
 
 
 @pytest.mark.rows("X-23")
 def test_x23_structured_answers_are_known() -> None:
-    assert request(USER, output_config={"effort": "high", "format": {"type": "json_schema"}}).structured
-    assert request(USER, output_format={"type": "json_schema"}).structured
-    assert not request(USER, output_config={"effort": "high"}).structured
-    assert not request(USER, output_config=7).structured
+    assert request(USER, output_config={"effort": "high", "format": {"type": "json_schema"}}).wants_structured_output
+    assert request(USER, output_format={"type": "json_schema"}).wants_structured_output
+    assert not request(USER, output_config={"effort": "high"}).wants_structured_output
+    assert not request(USER, output_config=7).wants_structured_output
 
 
 @pytest.mark.rows("X-22")
 def test_x22_a_message_of_results_with_members_of_its_own_is_not_taken_apart() -> None:
     """They would be lost where its blocks are spliced; the client's own bytes lose nothing."""
-    with pytest.raises(Unreadable):
+    with pytest.raises(RequestParseError):
         request(USER, CALLED, ANSWERED | {"unheard_of": 1})
     assert request(USER | {"unheard_of": 1}, CALLED | {"more": None}).messages[1].calls
 
@@ -231,16 +231,16 @@ def test_the_system_text_is_known_by_its_words() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- known
 def test_a_message_is_read_and_counted_once() -> None:
-    known = Known()
+    known = ParseCache()
     first = read(body(USER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS), known)
-    texts = countables(first)
+    texts = countable_texts(first)
     assert texts[:2] == ["You are Ada.\n\nBe brief.", "Fix the login."]
     assert texts[3:5] == ["login.py", "x = 1"]
-    full = weighed(first, [len(t) for t in texts], known)
+    full = with_token_counts(first, [len(t) for t in texts], known)
     assert full.tokens == sum(len(t) for t in texts)
     assert (len(full.head), len(full.messages)) == (1, 5)
     again = read(body(USER, CALLED, ANSWERED, REMINDER, system=SYSTEM, tools=TOOLS), known)
-    assert countables(again) == ["The plan is empty."]
+    assert countable_texts(again) == ["The plan is empty."]
     assert again.messages[3] is full.messages[3]
 
 
@@ -248,16 +248,16 @@ def test_a_message_is_read_and_counted_once() -> None:
 def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
     for members in ({"system": SYSTEM}, {"system": "Be brief."}, {"system": None}, {}):
         raw = body(USER, REMINDER, CALLED, {"role": "user", "content": [LISTED, SHOWN]}, tools=TOOLS, x=[1], **members)
-        asked = read(raw, Known())
+        asked = read(raw, ParseCache())
         assert written(asked) == raw
         assert b"".join(client_body(asked)) == raw
-        assert {source.raw for source in asked.sources[len(asked.head) :]} <= set(client_body(asked))
+        assert {source.raw for source in asked.slices[len(asked.head) :]} <= set(client_body(asked))
 
 
 def test_a_message_put_together_again_is_equal_and_every_message_is_a_piece() -> None:
     asked = request({"role": "user", "content": [LISTED]}, CALLED, ANSWERED, USER, ANSWERED)
     assert rendered(asked) == json.loads(asked.body)
-    pieces = render(asked, asked.messages, (), Wanted())
+    pieces = render(asked, asked.messages, (), RenderOptions())
     for wire in (asked.messages[0].wire, asked.messages[1].wire, compact(LISTED), compact(SHOWN)):
         assert wire in pieces
 
@@ -306,7 +306,7 @@ def test_s4_07_usage_is_never_asked_for() -> None:
 
 def test_p3_the_same_request_is_the_same_bytes() -> None:
     asked = [request(USER, CALLED, ANSWERED, system=SYSTEM, tools=TOOLS, stream=True) for _ in range(2)]
-    assert len({written(a, wanted=Wanted(OURS, fork=1), guidance="g") for a in asked}) == 1
+    assert len({written(a, wanted=RenderOptions(OURS, fork=1), guidance="g") for a in asked}) == 1
 
 
 @pytest.mark.rows("S1-102")
@@ -371,7 +371,7 @@ def test_an_answer_that_was_thinking_alone_leaves_no_message_without_it() -> Non
     """An empty message is refused, and nothing may be put in the assistant's mouth."""
     asked = request(USER, {"role": "assistant", "content": [THOUGHT]}, USER)
     line = [without_reasoning(m) for m in asked.messages]
-    assert line[1].wire == NO_BLOCKS
+    assert line[1].wire == EMPTY_RUN
     assert rendered(asked, line)["messages"] == [USER, USER]
     assert without_reasoning(line[1]) is line[1]
 
@@ -379,16 +379,16 @@ def test_an_answer_that_was_thinking_alone_leaves_no_message_without_it() -> Non
 def test_a_result_retold_keeps_every_member_but_its_content() -> None:
     failed = SHOWN | {"is_error": True}
     (result,) = messages_in(compact({"role": "user", "content": [failed]}))
-    told = retold(result, "gone \ud800")
+    told = with_content(result, "gone \ud800")
     assert json.loads(told.wire) == [failed | {"content": "gone \ufffd"}]
     assert (told.role, told.answers, told.text, told.tokens) == ("tool", "t2", "gone \ud800", 0)
     assert told.identity != result.identity
 
 
 def test_any_message_can_be_retold() -> None:
-    assert json.loads(retold(message(USER | {"x": 1}), "b").wire) == {"role": "user", "content": "b", "x": 1}
-    assert json.loads(retold(user_message("a"), "b").wire) == [{"type": "text", "text": "b"}]
-    told = retold(message(CALLED), "b")
+    assert json.loads(with_content(message(USER | {"x": 1}), "b").wire) == {"role": "user", "content": "b", "x": 1}
+    assert json.loads(with_content(user_message("a"), "b").wire) == [{"type": "text", "text": "b"}]
+    told = with_content(message(CALLED), "b")
     assert json.loads(told.wire)["content"] == [{"type": "text", "text": "b"}, LOOK, READ]
     assert told.calls == message(CALLED).calls
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from proxy.core.ledger.ledger import JOINT
+from proxy.core.ledger.ledger import ROUND_SEPARATOR
 from proxy.dialects.messages.message import read_message
-from proxy.dialects.messages.response import Answer
+from proxy.dialects.messages.response import MessagesResponseWriter
 from tests.dialects.messages_streams import (
     CITED,
     FOUND,
@@ -101,7 +101,7 @@ def test_h5_the_message_read_from_its_wire_is_the_message_and_its_text_is_the_cl
     echoed = json.dumps(
         {"role": "assistant", "content": [{"type": "text", "text": t} for t in client(played.out).texts]}
     )
-    assert read_message(echoed.encode()).text == JOINT.join(s.message.text for s in played.spoken)
+    assert read_message(echoed.encode()).text == ROUND_SEPARATOR.join(s.message.text for s in played.spoken)
 
 
 def test_edits_of_the_context_and_other_news_pass_and_edits_are_noted() -> None:
@@ -168,7 +168,7 @@ def test_h3_invalid_arguments_stay_for_the_tool_to_answer_and_are_no_invalid_req
 
 # ---------------------------------------------------------------------------------------------------- what broke off
 def test_s3_of_a_round_that_broke_off_only_what_can_be_sent_again_is_kept() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(start() + text(0, "half") + opens(1, type="tool_use", id="a", name=HIDDEN, input={}))
     answer.feed(grows(1, type="input_json_delta", partial_json='{"a') + opens(2, type="thinking", thinking="hm"))

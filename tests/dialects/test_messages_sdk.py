@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.messages.response import Answer
+from proxy.dialects.messages.response import MessagesResponseWriter
 from tests.dialects.messages_streams import (
     FOUND,
     MIXED,
@@ -70,8 +70,8 @@ def test_s4_02_the_providers_own_library_knows_how_full_the_window_is() -> None:
 
 
 def test_s4_the_providers_own_library_raises_what_a_stream_of_ours_says_that_broke() -> None:
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
+    answer = MessagesResponseWriter(stream=True, wants_usage=True, intercept=True)
     answer.begin_round(200, SSE)
-    body = answer.feed(hidden_round("A")) + answer.broken("The provider went away.")
+    body = answer.feed(hidden_round("A")) + answer.closing_error("The provider went away.")
     with pytest.raises(anthropic.APIStatusError, match="The provider went away"):
         parsed(body)

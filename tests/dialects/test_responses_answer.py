@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from proxy.dialects import raw_json as slices
 from proxy.dialects.responses import response as responses_answer
-from proxy.dialects.responses.response import Answer
-from proxy.dialects.sse import Events
+from proxy.dialects.responses.response import ResponsesResponseWriter
+from proxy.dialects.sse import SseDecoder
 from tests.dialects.playing import SSE, cut
 from tests.dialects.responses_streams import (
     DONE,
@@ -60,7 +60,7 @@ def first(out: bytes, kind: str) -> Event:
 
 # -------------------------------------------------------------------------------------------------------- stack-free
 def test_text_and_open_reasoning_leave_with_the_chunk_that_brought_them() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     for event in STACK_FREE["spoken_reasoning"].split(b"\n\n")[:-1]:
         held = b"output_item.added" in event and b'"reasoning"' in event
@@ -70,7 +70,7 @@ def test_text_and_open_reasoning_leave_with_the_chunk_that_brought_them() -> Non
 
 @pytest.mark.rows("X-21")
 def test_x21_reasoning_that_may_be_bound_waits_for_what_was_made_with_it() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     events = [event + b"\n\n" for event in round_(thought("Hm."), message("a")).split(b"\n\n")[:-1]]
     begins = next(at for at, event in enumerate(events) if b'"type":"message"' in event)
@@ -80,7 +80,7 @@ def test_x21_reasoning_that_may_be_bound_waits_for_what_was_made_with_it() -> No
 
 
 def test_reasoning_in_plain_words_leaves_at_its_end_where_no_delta_told_it() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     made = spoken_thought("Hm.")
     del made.events[1:-1]
@@ -92,11 +92,11 @@ def test_reasoning_in_plain_words_leaves_at_its_end_where_no_delta_told_it() -> 
 def test_reasoning_told_in_very_many_pieces_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound all of the item leaves."""
     # A lower bound, because no setting names it and as many pieces as the true one takes would be read for seconds.
-    monkeypatch.setattr(responses_answer, "MOST_HELD", 50)
+    monkeypatch.setattr(responses_answer, "MAX_HELD_CHUNKS", 50)
     made = thought(*"x" * 60)
     stream = round_(made, message("a"))
     assert play(stream).out == stream
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     left = answer.feed(stream[: stream.index(b"response.reasoning_summary_text.done")])
     assert left.count(b"event: response.reasoning_summary_text.delta") > 50
@@ -204,12 +204,12 @@ def test_s7_the_same_answer_told_otherwise_is_the_same_message_and_hides_the_sam
 
 
 def test_a_name_that_may_still_come_is_no_call_of_a_draft() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(numbered(FORMS["names_late"][:-3]))
-    assert [c.name for c in answer.so_far().message.calls] == ["bash", "stack_frame_push"]
+    assert [c.name for c in answer.partial_response().message.calls] == ["bash", "stack_frame_push"]
     answer.feed(numbered(events_of(call("", "{}", "z"))[2:4]))
-    assert [c.id for c in answer.so_far().message.calls] == ["call_a", "call_b"]
+    assert [c.id for c in answer.partial_response().message.calls] == ["call_a", "call_b"]
 
 
 def test_a_call_announced_twice_as_a_whole_is_one() -> None:
@@ -265,7 +265,7 @@ def test_arguments_that_are_an_object_are_its_json() -> None:
 
 def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
     stream = numbered(events_of(call("stackoverflow_search"))[:3])
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     assert answer.feed(stream) == stream
 
@@ -285,7 +285,7 @@ def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(call_id: str) -> None
     stream = round_(hidden(arguments='{"title":"X"}')).replace(b"X", rb"\ud83d")
     said = play(stream.replace(b"call_h", call_id.encode())).spoken[0].message
     (item,) = json.loads(said.wire)
-    assert json.loads(slices.mended(item["arguments"])) == {"title": "\ufffd"}
+    assert json.loads(slices.replace_surrogates(item["arguments"])) == {"title": "\ufffd"}
     assert item["call_id"] == (call_id or said.calls[0].id) != ""
 
 
@@ -309,7 +309,7 @@ def test_x09_x11_a_hidden_round_then_text_is_one_answer() -> None:
 
 def test_before_the_first_hidden_call_every_byte_is_the_providers() -> None:
     first_round = round_(message("Start."), hidden())
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     shown = answer.feed(first_round)
     assert first_round.startswith(shown)
@@ -476,7 +476,7 @@ def test_an_event_written_over_several_lines_is_counted_on_too() -> None:
 
 
 def test_behind_the_end_of_an_answer_nothing_more_is_said() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(round_(hidden()))
     assert answer.keep_alive()
@@ -484,7 +484,7 @@ def test_behind_the_end_of_an_answer_nothing_more_is_said() -> None:
     answer.begin_round(200, SSE)
     answer.feed(words("B", of=2))
     assert answer.keep_alive() == b""
-    assert answer.broken("x") == b""
+    assert answer.closing_error("x") == b""
 
 
 # ------------------------------------------------------------------------------------------------------- as was asked
@@ -509,7 +509,7 @@ def test_h6_tools_and_guidance_of_ours_are_not_in_what_the_answer_says_of_its_re
 def test_s6_what_the_answer_says_of_its_request_may_come_in_many_lines() -> None:
     """An event that is written anew leaves in one line: a client takes nothing behind a line end for data."""
     stream = round_(message("A"), tools=[THEIRS, OURS])
-    spread = b"".join(event.raw.replace(b',"', b',\ndata: "') for event in Events().feed(stream))
+    spread = b"".join(event.raw.replace(b',"', b',\ndata: "') for event in SseDecoder().feed(stream))
     out = play(spread, asked=request(tools=[THEIRS])).out
     assert first(out, "response.completed")["response"]["tools"] == [THEIRS]
     assert b"stack" not in out
@@ -556,19 +556,19 @@ def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer(
 @pytest.mark.parametrize("places", [(), range(2000)], ids=["at once", "in pieces"])
 def test_an_error_that_waits_takes_no_number_however_the_stream_was_cut(fault: Event, places: range) -> None:
     """A round of which no more than its beginning has left is asked again: the next event is the next one."""
-    answer = Answer(request(), intercept=True)
-    answer.repeats = lambda _: True
+    answer = ResponsesResponseWriter(request(), intercept=True)
+    answer.should_retry = lambda _: True
     answer.begin_round(200, SSE)
     begun = events_of()[:1]
     out = b"".join(answer.feed(chunk) for chunk in cut(numbered([*begun, fault]), places))
     answer.end_round(complete=True)
-    answer.again()
+    answer.retry_round()
     answer.begin_round(200, SSE)
     out += answer.feed(words("Again", of=2))
     answer.end_round(complete=True)
     out += answer.finish()
     assert out.startswith(numbered(begun))
-    told = [json.loads(event.data)["sequence_number"] for event in Events().feed(out)]
+    told = [json.loads(event.data)["sequence_number"] for event in SseDecoder().feed(out)]
     assert told == list(range(len(told)))
 
 
@@ -604,7 +604,7 @@ def test_s4_s3_a_stream_that_breaks_off_is_not_complete_and_gets_no_ending(event
 
 
 def test_s3_a_client_that_leaves_makes_a_whole_round_partial() -> None:
-    answer = Answer(request(), intercept=True)
+    answer = ResponsesResponseWriter(request(), intercept=True)
     answer.begin_round(200, SSE)
     answer.feed(words("A"))
     assert not answer.end_round(complete=False).complete

@@ -11,27 +11,27 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Message
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.parse_cache import Known
+from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.parse_cache import ParseCache
 from proxy.dialects.responses.items import (
     items_by_id,
     read_item,
     read_run,
-    retold,
     tool_result,
     user_message,
+    with_content,
     without_calls,
     without_reasoning,
 )
 from proxy.dialects.responses.request import (
     OPENAI_RESPONSES,
     client_body,
-    kept,
-    previous,
-    referred,
+    is_answer_stored,
+    previous_response_id,
+    referenced_item_ids,
     render,
-    resolved,
-    unplaceable,
+    resolve_references,
+    unresolvable_reason,
 )
 from tests.dialects.responses_items import (
     ADDED,
@@ -47,7 +47,7 @@ from tests.dialects.responses_items import (
     request,
 )
 
-read = OPENAI_RESPONSES.read
+read = OPENAI_RESPONSES.parse_request
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 SESSIONS = sorted([*CAPTURES.glob("codex/*.jsonl"), *CAPTURES.glob("*/*responses*.jsonl")])
@@ -284,7 +284,7 @@ def test_a_message_without_reasoning_stays_the_very_same(kept: Message) -> None:
 def test_an_answer_of_reasoning_alone_then_leaves_nothing_in_the_request() -> None:
     asked = request(USER, REASONING, USER)
     line = [without_reasoning(m) for m in asked.messages]
-    assert json.loads(b"".join(render(asked, line, [], Wanted())))["input"] == [USER, USER]
+    assert json.loads(b"".join(render(asked, line, [], RenderOptions())))["input"] == [USER, USER]
 
 
 UNSIGNED = {"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "hm"}]}
@@ -298,7 +298,7 @@ PLAIN = UNSIGNED | {"content": [{"type": "reasoning_text", "text": "hm"}]}
 def test_reasoning_that_nobody_kept_stays_out_of_what_is_asked_next(members: dict[str, Any], stays: bool) -> None:
     """With `store: false` and nothing encrypted, its id leads nowhere: the provider refuses it."""
     asked = request(USER, UNSIGNED, SAID, CALL, RESULT, PLAIN, REASONING, SAID, **members)
-    found = json.loads(b"".join(render(asked, asked.messages, [], Wanted())))["input"]
+    found = json.loads(b"".join(render(asked, asked.messages, [], RenderOptions())))["input"]
     bare = [{n: v for n, v in made.items() if n != "id"} for made in (SAID, CALL)]
     made = [UNSIGNED, SAID, CALL] if stays else bare
     assert found == [USER, *made, RESULT, PLAIN, REASONING, SAID]
@@ -326,7 +326,7 @@ def test_messages_of_ours_are_read_like_any_other() -> None:
     ],
 )
 def test_a_result_retold_has_other_words_and_nothing_else(said: dict[str, Any], member: str, told: object) -> None:
-    found = retold(item(said), "short")
+    found = with_content(item(said), "short")
     assert json.loads(found.wire) == said | {member: told}
     assert (found.text, found.answers, found.tokens) == ("short", item(said).answers, 0)
     assert found.identity == read_item(found.wire).identity
@@ -334,42 +334,42 @@ def test_a_result_retold_has_other_words_and_nothing_else(said: dict[str, Any], 
 
 def test_a_picture_and_an_answer_of_the_model_are_never_retold() -> None:
     for told in (item(OUTPUTS["a picture"][0]), run(SAID)):
-        assert retold(told, "short") is told
+        assert with_content(told, "short") is told
 
 
 # ---------------------------------------------------------------------------------------------------------- resolved
 def test_the_answer_a_request_goes_on_from_is_told() -> None:
-    assert previous(request(USER, previous_response_id="resp_1")) == "resp_1"
-    assert previous(request(USER, previous_response_id=None)) == previous(request(USER)) == ""
+    assert previous_response_id(request(USER, previous_response_id="resp_1")) == "resp_1"
+    assert previous_response_id(request(USER, previous_response_id=None)) == previous_response_id(request(USER)) == ""
 
 
 def test_a_request_that_goes_on_from_an_answer_becomes_one_that_holds_everything() -> None:
     before = request(DEVELOPER, USER, SAID, CALL)
     asked = request(RESULT, instructions="a", previous_response_id="resp_1", store=True)
-    whole = resolved(asked, (*before.head, *before.messages))
+    whole = resolve_references(asked, (*before.head, *before.messages))
     assert list(whole.fields) == ["model", "input", "instructions", "store"]
     assert json.loads(whole.body)["input"] == [DEVELOPER, USER, SAID, CALL, RESULT]
     alike = request(DEVELOPER, USER, SAID, CALL, RESULT, instructions="a", store=True)
     assert [m.identity for m in whole.head] == [m.identity for m in alike.head]
     assert [m.identity for m in whole.messages] == [m.identity for m in alike.messages]
     assert whole.system_hash == alike.system_hash
-    assert [source.weighed for source in whole.sources] == [False, True, True, True, False]
+    assert [source.has_token_counts for source in whole.slices] == [False, True, True, True, False]
     assert b"".join(client_body(whole)) == whole.body
-    assert read(whole.body, Known()).messages == whole.messages
+    assert read(whole.body, ParseCache()).messages == whole.messages
 
 
 def test_the_body_of_a_client_that_names_an_answer_can_stay_what_it_was() -> None:
     asked = request(RESULT, previous_response_id="resp_1")
-    whole = replace(resolved(asked, request(USER, SAID, CALL).messages), body=asked.body)
+    whole = replace(resolve_references(asked, request(USER, SAID, CALL).messages), body=asked.body)
     assert client_body(whole) == (asked.body,)
     named = request(USER, CALL, REFERENCE, RESULT)
-    filled = replace(resolved(named, (), {"msg_1": json.dumps(SAID).encode()}), body=named.body)
+    filled = replace(resolve_references(named, (), {"msg_1": json.dumps(SAID).encode()}), body=named.body)
     assert client_body(filled) == (named.body,)
 
 
 @pytest.mark.parametrize(("members", "told"), [({}, True), ({"store": True}, True), ({"store": False}, False)])
 def test_an_answer_may_be_named_unless_the_client_asks_to_forget_it(members: dict[str, Any], told: bool) -> None:
-    assert kept(request(USER, **members)) is told
+    assert is_answer_stored(request(USER, **members)) is told
 
 
 def test_items_are_known_by_their_ids_where_they_have_one() -> None:
@@ -379,21 +379,21 @@ def test_items_are_known_by_their_ids_where_they_have_one() -> None:
 
 def test_a_text_that_goes_on_from_an_answer_is_the_last_item() -> None:
     asked = request(input="go on", previous_response_id="resp_1")
-    whole = resolved(asked, request(USER, SAID).messages)
+    whole = resolve_references(asked, request(USER, SAID).messages)
     assert json.loads(whole.body)["input"] == [USER, SAID, {"role": "user", "content": "go on"}]
-    assert (previous(whole), b"".join(client_body(whole))) == ("", whole.body)
+    assert (previous_response_id(whole), b"".join(client_body(whole))) == ("", whole.body)
 
 
 def test_items_a_request_refers_to_are_put_in_by_their_ids() -> None:
     whole_items = items_by_id(run(REASONING, SAID, CALL))
     bare = {name: value for name, value in CALL.items() if name != "id"}
     asked = request(USER, BARE, REFERENCE, bare, RESULT)
-    assert referred(asked) == ("rs_1", "msg_1")
-    whole = resolved(asked, (), whole_items)
+    assert referenced_item_ids(asked) == ("rs_1", "msg_1")
+    whole = resolve_references(asked, (), whole_items)
     assert json.loads(whole.body)["input"] == [USER, REASONING, SAID, bare, RESULT]
     assert whole.messages[1].identity == run(SAID, CALL).identity
     assert whole.messages[0] is asked.messages[0]
-    assert (referred(whole), unplaceable(whole)) == ((), "")
+    assert (referenced_item_ids(whole), unresolvable_reason(whole)) == ((), "")
 
 
 @pytest.mark.parametrize(
@@ -406,17 +406,17 @@ def test_items_a_request_refers_to_are_put_in_by_their_ids() -> None:
     ],
 )
 def test_what_only_the_provider_can_place_is_named(members: dict[str, Any], reason: str) -> None:
-    assert unplaceable(request(USER, **members)) == reason
+    assert unresolvable_reason(request(USER, **members)) == reason
 
 
 def test_a_reference_to_an_item_that_nobody_knows_is_named() -> None:
     asked = request(USER, BARE, REFERENCE, USER)
-    assert unplaceable(asked) == unplaceable(asked, {"rs_1"}) == "item_reference"
-    assert unplaceable(asked, {"rs_1", "msg_1"}) == ""
+    assert unresolvable_reason(asked) == unresolvable_reason(asked, {"rs_1"}) == "item_reference"
+    assert unresolvable_reason(asked, {"rs_1", "msg_1"}) == ""
 
 
 def test_a_reference_beside_a_call_needs_nobody_to_know_it() -> None:
-    assert unplaceable(request(USER, BARE, REFERENCE, CALL, RESULT)) == ""
+    assert unresolvable_reason(request(USER, BARE, REFERENCE, CALL, RESULT)) == ""
 
 
 # ---------------------------------------------------------------------------------------------------------- captures
@@ -429,14 +429,14 @@ def captured(path: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.skipif(not SESSIONS, reason="the captured sessions are not beside this checkout")
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_x22_captured_requests_survive_and_hold_each_answer_as_one_message(path: Path) -> None:
-    known, told = Known(), set()
+    known, told = ParseCache(), set()
     for record in captured(path):
         raw = json.dumps(record["body"], ensure_ascii=False).encode()
         asked = read(raw, known)
         assert b"".join(client_body(asked)) == raw
-        written = render(asked, asked.messages, [m.wire for m in asked.head], Wanted())
+        written = render(asked, asked.messages, [m.wire for m in asked.head], RenderOptions())
         assert json.loads(b"".join(written)) == record["body"]
         for made in (m for m in asked.messages if m.role == "assistant"):
             assert tuple(c.id for c in made.calls) in told
-            assert made.text in told or referred(asked)
+            assert made.text in told or referenced_item_ids(asked)
         told |= {tuple(c["id"] for c in record["answer"].get("calls") or []), record["answer"].get("text")}

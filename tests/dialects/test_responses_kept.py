@@ -6,11 +6,18 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.dialects import TOLD
+from proxy.dialects import CLIENT_RESPONSE_KEY
 from proxy.dialects import raw_json as slices
 from proxy.dialects.responses.items import read_item, read_run
-from proxy.dialects.responses.request import resolved
-from proxy.dialects.responses.stored import input_items, lasting, opening, page, response, seen
+from proxy.dialects.responses.request import resolve_references
+from proxy.dialects.responses.stored import (
+    client_view,
+    input_items,
+    members_to_store,
+    opening_messages,
+    page,
+    restore_response,
+)
 from tests.dialects.responses_items import ADDED, CALL, CUSTOM, DEVELOPER, REASONING, RESULT, SAID, TOOLS, USER, request
 
 HIDDEN = {"type": "function_call", "call_id": "h1", "name": "stack_recall", "arguments": "{}"}
@@ -22,7 +29,7 @@ def run(*items: dict[str, Any]) -> Message:
 
 
 def shown(*rounds: Message) -> list[Any]:
-    return list(slices.value(seen(rounds).wire))
+    return list(slices.parse(client_view(rounds).wire))
 
 
 # ---------------------------------------------------------------------------------------------------------------- seen
@@ -51,31 +58,31 @@ def test_rounds_are_seen_as_one() -> None:
 def test_an_answer_is_told_as_it_was_its_members_in_their_order() -> None:
     told = {"id": "resp_1", "tools": TOOLS, "output": [SAID], "instructions": None, "usage": {"total_tokens": 3}}
 
-    kept = lasting(request(USER), json.dumps(told).encode())
-    again = json.loads(response(kept, run(SAID)))
+    kept = members_to_store(request(USER), json.dumps(told).encode())
+    again = json.loads(restore_response(kept, run(SAID)))
 
     assert again == told
     assert list(again) == list(told)
-    assert b"I look." not in kept[TOLD]
+    assert b"I look." not in kept[CLIENT_RESPONSE_KEY]
 
 
 def test_what_opened_the_conversation_comes_back_without_the_instructions() -> None:
-    kept = lasting(request(DEVELOPER, ADDED, USER, instructions="Be brief."), b"")
+    kept = members_to_store(request(DEVELOPER, ADDED, USER, instructions="Be brief."), b"")
 
-    assert [json.loads(message.wire) for message in opening(kept)] == [DEVELOPER, ADDED]
-    assert TOLD not in kept
-    assert opening({}) == []
+    assert [json.loads(message.wire) for message in opening_messages(kept)] == [DEVELOPER, ADDED]
+    assert CLIENT_RESPONSE_KEY not in kept
+    assert opening_messages({}) == []
 
 
 def test_s7_tools_that_opened_the_conversation_are_offered_again() -> None:
     named = request(USER, previous_response_id="resp_1")
-    before = opening(lasting(request(DEVELOPER, ADDED, USER), b""))
+    before = opening_messages(members_to_store(request(DEVELOPER, ADDED, USER), b""))
 
-    whole = resolved(named, before)
+    whole = resolve_references(named, before)
 
     assert whole.tool_names == request(DEVELOPER, ADDED, USER).tool_names != ()
-    assert whole.offered == request(DEVELOPER, ADDED, USER).offered
-    assert resolved(named, before[:1]).tool_names == ()
+    assert whole.raw_tools == request(DEVELOPER, ADDED, USER).raw_tools
+    assert resolve_references(named, before[:1]).tool_names == ()
 
 
 # ------------------------------------------------------------------------------------------------------------- the

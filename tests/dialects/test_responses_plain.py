@@ -88,7 +88,7 @@ def test_a_failed_answer_of_a_later_round_shows_nothing_of_ours() -> None:
     second = plain(of=2, status="failed", error=error, output=[hidden("2").item], usage=None)
     played = play(plain(message("A"), hidden()), second, stream=False)
     found = json.loads(played.out)
-    assert played.answer.failed
+    assert played.answer.round_failed
     assert not played.spoken[1].complete
     assert b"stack_" not in played.out
     assert (found["id"], found["status"], found["error"]) == ("resp_1", "failed", error)

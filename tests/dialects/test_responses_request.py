@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy.core.context.message_list import NEVER_ANSWERED
+from proxy.core.context.message_list import UNANSWERED_CALL_RESULT
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.dialect import Wanted
-from proxy.dialects.parse_cache import Known, countables, weighed
+from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.parse_cache import ParseCache, countable_texts, with_token_counts
 from proxy.dialects.responses.items import tool_result
-from proxy.dialects.responses.request import OPENAI_RESPONSES, client_body, extended_head, render, tools_json
+from proxy.dialects.responses.request import OPENAI_RESPONSES, client_body, extend_head, render, tools_json
 from tests.dialects.responses_items import (
     ADDED,
     CALL,
@@ -29,13 +29,13 @@ from tests.dialects.responses_items import (
     request,
 )
 
-read = OPENAI_RESPONSES.read
+read = OPENAI_RESPONSES.parse_request
 
 OURS = tools_json([{"name": "stack_recall", "description": "d", "parameters": {}}])
 
 
-def rendered(asked: Request, wanted: Wanted | None = None, guidance: str = "", *line: Message) -> dict[str, Any]:
-    pieces = render(asked, line or asked.messages, extended_head(asked, guidance), wanted or Wanted())
+def rendered(asked: Request, wanted: RenderOptions | None = None, guidance: str = "", *line: Message) -> dict[str, Any]:
+    pieces = render(asked, line or asked.messages, extend_head(asked, guidance), wanted or RenderOptions())
     found = json.loads(b"".join(pieces))
     assert isinstance(found, dict)
     return found
@@ -60,7 +60,7 @@ def test_x20_a_request_is_read() -> None:
     assert [(c.id, c.name, c.arguments) for c in run.calls] == [("c1", "bash", '{"cmd": "ls", "a": 1}')]
     assert json.loads(run.wire) == [REASONING, SAID, CALL]
     assert (asked.messages[2].answers, asked.messages[2].text) == ("c1", "login.py")
-    assert (asked.model, asked.stream, asked.wants_usage, asked.answers_wanted) == ("m", True, True, 1)
+    assert (asked.model, asked.stream, asked.wants_usage, asked.choice_count) == ("m", True, True, 1)
 
 
 def test_an_input_that_is_a_text_is_a_users_message_and_stays_a_text_while_it_is_alone() -> None:
@@ -74,7 +74,7 @@ def test_an_input_that_is_a_text_is_a_users_message_and_stays_a_text_while_it_is
 
 
 def test_instructions_and_an_input_of_the_same_words_are_two_messages() -> None:
-    known = Known()
+    known = ParseCache()
     first = read(body(input="same", instructions="same"), known)
     for asked in (first, read(first.body, known)):
         assert [m.role for m in (*asked.head, *asked.messages)] == ["system", "user"]
@@ -102,14 +102,14 @@ def test_instructions_that_are_no_text_pass_and_are_no_message(instructions: obj
     ],
 )
 def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:
-    assert request(USER, **members).choice == choice
+    assert request(USER, **members).tool_choice == choice
 
 
 @pytest.mark.rows("X-23")
 def test_x23_structured_answers_are_known() -> None:
-    assert request(USER, text={"format": {"type": "json_schema"}, "verbosity": "low"}).structured
-    assert not request(USER, text={"format": {"type": "text"}}).structured
-    assert not request(USER, text={"verbosity": "low"}).structured
+    assert request(USER, text={"format": {"type": "json_schema"}, "verbosity": "low"}).wants_structured_output
+    assert not request(USER, text={"format": {"type": "text"}}).wants_structured_output
+    assert not request(USER, text={"verbosity": "low"}).wants_structured_output
 
 
 def test_tools_are_known_by_name_those_of_the_provider_by_type_those_in_namespaces_by_themselves() -> None:
@@ -123,39 +123,39 @@ def test_tools_are_known_by_name_those_of_the_provider_by_type_those_in_namespac
 
 
 def test_tools_in_the_input_are_counted_once_as_tools() -> None:
-    known = Known()
+    known = ParseCache()
     asked = read(body(ADDED, USER), known)
-    texts = countables(asked)
+    texts = countable_texts(asked)
     assert texts[:2] == ["", "Fix the login."]
     assert json.loads(texts[2]) == ADDED
-    full = weighed(asked, [len(t) for t in texts], known)
+    full = with_token_counts(asked, [len(t) for t in texts], known)
     assert full.tokens == sum(len(t) for t in texts)
-    assert (full.head, full.messages) == (tuple(full.sources[0].messages), tuple(full.sources[1].messages))
-    assert countables(read(body(ADDED, USER), known)) == []
+    assert (full.head, full.messages) == (tuple(full.slices[0].messages), tuple(full.slices[1].messages))
+    assert countable_texts(read(body(ADDED, USER), known)) == []
 
 
 def test_p2_odd_instructions_are_kept_and_take_guidance() -> None:
     raw = b'{"model":"m","instructions":"a\\q\xff","input":"hi"}'
-    asked = read(raw, Known())
+    asked = read(raw, ParseCache())
     assert b"".join(client_body(asked)) == raw
-    assert extended_head(asked, "g") == (b'"a\\q\xff\\n\\ng"',)
+    assert extend_head(asked, "g") == (b'"a\\q\xff\\n\\ng"',)
 
 
 # ------------------------------------------------------------------------------------------------------------- known
 def test_a_run_is_read_and_counted_once() -> None:
-    known = Known()
+    known = ParseCache()
     first = read(body(USER, REASONING, SAID, CALL, instructions="Be brief."), known)
-    texts = countables(first)
+    texts = countable_texts(first)
     assert texts == ["Be brief.", "Fix the login.", 'I look.\nbash {"cmd": "ls", "a": 1}']
-    full = weighed(first, [len(t) for t in texts], known)
+    full = with_token_counts(first, [len(t) for t in texts], known)
     assert full.tokens == sum(len(t) for t in texts)
     again = read(body(USER, REASONING, SAID, CALL, RESULT, instructions="Be brief."), known)
-    assert countables(again) == ["login.py"]
+    assert countable_texts(again) == ["login.py"]
     assert again.messages[1] is full.messages[1]
 
 
 def test_a_run_that_grew_is_another_message() -> None:
-    known = Known()
+    known = ParseCache()
     read(body(USER, SAID), known)
     assert [m.text for m in read(body(USER, SAID, CALL), known).messages] == ["Fix the login.", "I look."]
 
@@ -164,8 +164,8 @@ def test_a_run_that_grew_is_another_message() -> None:
 def test_p1_what_is_not_changed_is_the_clients_bytes() -> None:
     items = b'{"type":"reasoning","id":"r"},\n {"type":"function_call","call_id":"c","name":"b"},{"role":"user"}'
     raw = b'{"model":"m","x":{"y": [1,  2]},"instructions":"a","input":[{"role":"system"},' + items + b'],"store":true}'
-    asked = read(raw, Known())
-    pieces = render(asked, asked.messages, [m.wire for m in asked.head], Wanted())
+    asked = read(raw, ParseCache())
+    pieces = render(asked, asked.messages, [m.wire for m in asked.head], RenderOptions())
     assert b"".join(pieces) == raw == b"".join(client_body(asked))
     assert asked.messages[-1].wire in pieces
     assert set(pieces) >= set(client_body(asked)[1::2])
@@ -182,7 +182,7 @@ def test_what_the_client_says_beside_its_items_is_untouched() -> None:
         "truncation": "auto",
         "unheard_of": 1,
     }
-    found = rendered(request(USER, **beside), Wanted(OURS), "g")
+    found = rendered(request(USER, **beside), RenderOptions(OURS), "g")
     assert {name: found[name] for name in beside} == beside
 
 
@@ -192,7 +192,7 @@ def test_a_tool_of_ours_is_a_function_that_is_not_strict() -> None:
 
 
 def test_where_tools_stand_in_the_input_ours_stand_there_in_a_namespace_as_theirs_do() -> None:
-    found = rendered(request(ADDED, DEVELOPER, USER), Wanted(OURS), "g")
+    found = rendered(request(ADDED, DEVELOPER, USER), RenderOptions(OURS), "g")
     assert "tools" not in found
     *theirs, ours = found["input"][0]["tools"]
     assert theirs == ADDED["tools"]
@@ -203,26 +203,26 @@ def test_where_tools_stand_in_the_input_ours_stand_there_in_a_namespace_as_their
 
 @pytest.mark.parametrize("theirs", [TOOLS, [*ADDED["tools"], *TOOLS], [], None])
 def test_beside_tools_of_the_input_without_a_namespace_ours_have_none(theirs: list[Any] | None) -> None:
-    found = rendered(request(ADDED | {"tools": theirs}, USER), Wanted(OURS))
+    found = rendered(request(ADDED | {"tools": theirs}, USER), RenderOptions(OURS))
     assert found["input"][0]["tools"] == [*(theirs or []), *json.loads(OURS)]
 
 
 @pytest.mark.parametrize("items", [(USER, ADDED), (ADDED, USER)])
 def test_tools_of_the_input_behind_a_message_or_beside_an_array_are_left_alone(items: tuple[Any, ...]) -> None:
     asked = request(*items, tools=TOOLS) if items[0] is ADDED else request(*items)
-    found = rendered(asked, Wanted(OURS))
+    found = rendered(asked, RenderOptions(OURS))
     assert found["input"] == list(items)
     assert found["tools"][-1:] == json.loads(OURS)
 
 
 @pytest.mark.rows("S4-07")
 def test_s4_07_usage_is_never_asked_for() -> None:
-    assert rendered(request(USER, stream=True), Wanted()).keys() == {"model", "input", "stream"}
+    assert rendered(request(USER, stream=True), RenderOptions()).keys() == {"model", "input", "stream"}
 
 
 def test_p3_the_same_request_is_the_same_bytes() -> None:
     asked = [request(ADDED, USER, SAID, instructions="a") for _ in range(2)]
-    assert len({render(a, a.messages[:1], extended_head(a, "g"), Wanted(OURS)) for a in asked}) == 1
+    assert len({render(a, a.messages[:1], extend_head(a, "g"), RenderOptions(OURS)) for a in asked}) == 1
 
 
 def test_a_run_of_nothing_leaves_no_trace() -> None:
@@ -235,11 +235,11 @@ def test_a_run_of_nothing_leaves_no_trace() -> None:
 
 
 ANSWERS: Mapping[str, dict[str, Any]] = {
-    "function_call": {"type": "function_call_output", "output": NEVER_ANSWERED},
-    "custom_tool_call": {"type": "custom_tool_call_output", "output": NEVER_ANSWERED},
-    "apply_patch_call": {"type": "apply_patch_call_output", "status": "failed", "output": NEVER_ANSWERED},
+    "function_call": {"type": "function_call_output", "output": UNANSWERED_CALL_RESULT},
+    "custom_tool_call": {"type": "custom_tool_call_output", "output": UNANSWERED_CALL_RESULT},
+    "apply_patch_call": {"type": "apply_patch_call_output", "status": "failed", "output": UNANSWERED_CALL_RESULT},
     "tool_search_call": {"type": "tool_search_output", "execution": "client", "status": "completed", "tools": []},
-    "local_shell_call": {"type": "function_call_output", "output": NEVER_ANSWERED},
+    "local_shell_call": {"type": "function_call_output", "output": UNANSWERED_CALL_RESULT},
 }
 
 
@@ -247,7 +247,7 @@ ANSWERS: Mapping[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_s4_53_a_call_the_client_never_answered_is_answered_as_its_kind_asks(kind: str) -> None:
     asked = request(USER, CUSTOM | {"type": kind, "call_id": "c9"})
-    line = (*asked.messages, tool_result("c9", NEVER_ANSWERED), tool_result("c9", "of ours"))
+    line = (*asked.messages, tool_result("c9", UNANSWERED_CALL_RESULT), tool_result("c9", "of ours"))
     said = rendered(asked, None, "", *line)["input"]
     assert said[2] == ANSWERS[kind] | {"call_id": "c9"}
     assert said[3] == {"type": "function_call_output", "call_id": "c9", "output": "of ours"}
@@ -256,10 +256,10 @@ def test_s4_53_a_call_the_client_never_answered_is_answered_as_its_kind_asks(kin
 # ---------------------------------------------------------------------------------------------------------- guidance
 @pytest.mark.rows("S1-102")
 def test_guidance_stands_at_the_end_of_the_instructions() -> None:
-    found = rendered(request(DEVELOPER, USER, instructions="Be brief."), Wanted(), 'Use "frames".\n')
+    found = rendered(request(DEVELOPER, USER, instructions="Be brief."), RenderOptions(), 'Use "frames".\n')
     assert found["instructions"] == 'Be brief.\n\nUse "frames".\n'
     assert found["input"] == [DEVELOPER, USER]
-    assert rendered(request(USER, instructions=""), Wanted(), "g")["instructions"] == "g"
+    assert rendered(request(USER, instructions=""), RenderOptions(), "g")["instructions"] == "g"
 
 
 @pytest.mark.parametrize(
@@ -272,11 +272,11 @@ def test_guidance_stands_at_the_end_of_the_instructions() -> None:
     ],
 )
 def test_guidance_without_instructions_is_one_more_item_behind_the_leading_ones(head: list[Any], role: str) -> None:
-    found = rendered(request(*head, USER), Wanted(), "g")
+    found = rendered(request(*head, USER), RenderOptions(), "g")
     ours = {"type": "message", "role": role, "content": [{"type": "input_text", "text": "g"}]}
     assert found["input"] == [*head, ours, USER]
 
 
 def test_nothing_to_say_changes_nothing() -> None:
     asked = request(DEVELOPER, USER, instructions="a")
-    assert extended_head(asked, "") == tuple(m.wire for m in asked.head)
+    assert extend_head(asked, "") == tuple(m.wire for m in asked.head)

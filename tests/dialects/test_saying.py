@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects import DIALECTS, Dialect, Known, Saying
-from proxy.dialects.synthetic_responses import behind
+from proxy.dialects import DIALECTS, Dialect, OwnResponse, ParseCache
+from proxy.dialects.synthetic_responses import previous_id_in
 from tests.dialects.playing import SSE
 from tests.dialects.serving import served
 
 pytestmark = pytest.mark.rows("S0-36")
 CHAT, MESSAGES, RESPONSES = DIALECTS.values()
 TEXT = "[callstack] Begun: »Lexer« \u2192 \U0001f600\n\n```\ntree\n```"
-SAYING = Saying("0a1b2c", TEXT, 1_700_000_000)
+SAYING = OwnResponse("0a1b2c", TEXT, 1_700_000_000)
 JSON = "application/json"
 
 
@@ -27,12 +27,12 @@ def asked(dialect: Dialect, **members: Any) -> Request:
     """A request as clients of this dialect send it."""
     said = [{"role": "user", "content": "/stack status"}]
     line = {"input": said} if dialect is RESPONSES else {"messages": said, "max_tokens": 10}
-    return dialect.read(json.dumps({"model": "model-1", **line, **members}).encode(), Known())
+    return dialect.parse_request(json.dumps({"model": "model-1", **line, **members}).encode(), ParseCache())
 
 
 def answer(dialect: Dialect, *, stream: bool, **members: Any) -> tuple[bytes, str]:
     request = asked(dialect, stream=stream, **members)
-    return dialect.says(request, SAYING), SSE if stream else JSON
+    return dialect.encode_own_response(request, SAYING), SSE if stream else JSON
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -94,10 +94,10 @@ def test_the_openai_library_reads_a_response(stream: bool) -> None:
 def test_our_own_reader_reads_it_as_one_complete_answer(dialect: Dialect, *, stream: bool) -> None:
     """As the provider's answers are read, so nothing is in it that we would not pass."""
     request = asked(dialect, stream=stream)
-    writing = dialect.answer(request, intercept=True)
+    writing = dialect.new_response_writer(request, intercept=True)
 
     writing.begin_round(200, SSE if stream else JSON)
-    shown = writing.feed(dialect.says(request, SAYING))
+    shown = writing.feed(dialect.encode_own_response(request, SAYING))
     spoken = writing.end_round(complete=True)
     shown += writing.finish()
 
@@ -110,7 +110,7 @@ def test_our_own_reader_reads_it_as_one_complete_answer(dialect: Dialect, *, str
 )
 def test_an_id_says_what_its_answer_stands_behind(after: str | None, found: str | None) -> None:
     request = asked(RESPONSES, stream=False)
-    told = json.loads(RESPONSES.says(request, Saying("0a1b2c", TEXT, 0, after)))
+    told = json.loads(RESPONSES.encode_own_response(request, OwnResponse("0a1b2c", TEXT, 0, after)))
 
-    assert behind(told["id"]) == found
-    assert behind("resp_of_somebody_else") is None
+    assert previous_id_in(told["id"]) == found
+    assert previous_id_in("resp_of_somebody_else") is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects import sse
-from proxy.dialects.sse import Events, SseEvent, data_of, written
+from proxy.dialects.sse import SseDecoder, SseEvent, data_of, encode_event
 
 STREAM = (
     b"\xef\xbb\xbfdata: first\n\n"
@@ -41,7 +41,7 @@ DATA = [
 
 
 def read(pieces: list[bytes]) -> list[SseEvent]:
-    events = Events()
+    events = SseDecoder()
     found = [event for piece in pieces for event in events.feed(piece)]
     return found + events.end()
 
@@ -76,13 +76,13 @@ def test_s1_any_cut_of_any_stream_reads_the_same(parts: list[bytes], data: st.Da
 @given(st.lists(st.sampled_from([b"data: a", b"data:b", b"\n\n", b"\n", b"\r\n", b":c"]), max_size=30), st.data())
 def test_s1_what_is_said_is_the_data_of_the_events_however_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
     pieces = cut_at(b"".join(parts), data.draw(st.lists(st.integers(0, 200), max_size=8)))
-    events = Events()
-    said = [each for piece in pieces for each in events.said(piece)]
+    events = SseDecoder()
+    said = [each for piece in pieces for each in events.feed_data(piece)]
     assert said + [event.data for event in events.end()] == [event.data for event in read(pieces)]
 
 
 def test_an_event_leaves_as_soon_as_its_blank_line_is_there() -> None:
-    events = Events()
+    events = SseDecoder()
     assert events.feed(b"data: a\r\n\r") == []
     assert [e.data for e in events.feed(b"\n")] == [b"a"]
     assert [e.data for e in events.feed(b"data: b\n\ndata: c")] == [b"b"]
@@ -92,10 +92,10 @@ def test_an_event_leaves_as_soon_as_its_blank_line_is_there() -> None:
 def test_s6_a_line_beyond_the_limit_passes_as_bytes_and_memory_stays_bounded(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(sse, "LIMIT", 4096)
+    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 4096)
     monkeypatch.setattr(sse, "SHORT", 1024)
     stream = b"data: " + b"x" * 10_000 + b"\n\ndata: after\n\n"
-    events = Events()
+    events = SseDecoder()
     out = []
     for start in range(0, len(stream), size):
         out += events.feed(stream[start : start + size])
@@ -103,7 +103,7 @@ def test_s6_a_line_beyond_the_limit_passes_as_bytes_and_memory_stays_bounded(
     out += events.end()
     assert b"".join(e.raw for e in out) == stream
     assert [e.data for e in out if e.data] == [b"after"]
-    assert events.between_events
+    assert events.is_between_events
 
 
 def test_data_lines_are_joined_and_other_fields_left_out() -> None:
@@ -112,6 +112,6 @@ def test_data_lines_are_joined_and_other_fields_left_out() -> None:
 
 def test_s6_an_event_that_is_written_anew_has_one_line_of_data() -> None:
     """A line end inside the data would end the line, and the rest of it would be no data."""
-    event = written("some.event", b'{\n"a":\n"b\\n"\n}')
+    event = encode_event("some.event", b'{\n"a":\n"b\\n"\n}')
     assert event == b'event: some.event\ndata: { "a": "b\\n" }\n\n'
     assert json.loads(data_of(event)) == {"a": "b\n"}

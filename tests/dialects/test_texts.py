@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.dialects.body import NOTHING, exchanged, longest, words_of
+from proxy.dialects.body import NOTHING, decode_text, longest_text, replace_text
 
 LONG = 'größe and "more"\n' * 3
 WRITTEN = json.dumps(LONG).encode()
@@ -22,15 +22,15 @@ SHAPES = {
 def test_nothing_but_the_longest_text_changes(shape: bytes) -> None:
     wire = shape.replace(b"%s", WRITTEN)
 
-    assert longest(wire) == WRITTEN
-    assert words_of(WRITTEN) == LONG
-    assert exchanged(wire, WRITTEN, "né\ud800w") == shape.replace(b"%s", '"né\ufffdw"'.encode())
+    assert longest_text(wire) == WRITTEN
+    assert decode_text(WRITTEN) == LONG
+    assert replace_text(wire, WRITTEN, "né\ud800w") == shape.replace(b"%s", '"né\ufffdw"'.encode())
 
 
 @pytest.mark.parametrize(
     "wire", [b"", b"{}", b"[]", b"null", b"7", b'{"content":null}', b'{"content":[{"type":"image"},7]}', b"[[", b"{"]
 )
 def test_a_message_without_text_has_none(wire: bytes) -> None:
-    assert longest(wire) == NOTHING
-    assert words_of(NOTHING) == ""
-    assert exchanged(wire, b'"not there"', "new") == wire
+    assert longest_text(wire) == NOTHING
+    assert decode_text(NOTHING) == ""
+    assert replace_text(wire, b'"not there"', "new") == wire

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Usage
-from proxy.dialects.usage import compactions_in, merged_usage, told_of, usage_of
+from proxy.dialects.usage import compaction_usages, merge_usage, usage_for_client, usage_of
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
 DEEPSEEK = {
@@ -52,8 +52,8 @@ def test_reasoning_that_is_told_beside_the_output_is_output_too() -> None:
 
     assert usage_of(beside) == usage_of(within) == Usage(12, 319)
     assert usage_of(beside | {"total_tokens": None}).output == 2
-    assert told_of([beside]) == beside
-    assert told_of([beside, beside])["total_tokens"] == 12 + 2 * 319
+    assert usage_for_client([beside]) == beside
+    assert usage_for_client([beside, beside])["total_tokens"] == 12 + 2 * 319
 
 
 def test_what_is_written_for_an_hour_is_a_part_of_what_is_written() -> None:
@@ -69,7 +69,7 @@ def test_output_that_only_the_total_holds_is_output_too() -> None:
     told = {"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623}
 
     assert usage_of(told) == usage_of({"input_tokens": 20, "output_tokens": 198, "total_tokens": 623}) == Usage(20, 603)
-    assert told_of([told, told])["total_tokens"] == 20 + 2 * 603
+    assert usage_for_client([told, told])["total_tokens"] == 20 + 2 * 603
     assert usage_of(told | {"total_tokens": 218}).output == usage_of(told | {"total_tokens": 1}).output == 198
     assert usage_of({"total_tokens": 623}).output == 0
 
@@ -92,7 +92,7 @@ def test_what_is_no_figure_is_0(told: dict[str, Any]) -> None:
 def test_what_no_prompt_can_have_is_0(figure: float) -> None:
     """`1e400` is JSON, and a parser's infinity."""
     assert usage_of({"prompt_tokens": figure, "completion_tokens": 9}) == Usage(0, 9)
-    assert told_of([{"completion_tokens": figure, "total_tokens": figure}] * 2)["total_tokens"] == 0
+    assert usage_for_client([{"completion_tokens": figure, "total_tokens": figure}] * 2)["total_tokens"] == 0
 
 
 @pytest.mark.rows("S4-02")
@@ -104,7 +104,7 @@ def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum(
         | {"prompt_tokens_details": {"cached_tokens": 100}}
         | {"completion_tokens_details": {"reasoning_tokens": 2, "note": None}, "cost": 0.2},
     ]
-    assert told_of(rounds) == {
+    assert usage_for_client(rounds) == {
         "prompt_tokens": 120,
         "completion_tokens": 15,
         "total_tokens": 135,
@@ -117,13 +117,13 @@ def test_s4_02_the_input_side_is_the_last_rounds_and_the_output_side_is_the_sum(
 def test_usage_told_in_parts_is_the_newest_total_and_nothing_is_taken_back() -> None:
     begun = {"input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 1, "service_tier": "standard"}
     ended: dict[str, Any] = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 9, "iterations": []}
-    assert merged_usage(begun, ended) == {**begun, "output_tokens": 9, "iterations": []}
-    assert merged_usage({}, {"input_tokens": 0}) == {"input_tokens": 0}
+    assert merge_usage(begun, ended) == {**begun, "output_tokens": 9, "iterations": []}
+    assert merge_usage({}, {"input_tokens": 0}) == {"input_tokens": 0}
 
 
 def test_requests_of_server_tools_are_those_of_all_rounds() -> None:
     rounds = [{"output_tokens": 1, "server_tool_use": {"web_search_requests": n}} for n in (1, 2)]
-    assert told_of(rounds) == {"output_tokens": 2, "server_tool_use": {"web_search_requests": 3}}
+    assert usage_for_client(rounds) == {"output_tokens": 2, "server_tool_use": {"web_search_requests": 3}}
 
 
 def test_each_compaction_of_the_provider_is_told_by_itself() -> None:
@@ -133,6 +133,11 @@ def test_each_compaction_of_the_provider_is_told_by_itself() -> None:
         "iterations": [done, {"type": "message", "input_tokens": 5}, done | {"output_tokens": 1}],
     }
 
-    assert compactions_in(told) == (Usage(100, 9, 60, 10), Usage(100, 1, 60, 10))
+    assert compaction_usages(told) == (Usage(100, 9, 60, 10), Usage(100, 1, 60, 10))
     assert usage_of(told).input == 5
-    assert compactions_in({"iterations": None}) == compactions_in({"iterations": ["x", {}]}) == compactions_in({}) == ()
+    assert (
+        compaction_usages({"iterations": None})
+        == compaction_usages({"iterations": ["x", {}]})
+        == compaction_usages({})
+        == ()
+    )

@@ -11,39 +11,39 @@ from urllib.parse import urlencode
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider
-from proxy.accounting.pricing import Binding
+from proxy.accounting.pricing import ReasoningBinding
 from proxy.management.export import files as writing
-from proxy.management.export.formats import Options, format_named
-from proxy.management.export.importer import Imported, imported
-from proxy.management.export.source import Material, gathered
+from proxy.management.export.formats import ExportOptions, format_named
+from proxy.management.export.importer import ImportResult, import_conversation
+from proxy.management.export.source import ExportInput, load_export_input
 from proxy.store import Record
 from proxy.store.sql import open_store
 from tests.api.small_ledger import Written, records_of
-from tests.harness import Listening, RunningProxy, Stage, staged
-from tests.tongues import TONGUES, Tongue
+from tests.harness import RecordingProvider, RunningProxy, Stage, running_stage
+from tests.tongues import TONGUES, TestDialect
 
 Json = dict[str, Any]
 
 
 # ------------------------------------------------------------------------------------------------------------ real runs
 @pytest.fixture(params=list(TONGUES.values()), ids=lambda tongue: tongue.short)
-def tongue(request: pytest.FixtureRequest) -> Tongue:
-    spoken: Tongue = request.param
+def tongue(request: pytest.FixtureRequest) -> TestDialect:
+    spoken: TestDialect = request.param
     return spoken
 
 
 @pytest.fixture
 def provider(request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
     """Where reasoning is signed, it is refused behind anything but what it was made behind."""
-    spoken: Tongue | None = request.getfixturevalue("tongue") if "tongue" in request.fixturenames else None
-    binding: Binding = "error" if spoken and spoken.signs else "none"
-    with Listening(models=[Model("scripted-model", binding=binding)]) as running:
+    spoken: TestDialect | None = request.getfixturevalue("tongue") if "tongue" in request.fixturenames else None
+    binding: ReasoningBinding = "error" if spoken and spoken.signs else "none"
+    with RecordingProvider(models=[Model("scripted-model", binding=binding)]) as running:
         yield running
 
 
 @pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path, tongue: Tongue) -> Iterator[Stage]:
-    with staged(provider, tmp_path, streamed=True, tongue=tongue) as running:
+def stage(provider: ScriptedProvider, tmp_path: Path, tongue: TestDialect) -> Iterator[Stage]:
+    with running_stage(provider, tmp_path, streamed=True, tongue=tongue) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def exported(proxy: RunningProxy, kind: str, **options: str) -> bytes:
 # ------------------------------------------------------------------------------------------------------- by hand, on
 # disk
 @dataclass(frozen=True)
-class Desk:
+class ExportStores:
     """Stores by name below one folder, each opened for one thing at a time."""
 
     folder: Path
@@ -67,32 +67,32 @@ class Desk:
     async def _fill(self, name: str, records: list[Record], tenant: str) -> None:
         store = open_store("sqlite", self.folder / name)
         await store.start()
-        await store.durable(store.write(tenant, records))
+        await store.wait_until_durable(store.write(tenant, records))
         await store.close()
 
-    def material(self, name: str, conversation: str, tenant: str = "local", thread: str = "") -> Material:
-        async def read() -> Material:
+    def material(self, name: str, conversation: str, tenant: str = "local", thread: str = "") -> ExportInput:
+        async def read() -> ExportInput:
             store = open_store("sqlite", self.folder / name)
             await store.start()
             ledger = await store.load(tenant, conversation)
             assert ledger is not None
-            found = await gathered(store, ledger, thread)
+            found = await load_export_input(store, ledger, thread)
             await store.close()
             return found
 
         return asyncio.run(read())
 
-    def export(self, material: Material, kind: str, name: str, options: Options | None = None) -> Path:
+    def export(self, material: ExportInput, kind: str, name: str, options: ExportOptions | None = None) -> Path:
         place = self.folder / name
-        writing.written(format_named(kind), material, options or Options(), place)
+        writing.write_export(format_named(kind), material, options or ExportOptions(), place)
         return place
 
-    def take_in(self, name: str, place: Path, tenant: str = "local") -> Imported:
-        async def take() -> Imported:
+    def take_in(self, name: str, place: Path, tenant: str = "local") -> ImportResult:
+        async def take() -> ImportResult:
             store = open_store("sqlite", self.folder / name)
             await store.start()
             try:
-                return await imported(store, tenant, place)
+                return await import_conversation(store, tenant, place)
             finally:
                 await store.close()
 
@@ -110,8 +110,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> ExportStores:
+    return ExportStores(tmp_path)
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class Small:
     """The small conversation, as material."""
 
     written: Written
-    material: Material
+    material: ExportInput
 
 
 @pytest.fixture
-def small(desk: Desk) -> Small:
+def small(desk: ExportStores) -> Small:
     records, ids = records_of("local", "a")
     desk.fill("from", records)
     return Small(ids, desk.material("from", ids.conversation))

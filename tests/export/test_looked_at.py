@@ -8,10 +8,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import Receipt, total
-from proxy.core.frames.events import Decided, Invalidated, Planned, Popped, Pushed, Rooted
+from proxy.accounting import Receipt, sum_receipts
+from proxy.core.frames.events import (
+    DecisionAdded,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    FramePushed,
+    RootStarted,
+)
 from proxy.core.frames.tree import Status
-from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
 from proxy.errors import BadRequest
 from proxy.management.export import flamegraph as flames
@@ -19,17 +26,17 @@ from proxy.management.export import handover
 from proxy.management.export import otel as spans
 from proxy.management.export.formats import FORMATS, format_named, measure_named
 from proxy.management.export.redaction import without_credentials
-from proxy.management.export.source import Material
+from proxy.management.export.source import ExportInput
 from proxy.store import RequestRecord
 from tests.api.small_ledger import Writing, message
-from tests.export.conftest import Desk, Json, Small
+from tests.export.conftest import ExportStores, Json, Small
 
 HOSTILE = "</details> # Big\n> out `of` [it](x) <script>alert(1)</script>; a | b"
 UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"}
 
 
 @pytest.fixture
-def busy(desk: Desk, small: Small) -> Material:
+def busy(desk: ExportStores, small: Small) -> ExportInput:
     """Three requests, paid for by two frames and by one that is not on this path."""
     (receipt,) = small.material.receipts
     paid = [(small.written.root, 1), (small.written.child, 2), ("gone", 4)]
@@ -53,9 +60,9 @@ def _record(like: RequestRecord, receipt: Receipt) -> RequestRecord:
 
 # --------------------------------------------------------------------------------------------------------------- flames
 @pytest.mark.rows("S1-167")
-def test_a_speedscope_file_is_what_speedscope_reads(busy: Material) -> None:
+def test_a_speedscope_file_is_what_speedscope_reads(busy: ExportInput) -> None:
     """S1-167. Every rule of the file format: members, units, indexes in range, as many weights as samples."""
-    told = json.loads(b"".join(flames.speedscope(busy)))
+    told = json.loads(b"".join(flames.render_speedscope(busy)))
 
     assert told["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(told) <= {"$schema", "shared", "profiles", "name", "activeProfileIndex", "exporter"}
@@ -72,10 +79,10 @@ def test_a_speedscope_file_is_what_speedscope_reads(busy: Material) -> None:
 
 
 @pytest.mark.rows("S1-167")
-def test_the_widths_add_up_to_the_totals(busy: Material) -> None:
+def test_the_widths_add_up_to_the_totals(busy: ExportInput) -> None:
     """S1-167: the same figures as `callstack report`."""
-    profiles = {p["name"]: p for p in json.loads(b"".join(flames.speedscope(busy)))["profiles"]}
-    every = total(busy.receipts)
+    profiles = {p["name"]: p for p in json.loads(b"".join(flames.render_speedscope(busy)))["profiles"]}
+    every = sum_receipts(busy.receipts)
 
     assert sum(profiles["tokens sent"]["weights"]) == every.tokens_sent
     assert sum(profiles["cost in millionths of a USD"]["weights"]) == pytest.approx(every.cost * 1e6)
@@ -84,10 +91,10 @@ def test_the_widths_add_up_to_the_totals(busy: Material) -> None:
 
 
 @pytest.mark.rows("S1-167")
-def test_a_stack_is_the_way_from_the_root_to_the_frame_that_paid(busy: Material, small: Small) -> None:
+def test_a_stack_is_the_way_from_the_root_to_the_frame_that_paid(busy: ExportInput, small: Small) -> None:
     """S1-167, collapsed: frames joined by semicolons, then the width; what is not on the path stands apart."""
     (receipt,) = small.material.receipts
-    rows = b"".join(flames.collapsed(busy)).decode().splitlines()
+    rows = b"".join(flames.render_collapsed(busy)).decode().splitlines()
 
     root, child = (f"Make the suite green [{small.written.root}]", f"Fix rounding [{small.written.child}]")
     assert rows == [
@@ -95,12 +102,12 @@ def test_a_stack_is_the_way_from_the_root_to_the_frame_that_paid(busy: Material,
         f"{root};{child} {receipt.tokens_sent * 2}",
         f"(no frame) {receipt.tokens_sent * 4}",
     ]
-    assert b"".join(flames.collapsed(busy, "cost")).decode().splitlines()[1] == f"{root};{child} 2000"
+    assert b"".join(flames.render_collapsed(busy, "cost")).decode().splitlines()[1] == f"{root};{child} 2000"
 
 
 # ---------------------------------------------------------------------------------------------------------------- spans
-def all_spans(material: Material) -> list[Json]:
-    batches = [json.loads(line) for line in spans.batches(material)]
+def all_spans(material: ExportInput) -> list[Json]:
+    batches = [json.loads(line) for line in spans.span_batches(material)]
     return [span for b in batches for r in b["resourceSpans"] for s in r["scopeSpans"] for span in s["spans"]]
 
 
@@ -109,7 +116,7 @@ def told(span: Json) -> Json:
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
-def test_spans_have_the_form_of_otlp_in_json(busy: Material) -> None:
+def test_spans_have_the_form_of_otlp_in_json(busy: ExportInput) -> None:
     """Ids are hex of 16 and 8 bytes, 64-bit numbers are strings, a span does not end before it begins."""
     found = all_spans(busy)
 
@@ -125,7 +132,7 @@ def test_spans_have_the_form_of_otlp_in_json(busy: Material) -> None:
         assert all(isinstance(number, str) for number in ints)
 
 
-def test_frames_requests_and_calls_are_told_by_the_genai_conventions(busy: Material, small: Small) -> None:
+def test_frames_requests_and_calls_are_told_by_the_genai_conventions(busy: ExportInput, small: Small) -> None:
     found = all_spans(busy)
     by_operation: dict[str, list[Json]] = {}
     for span in found:
@@ -149,48 +156,48 @@ def test_frames_requests_and_calls_are_told_by_the_genai_conventions(busy: Mater
     assert call["parentSpanId"] == child["spanId"]
 
 
-def test_what_failed_says_so(busy: Material) -> None:
+def test_what_failed_says_so(busy: ExportInput) -> None:
     failed = [span for span in all_spans(busy) if span["status"]["code"] == 2]
 
     assert [told(span)["error.type"] for span in failed] == ["500"]
 
 
-def test_no_span_holds_what_was_said(busy: Material) -> None:
+def test_no_span_holds_what_was_said(busy: ExportInput) -> None:
     """Arguments, results and texts stay out; titles are told."""
-    raw = b"".join(spans.batches(busy))
+    raw = b"".join(spans.span_batches(busy))
 
     assert b"Fix rounding" in raw
     assert not any(text in raw for text in (b"billing.py", b"round(total", b"Billing is green", b"Decimal until"))
 
 
-def test_the_same_conversation_makes_the_same_spans(busy: Material) -> None:
-    assert list(spans.batches(busy)) == list(spans.batches(busy))
+def test_the_same_conversation_makes_the_same_spans(busy: ExportInput) -> None:
+    assert list(spans.span_batches(busy)) == list(spans.span_batches(busy))
 
 
 # ------------------------------------------------------------------------------------------------------------- hand-
 # over
 def hostile() -> Writing:
     at = Writing("local", "conversation")
-    at.entry(Kind.MESSAGE, message("user", f"make it work\n{HOSTILE}"))
-    at.event(Rooted("froot", HOSTILE, "it works"))
-    at.event(Planned("fplan", "froot", "Write it down", "a page"))
-    at.event(Pushed("fa", "froot", "Build", "it builds", "t", "c1", "block"))
-    at.event(Decided("fa", f"use make {HOSTILE}"))
-    at.event(Popped("fa", Status.COMPLETED, "built with make", "", artifacts=("Makefile",)))
-    at.event(Pushed("fb", "froot", "Test", "tests pass", "t", "c2", "block"))
-    at.event(Popped("fb", Status.FAILED, "two tests hang", ""))
-    at.event(Pushed("fc", "froot", "Ship", "shipped", "t", "c3", "block"))
-    at.event(Popped("fc", Status.BLOCKED, "no credentials", ""))
-    at.event(Planned("fd", "froot", "Fireworks", "boom"))
-    at.event(Invalidated("fd", "no budget"))
-    at.entry(Kind.MESSAGE, message("assistant", "I wait for credentials."))
+    at.entry(EntryKind.MESSAGE, message("user", f"make it work\n{HOSTILE}"))
+    at.event(RootStarted("froot", HOSTILE, "it works"))
+    at.event(FramePlanned("fplan", "froot", "Write it down", "a page"))
+    at.event(FramePushed("fa", "froot", "Build", "it builds", "t", "c1", "block"))
+    at.event(DecisionAdded("fa", f"use make {HOSTILE}"))
+    at.event(FramePopped("fa", Status.COMPLETED, "built with make", "", artifacts=("Makefile",)))
+    at.event(FramePushed("fb", "froot", "Test", "tests pass", "t", "c2", "block"))
+    at.event(FramePopped("fb", Status.FAILED, "two tests hang", ""))
+    at.event(FramePushed("fc", "froot", "Ship", "shipped", "t", "c3", "block"))
+    at.event(FramePopped("fc", Status.BLOCKED, "no credentials", ""))
+    at.event(FramePlanned("fd", "froot", "Fireworks", "boom"))
+    at.event(FrameInvalidated("fd", "no budget"))
+    at.entry(EntryKind.MESSAGE, message("assistant", "I wait for credentials."))
     return at
 
 
 @pytest.fixture
-def page(desk: Desk) -> str:
+def page(desk: ExportStores) -> str:
     desk.fill("from", hostile().records)
-    return b"".join(handover.page(desk.material("from", "conversation"))).decode()
+    return b"".join(handover.render_page(desk.material("from", "conversation"))).decode()
 
 
 def sections(page: str) -> dict[str, str]:
@@ -252,12 +259,12 @@ def test_a_body_without_credentials_stays_as_it_is(body: bytes) -> None:
     assert without_credentials(body) is body
 
 
-def test_the_newest_body_in_a_ledger_has_no_credentials(desk: Desk, small: Small) -> None:
+def test_the_newest_body_in_a_ledger_has_no_credentials(desk: ExportStores, small: Small) -> None:
     """A8."""
-    request = small.material.request
+    request = small.material.newest_request
     assert request is not None
     body = json.dumps({"model": "m", "api_key": "sk-1", "messages": []}).encode()
-    material = dataclasses.replace(small.material, request=replace(request, body=(body,)))
+    material = dataclasses.replace(small.material, newest_request=replace(request, body=(body,)))
 
     assert b"sk-1" not in desk.export(material, "ledger", "out.jsonl").read_bytes()
 
@@ -278,12 +285,12 @@ def test_an_unknown_measure_is_answered_with_those_there_are() -> None:
 
 
 @pytest.mark.rows("S3-27")
-def test_a_call_whose_arguments_are_no_json_is_told_as_it_is(desk: Desk) -> None:
+def test_a_call_whose_arguments_are_no_json_is_told_as_it_is(desk: ExportStores) -> None:
     """S3-27: a line for it like for any other."""
     at = Writing("local", "conversation")
-    at.entry(Kind.MESSAGE, message("user", "go", ()))
-    at.event(Rooted("froot", "Go", "done"))
-    at.entry(Kind.MESSAGE, message("assistant", "", (Call("c", "bash", '{"cut of'),)))
+    at.entry(EntryKind.MESSAGE, message("user", "go", ()))
+    at.event(RootStarted("froot", "Go", "done"))
+    at.entry(EntryKind.MESSAGE, message("assistant", "", (Call("c", "bash", '{"cut of'),)))
     desk.fill("from", at.records)
 
     place = desk.export(desk.material("from", "conversation"), "jetbox", "out")

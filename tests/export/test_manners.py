@@ -5,38 +5,40 @@ from typing import Any
 
 import pytest
 
-from proxy.core.frames.events import FrameEvent, Rooted, Woken, recorded
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round
-from proxy.core.ledger.messages import Message, Spoken
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, Known
-from proxy.management.export.messages import trimmed
-from proxy.management.export.source import Material
-from proxy.management.views.conversations import story_of
+from proxy.core.frames.events import FrameEvent, RootStarted, ThreadWoken, as_ledger_event
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round
+from proxy.core.ledger.messages import Message, ModelResponse
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
+from proxy.management.export.messages import context_body
+from proxy.management.export.source import ExportInput
+from proxy.management.views.conversations import path_state_of
 from proxy.store import RequestRecord
 from tests.export.conftest import Json
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 
 
-def material(dialect: Dialect, body: Json, *said: Message, events: tuple[FrameEvent, ...] = ()) -> Material:
+def material(dialect: Dialect, body: Json, *said: Message, events: tuple[FrameEvent, ...] = ()) -> ExportInput:
     """A conversation in which this was said, with the newest request of the client."""
     ledger = Ledger(Conversation("conversation", "local", dialect=dialect.name))
     parent = ""
     for seq, message in enumerate(said):
-        kind = Kind.TURN if message.role == "assistant" else Kind.MESSAGE
-        ledger.add(Entry(f"e{seq}", parent, seq, kind, "t", None if kind is Kind.TURN else message))
-        if kind is Kind.TURN:
-            ledger.add_round(Round(f"e{seq}", 1, Spoken(message), last=True))
+        kind = EntryKind.TURN if message.role == "assistant" else EntryKind.MESSAGE
+        ledger.add_entry(Entry(f"e{seq}", parent, seq, kind, "t", None if kind is EntryKind.TURN else message))
+        if kind is EntryKind.TURN:
+            ledger.add_round(Round(f"e{seq}", 1, ModelResponse(message), last=True))
         parent = f"e{seq}"
-    for number, event in enumerate((Rooted("froot", "Root", "done"), *events)):
-        ledger.add_event(recorded(event, "e0", 0, 100 + number, 0))
+    for number, event in enumerate((RootStarted("froot", "Root", "done"), *events)):
+        ledger.add_event(as_ledger_event(event, "e0", 0, 100 + number, 0))
     sent = RequestRecord("r", "conversation", "t", "froot", "", 0, "full", body=(json.dumps(body).encode(),))
-    return Material(ledger, story_of(ledger), (), sent)
+    return ExportInput(ledger, path_state_of(ledger), (), sent)
 
 
 def read(dialect: Dialect, said: Json) -> Message:
     name = "input" if dialect.name == "openai_responses" else "messages"
-    return dialect.read(json.dumps({"model": "m", "max_tokens": 1, name: [said]}).encode(), Known()).messages[0]
+    return dialect.parse_request(
+        json.dumps({"model": "m", "max_tokens": 1, name: [said]}).encode(), ParseCache()
+    ).messages[0]
 
 
 def chat_call(name: str, call: str) -> Json:
@@ -56,9 +58,9 @@ def test_a_note_stands_where_the_model_takes_it(model: str, roles: list[str]) ->
     ledger = told.ledger
     (done,) = ledger.rounds["e1"]
     ledger.rounds["e1"] = (Round("e1", 1, done.spoken, (OPENAI_CHAT.tool_result("c2", "all is well"),), last=True),)
-    told = Material(ledger, story_of(ledger), (), told.request)
+    told = ExportInput(ledger, path_state_of(ledger), (), told.newest_request)
 
-    messages = json.loads(trimmed(told))["messages"]
+    messages = json.loads(context_body(told))["messages"]
 
     assert [message["role"] for message in messages] == roles
     assert [call["id"] for call in messages[1]["tool_calls"]] == ["c1"]
@@ -79,10 +81,10 @@ def test_a_tool_loop_opens_with_its_reasoning_where_the_request_asks_for_that(th
         ANTHROPIC_MESSAGES.user_message("and on"),
         read(ANTHROPIC_MESSAGES, {"role": "assistant", "content": [THINKING, made]}),
         ANTHROPIC_MESSAGES.tool_result("c1", "ok"),
-        events=(Woken("guidance", "[]"),),
+        events=(ThreadWoken("guidance", "[]"),),
     )  # fmt: skip
 
-    answers = [m["content"] for m in json.loads(trimmed(told))["messages"] if m["role"] == "assistant"]
+    answers = [m["content"] for m in json.loads(context_body(told))["messages"] if m["role"] == "assistant"]
 
     assert [THINKING in content for content in answers] == [False, kept]
 
@@ -95,7 +97,7 @@ def test_our_tools_told_among_the_messages_stay_out() -> None:
         {"model": "claude-opus-4-8", "max_tokens": 2048, "messages": [{"role": "user", "content": "go"}]},
         ANTHROPIC_MESSAGES.user_message("go"),
         read(ANTHROPIC_MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "done"}]}),
-        events=(Woken("", "", appended, "e0"),),
+        events=(ThreadWoken("", "", appended, "e0"),),
     )
 
-    assert "stack_recall" not in trimmed(told).decode()
+    assert "stack_recall" not in context_body(told).decode()

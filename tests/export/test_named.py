@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.core.context.message_list import unpaired
-from proxy.dialects import OPENAI_RESPONSES, Known
+from proxy.core.context.message_list import unpaired_calls
+from proxy.dialects import OPENAI_RESPONSES, ParseCache
 from tests.export.conftest import exported
-from tests.harness import RunningProxy, Stage, bash, does, pop, push, staged
+from tests.harness import RunningProxy, Stage, bash, does, pop, push, running_stage
 from tests.scenarios.test_references import Forgetful
 from tests.tongues import TONGUES
 
@@ -21,12 +21,17 @@ Json = dict[str, Any]
 @pytest.fixture
 def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
     (tongue,) = [each for each in TONGUES.values() if each.short == "responses"]
-    with staged(provider, tmp_path, streamed=True, tongue=tongue) as running:
+    with running_stage(provider, tmp_path, streamed=True, tongue=tongue) as running:
         yield running
 
 
 def worked(proxy: RunningProxy, provider: ScriptedProvider) -> Forgetful:
-    provider.will(does(push("Count")), does(bash("ls")), does(pop("two files")), says("There are two."))
+    provider.will(
+        does(push("Count")),
+        does(bash("ls")),
+        does(pop("two files")),
+        says("There are two."),
+    )
     client = Forgetful(proxy, streamed=True)
     client.says("count the files")
     client.returns("a.py b.py")
@@ -34,8 +39,8 @@ def worked(proxy: RunningProxy, provider: ScriptedProvider) -> Forgetful:
 
 
 def texts(body: bytes) -> list[str]:
-    request = OPENAI_RESPONSES.read(body, Known())
-    assert unpaired(request.messages) == ()
+    request = OPENAI_RESPONSES.parse_request(body, ParseCache())
+    assert unpaired_calls(request.messages) == ()
     return [message.text for message in request.messages if message.text]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.core.context.message_list import unpaired
+from proxy.core.context.message_list import unpaired_calls
 from proxy.core.ledger.messages import is_stack_tool
-from proxy.dialects import DIALECTS, Known
-from proxy.management.export.importer import imported
+from proxy.dialects import DIALECTS, ParseCache
+from proxy.management.export.importer import import_conversation
 from proxy.store.sql import open_store
 from tests.export.conftest import exported
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, pop, push, recall, texts
@@ -43,7 +43,7 @@ def worked(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> Con
 
 
 def read(stage: Stage, body: bytes) -> Any:
-    return next(d for path, d in DIALECTS.items() if stage.tongue.path.endswith(path)).read(body, Known())
+    return next(d for path, d in DIALECTS.items() if stage.tongue.path.endswith(path)).parse_request(body, ParseCache())
 
 
 @pytest.mark.rows("X-13")
@@ -56,7 +56,7 @@ def test_the_trimmed_messages_are_a_request_that_any_client_can_send(stage: Stag
     body = exported(proxy, "messages")
 
     request = read(stage, body)
-    assert unpaired(request.messages) == ()
+    assert unpaired_calls(request.messages) == ()
     assert not any(is_stack_tool(name) for name in request.tool_names)
     assert not any(call.is_ours for message in request.messages for call in message.calls)
     said = "\n".join(message.text for message in request.messages)
@@ -117,7 +117,7 @@ def test_no_format_holds_a_key(stage: Stage, provider: ScriptedProvider, tmp_pat
 async def _taken_in(folder: Path, ledger: Path) -> None:
     store = open_store("sqlite", folder)
     await store.start()
-    await imported(store, "local", ledger)
+    await import_conversation(store, "local", ledger)
     await store.close()
 
 

@@ -9,10 +9,10 @@ from itertools import islice
 import pytest
 
 from proxy.errors import BadRequest, NotAllowed
-from proxy.management.export.files import archived, written
-from proxy.management.export.formats import Options, format_named
+from proxy.management.export.files import write_export, zip_chunks
+from proxy.management.export.formats import ExportOptions, format_named
 from tests.api.small_ledger import records_of
-from tests.export.conftest import Desk, Json, Small
+from tests.export.conftest import ExportStores, Json, Small
 
 
 def changed(change: Callable[[list[Json]], list[Json]]) -> Callable[[list[bytes]], list[bytes]]:
@@ -45,7 +45,7 @@ BROKEN: list[tuple[str, Callable[[list[bytes]], list[bytes]], str]] = [
 
 @pytest.mark.parametrize(("change", "why"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
 def test_a_broken_ledger_is_refused_whole(
-    desk: Desk, small: Small, change: Callable[[list[bytes]], list[bytes]], why: str
+    desk: ExportStores, small: Small, change: Callable[[list[bytes]], list[bytes]], why: str
 ) -> None:
     place = desk.export(small.material, "ledger", "out.jsonl")
     place.write_bytes(b"\n".join(change(place.read_bytes().splitlines())))
@@ -91,7 +91,7 @@ FILES: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("files", "why"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
-def test_a_broken_layout_is_refused_whole(desk: Desk, files: dict[str, str], why: str, packed: bool) -> None:
+def test_a_broken_layout_is_refused_whole(desk: ExportStores, files: dict[str, str], why: str, packed: bool) -> None:
     place = desk.folder / "given"
     if packed:
         with zipfile.ZipFile(place, "w") as archive:
@@ -109,7 +109,7 @@ def test_a_broken_layout_is_refused_whole(desk: Desk, files: dict[str, str], why
     assert desk.conversations("to") == []
 
 
-def test_what_is_no_export_at_all_says_what_could_be_one(desk: Desk) -> None:
+def test_what_is_no_export_at_all_says_what_could_be_one(desk: ExportStores) -> None:
     place = desk.folder / "cat.jpg"
     place.write_bytes(os.urandom(2000))
 
@@ -117,13 +117,13 @@ def test_what_is_no_export_at_all_says_what_could_be_one(desk: Desk) -> None:
         desk.take_in("to", place)
 
 
-def test_a_place_with_nothing_is_named(desk: Desk) -> None:
+def test_a_place_with_nothing_is_named(desk: ExportStores) -> None:
     with pytest.raises(BadRequest, match=r"There is nothing at .*nowhere"):
         desk.take_in("to", desk.folder / "nowhere")
 
 
 @pytest.mark.rows("S1-13")
-def test_an_archive_cannot_reach_outside_itself(desk: Desk, small: Small) -> None:
+def test_an_archive_cannot_reach_outside_itself(desk: ExportStores, small: Small) -> None:
     """S1-13: names in an archive are compared and never written."""
     place = desk.export(small.material, "stack", "out.zip")
     with zipfile.ZipFile(place, "a") as archive:
@@ -136,7 +136,7 @@ def test_an_archive_cannot_reach_outside_itself(desk: Desk, small: Small) -> Non
 
 
 @pytest.mark.parametrize("kind", ["ledger", "stack", "jetbox"])
-def test_what_is_here_already_stays_as_it_is(desk: Desk, small: Small, kind: str) -> None:
+def test_what_is_here_already_stays_as_it_is(desk: ExportStores, small: Small, kind: str) -> None:
     place = desk.export(small.material, kind, f"{kind}.zip" if kind != "ledger" else "ledger.jsonl")
     before = desk.export(small.material, "ledger", "before.jsonl").read_bytes()
 
@@ -147,7 +147,7 @@ def test_what_is_here_already_stays_as_it_is(desk: Desk, small: Small, kind: str
     assert desk.export(after, "ledger", "after.jsonl").read_bytes() == before
 
 
-def test_a_request_of_another_conversation_is_not_written_over(desk: Desk, small: Small) -> None:
+def test_a_request_of_another_conversation_is_not_written_over(desk: ExportStores, small: Small) -> None:
     place = desk.export(small.material, "ledger", "out.jsonl")
     desk.fill("to", records_of("local", "b")[0])
     place.write_bytes(place.read_bytes().replace(b'{"id":"arequest"', b'{"id":"brequest"'))
@@ -160,17 +160,17 @@ def test_a_request_of_another_conversation_is_not_written_over(desk: Desk, small
 
 # ----------------------------------------------------------------------------------------------------------------
 # writing
-def test_nothing_is_written_over_and_nothing_half_written_stays(desk: Desk, small: Small) -> None:
+def test_nothing_is_written_over_and_nothing_half_written_stays(desk: ExportStores, small: Small) -> None:
     place = desk.folder / "there"
     place.write_text("mine")
     with pytest.raises(BadRequest, match="is there already"):
-        written(format_named("handover"), small.material, Options(), place)
+        write_export(format_named("handover"), small.material, ExportOptions(), place)
 
     assert place.read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["broken", "broken.zip"])
-def test_an_export_that_fails_leaves_nothing(desk: Desk, small: Small, name: str) -> None:
+def test_an_export_that_fails_leaves_nothing(desk: ExportStores, small: Small, name: str) -> None:
     def fails() -> Json:
         raise RuntimeError("on purpose")
 
@@ -178,12 +178,17 @@ def test_an_export_that_fails_leaves_nothing(desk: Desk, small: Small, name: str
     files = [("state.json", iter((b"{}",))), ("frames/a.json", (json.dumps(fails()).encode() for _ in range(1)))]
     before = sorted(path.name for path in desk.folder.iterdir())
     with pytest.raises(RuntimeError):
-        written(type(broken)("", "", "", files=lambda _: iter(files)), small.material, Options(), desk.folder / name)
+        write_export(
+            type(broken)("", "", "", render_files=lambda _: iter(files)),
+            small.material,
+            ExportOptions(),
+            desk.folder / name,
+        )
 
     assert sorted(path.name for path in desk.folder.iterdir()) == before
 
 
-def test_an_export_is_readable_by_its_owner_alone(desk: Desk, small: Small) -> None:
+def test_an_export_is_readable_by_its_owner_alone(desk: ExportStores, small: Small) -> None:
     place = desk.export(small.material, "stack", "out")
     single = desk.export(small.material, "logs", "out.jsonl")
 
@@ -194,7 +199,7 @@ def test_an_export_is_readable_by_its_owner_alone(desk: Desk, small: Small) -> N
 def test_a_long_conversation_is_told_in_pieces() -> None:
     """Bounded memory: no piece grows with the conversation."""
     big = (b"x" * 1000 + b"\n" for _ in range(20_000))
-    pieces = [len(piece) for piece in islice(archived([("a.log", big)]), 400)]
+    pieces = [len(piece) for piece in islice(zip_chunks([("a.log", big)]), 400)]
 
     assert max(pieces) < 200_000
     assert sum(pieces) < 200_000  # it is packed

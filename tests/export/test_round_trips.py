@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 
 from proxy.core.frames.events import (
     ArtifactAdded,
-    Decided,
-    Entered,
+    DecisionAdded,
+    FrameEntered,
     FrameEvent,
-    Invalidated,
-    Planned,
-    Popped,
-    Pushed,
-    Rooted,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    FramePushed,
+    RootStarted,
 )
 from proxy.core.frames.tree import Frame, Status, Tree
-from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
 from proxy.management.export import files as writing
 from proxy.management.export import stack_layout as layout
-from proxy.management.export.importer import read
+from proxy.management.export.importer import read_conversation
 from proxy.management.export.items import items_of
-from proxy.management.export.source import Material
-from proxy.management.views.conversations import story_of
-from proxy.store import Owned
-from proxy.store.read import replayed
+from proxy.management.export.source import ExportInput
+from proxy.management.views.conversations import path_state_of
+from proxy.store import LedgerRecord
+from proxy.store.read import rebuild_ledger
 from tests.api.small_ledger import CLOCK, Writing, message
-from tests.export.conftest import Desk, Json, Small, document, files_in, lines
+from tests.export.conftest import ExportStores, Json, Small, document, files_in, lines
 
 LAYOUTS = ("stack", "jetbox")
 
@@ -46,7 +46,7 @@ def told_lines(place: Path) -> list[Json]:
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-08", "S1-09", "D7")
-def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: Desk, small: Small) -> None:
+def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-08, S1-09, D7: `logPath` names a file that is there."""
     place = desk.export(small.material, "stack", "out")
     state = document(place / "state.json")
@@ -60,7 +60,7 @@ def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: Desk, small:
 
 
 @pytest.mark.rows("S1-06")
-def test_a_planned_frame_has_a_file_of_its_own_kind(desk: Desk, small: Small) -> None:
+def test_a_planned_frame_has_a_file_of_its_own_kind(desk: ExportStores, small: Small) -> None:
     """S1-06: `frames/plan-*.json`."""
     (planned,) = (desk.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
 
@@ -68,14 +68,14 @@ def test_a_planned_frame_has_a_file_of_its_own_kind(desk: Desk, small: Small) ->
 
 
 @pytest.mark.rows("S0-01", "S0-08")
-def test_every_message_stands_in_one_log(desk: Desk, small: Small) -> None:
+def test_every_message_stands_in_one_log(desk: ExportStores, small: Small) -> None:
     """S0-01, S0-08: the logs of all frames together are the conversation."""
     place = desk.export(small.material, "stack", "out")
 
     together = [line["item"]["wire"] for line in told_lines(place)]
 
     assert together == [
-        item.message.wire.decode() for item in items_of(small.material.ledger, small.material.story.tree)
+        item.message.wire.decode() for item in items_of(small.material.ledger, small.material.path_state.tree)
     ]
     assert [line["item"]["wire"] for line in lines(place / f"frames/{small.written.child}.log")] == [
         wire.decode() for wire in small.written.wires
@@ -83,7 +83,7 @@ def test_every_message_stands_in_one_log(desk: Desk, small: Small) -> None:
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06", "C22")
-def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, small: Small) -> None:
+def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-06."""
     place = desk.export(small.material, "stack", "out")
 
@@ -97,7 +97,7 @@ def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: Desk, sm
 
 
 @pytest.mark.rows("S3-26", "S3-27", "S3-28", "C22")
-def test_the_jetbox_layout_comes_back_whole(desk: Desk, small: Small) -> None:
+def test_the_jetbox_layout_comes_back_whole(desk: ExportStores, small: Small) -> None:
     """S3-26, S3-27, S3-28: every file byte for byte."""
     place = desk.export(small.material, "jetbox", "out")
 
@@ -107,7 +107,7 @@ def test_the_jetbox_layout_comes_back_whole(desk: Desk, small: Small) -> None:
     assert files_in(again) == files_in(place)
 
 
-def test_the_ledger_comes_back_byte_for_byte(desk: Desk, small: Small) -> None:
+def test_the_ledger_comes_back_byte_for_byte(desk: ExportStores, small: Small) -> None:
     """The same ids, the same bytes, the same receipts: nobody can tell it was away."""
     place = desk.export(small.material, "ledger", "out.jsonl")
 
@@ -120,7 +120,7 @@ def test_the_ledger_comes_back_byte_for_byte(desk: Desk, small: Small) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_an_archive_says_what_a_folder_says(desk: Desk, small: Small, kind: str) -> None:
+def test_an_archive_says_what_a_folder_says(desk: ExportStores, small: Small, kind: str) -> None:
     folder, archive = desk.export(small.material, kind, "out"), desk.export(small.material, kind, "out.zip")
 
     with zipfile.ZipFile(archive) as packed:
@@ -129,21 +129,21 @@ def test_an_archive_says_what_a_folder_says(desk: Desk, small: Small, kind: str)
     assert desk.conversations("to") == [small.written.conversation]
 
 
-def test_the_same_conversation_is_the_same_archive(desk: Desk, small: Small) -> None:
+def test_the_same_conversation_is_the_same_archive(desk: ExportStores, small: Small) -> None:
     once, twice = (desk.export(small.material, "stack", name).read_bytes() for name in ("one.zip", "two.zip"))
 
     assert once == twice
 
 
 @pytest.mark.rows("X-05")
-def test_branches_that_were_given_up_come_back_beside_the_path(desk: Desk) -> None:
+def test_branches_that_were_given_up_come_back_beside_the_path(desk: ExportStores) -> None:
     """X-05: nothing is deleted, and the current path stays the current one."""
     at = Writing("local", "conversation")
-    start = at.entry(Kind.MESSAGE, message("user", "begin"))
-    at.event(Rooted("froot", "Begin", "done"))
-    at.entry(Kind.MESSAGE, message("assistant", "one way"))
+    start = at.entry(EntryKind.MESSAGE, message("user", "begin"))
+    at.event(RootStarted("froot", "Begin", "done"))
+    at.entry(EntryKind.MESSAGE, message("assistant", "one way"))
     at._tip = start
-    at.entry(Kind.MESSAGE, message("assistant", "another way"))
+    at.entry(EntryKind.MESSAGE, message("assistant", "another way"))
     desk.fill("from", at.records)
     place = desk.export(desk.material("from", "conversation"), "stack", "out")
 
@@ -151,8 +151,8 @@ def test_branches_that_were_given_up_come_back_beside_the_path(desk: Desk) -> No
     back = desk.material("to", "conversation")
 
     assert told_lines(desk.export(back, "stack", "again")) == told_lines(place)
-    items = items_of(back.ledger, back.story.tree)
-    assert [(i.message.text, i.current) for i in items] == [
+    items = items_of(back.ledger, back.path_state.tree)
+    assert [(i.message.text, i.is_current) for i in items] == [
         ("begin", True), ("one way", False), ("another way", True)
     ]  # fmt: skip
 
@@ -167,40 +167,40 @@ STEPS = st.lists(
 ENDS = (Status.COMPLETED, Status.FAILED, Status.BLOCKED)
 
 
-def wandered(steps: list[tuple[str, int, int]]) -> Material:
+def wandered(steps: list[tuple[str, int, int]]) -> ExportInput:
     """A conversation in which such things happened, in this order; what may not happen changes nothing."""
     at, numbers = Writing("local", "conversation"), count()
-    at.entry(Kind.MESSAGE, message("user", "begin"))
-    at.event(Rooted("f0", "Root", "all is done"))
+    at.entry(EntryKind.MESSAGE, message("user", "begin"))
+    at.event(RootStarted("f0", "Root", "all is done"))
     next(numbers)
     for what, which, how in steps:
-        ledger = replayed(at.records[0], [r.value for r in at.records if isinstance(r, Owned)])  # type: ignore[arg-type]
-        tree = story_of(ledger).tree
+        ledger = rebuild_ledger(at.records[0], [r.value for r in at.records if isinstance(r, LedgerRecord)])  # type: ignore[arg-type]
+        tree = path_state_of(ledger).tree
         frames = list(tree.frames.values())
         frame = frames[which % len(frames)]
-        at.entry(Kind.MESSAGE, message("user", f"{what} {which}"))
+        at.entry(EntryKind.MESSAGE, message("user", f"{what} {which}"))
         at.event(_happened(what, tree, frame, f"f{next(numbers)}", how))
-    ledger = replayed(at.records[0], [r.value for r in at.records if isinstance(r, Owned)])  # type: ignore[arg-type]
-    return Material(ledger, story_of(ledger))
+    ledger = rebuild_ledger(at.records[0], [r.value for r in at.records if isinstance(r, LedgerRecord)])  # type: ignore[arg-type]
+    return ExportInput(ledger, path_state_of(ledger))
 
 
 def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameEvent:
     match what:
         case "push":
-            return Pushed(new, tree.active, f"Title {new}", "it works", "t", "c", "block", "short")
+            return FramePushed(new, tree.active, f"Title {new}", "it works", "t", "c", "block", "short")
         case "plan":
-            return Planned(new, frame.id, f"Title {new}", "it works", origin="plan")
+            return FramePlanned(new, frame.id, f"Title {new}", "it works", origin="plan")
         case "enter":
-            return Entered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin)
+            return FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin)
         case "pop":
             left = ((f"{how}.py",), (f"take {how}",))
-            return Popped(tree.active, ENDS[how % 3], f"came to {how}", "short", "", (), how, *left)
+            return FramePopped(tree.active, ENDS[how % 3], f"came to {how}", "short", "", (), how, *left)
         case "root":
-            return Rooted(new, f"Title {new}", "it works")
+            return RootStarted(new, f"Title {new}", "it works")
         case "drop":
-            return Invalidated(frame.id, f"no use {how}")
+            return FrameInvalidated(frame.id, f"no use {how}")
         case _:
-            return Decided(frame.id, f"because {how}") if how % 2 else ArtifactAdded(frame.id, f"{how}.md")
+            return DecisionAdded(frame.id, f"because {how}") if how % 2 else ArtifactAdded(frame.id, f"{how}.md")
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06")
@@ -215,10 +215,10 @@ def test_whatever_became_of_the_frames_comes_back(steps: list[tuple[str, int, in
     material = wandered(steps)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "layout.zip"
-        place.write_bytes(b"".join(writing.archived(layout.files(material))))
-        _, conversation, records = read(place)
-    ledger = replayed(conversation, [record.value for record in records if isinstance(record, Owned)])
-    again = Material(ledger, story_of(ledger))
+        place.write_bytes(b"".join(writing.zip_chunks(layout.stack_files(material))))
+        _, conversation, records = read_conversation(place)
+    ledger = rebuild_ledger(conversation, [record.value for record in records if isinstance(record, LedgerRecord)])
+    again = ExportInput(ledger, path_state_of(ledger))
 
     assert _timeless(layout.state_with_logs(again)) == _timeless(layout.state_with_logs(material))
 
@@ -234,7 +234,7 @@ def _timeless(state: Json) -> Json:
 
 # ------------------------------------------------------------------------------------------------------ files of others
 @pytest.mark.rows("S1-40", "S3-35")
-def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
+def test_state_files_of_the_plugin_are_taken_in(desk: ExportStores) -> None:
     """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
     stay, and are called the same when they are written again."""
     place = desk.folder / ".opencode" / "stack"
@@ -260,14 +260,14 @@ def test_state_files_of_the_plugin_are_taken_in(desk: Desk) -> None:
     frames = layout.state_with_logs(back)["frames"]
     assert frames["ses_1"].items() >= {**root, "plannedChildren": ["plan-2"]}.items()
     assert frames["plan-2"].items() >= child.items()
-    assert [item.message.text for item in items_of(back.ledger, back.story.tree)] == ["users have it"]
+    assert [item.message.text for item in items_of(back.ledger, back.path_state.tree)] == ["users have it"]
 
     again = desk.export(back, "stack", "again") / "frames"
     assert {file.name for file in again.glob("*.json")} == {"ses_1.json", "plan-2.json"}
 
 
 @pytest.mark.rows("S3-27", "S3-28")
-def test_goal_and_actions_of_others_are_taken_in(desk: Desk) -> None:
+def test_goal_and_actions_of_others_are_taken_in(desk: ExportStores) -> None:
     """S3-27, S3-28: a file without our frames; descriptions are titles, the deepest task under way is active."""
     place = desk.folder / ".agent_context"
     place.mkdir()
@@ -290,7 +290,7 @@ def test_goal_and_actions_of_others_are_taken_in(desk: Desk) -> None:
     assert (line["action"], line["args"], line["result"]) == ("run_cmd", {"cmd": ["pytest"]}, "1 failed")
 
 
-def test_a_conversation_may_change_hands(desk: Desk, small: Small) -> None:
+def test_a_conversation_may_change_hands(desk: ExportStores, small: Small) -> None:
     """X-25: it belongs to whoever takes it in."""
     place = desk.export(small.material, "ledger", "out.jsonl")
 
@@ -301,16 +301,16 @@ def test_a_conversation_may_change_hands(desk: Desk, small: Small) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- actions
 @pytest.mark.rows("S3-20", "S3-26", "S3-27")
-def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: Desk) -> None:
+def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: ExportStores) -> None:
     """S3-20, S3-26, S3-27: keys in another order are the same action; another result is not."""
     at = Writing("local", "conversation")
-    at.entry(Kind.MESSAGE, message("user", "look"))
-    at.event(Rooted("froot", "Look", "seen"))
+    at.entry(EntryKind.MESSAGE, message("user", "look"))
+    at.event(RootStarted("froot", "Look", "seen"))
     made = [('{"a": 1, "b": 2}', "nothing"), ('{"b":2,"a":1}', "nothing"), ('{"a":1,"b":2}', "nothing"),
             ('{"a":1,"b":2}', "something")]  # fmt: skip
     for number, (arguments, result) in enumerate(made):
-        at.entry(Kind.MESSAGE, message("assistant", "", (Call(f"c{number}", "grep", arguments),)))
-        at.entry(Kind.MESSAGE, message("tool", result, answers=f"c{number}"))
+        at.entry(EntryKind.MESSAGE, message("assistant", "", (Call(f"c{number}", "grep", arguments),)))
+        at.entry(EntryKind.MESSAGE, message("tool", result, answers=f"c{number}"))
     desk.fill("from", at.records)
 
     place = desk.export(desk.material("from", "conversation"), "jetbox", "out")
@@ -323,11 +323,11 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: 
 
 
 @pytest.mark.rows("S1-13")
-def test_ids_never_leave_their_folder(desk: Desk) -> None:
+def test_ids_never_leave_their_folder(desk: ExportStores) -> None:
     """S1-13: an id is not a path."""
     at = Writing("local", "conversation")
-    at.entry(Kind.MESSAGE, message("user", "begin"))
-    at.event(Rooted("../../evil", "Begin", "done"))
+    at.entry(EntryKind.MESSAGE, message("user", "begin"))
+    at.event(RootStarted("../../evil", "Begin", "done"))
     desk.fill("from", at.records)
 
     place = desk.export(desk.material("from", "conversation"), "stack", "out")

@@ -22,7 +22,7 @@ async def test_every_format_is_handed_out_as_a_file(served: Served, kind: str) -
 
     assert answer.status == 200, answer.body
     assert answer.body
-    assert answer.kind == ("application/zip" if FORMATS[kind].files else FORMATS[kind].kind)
+    assert answer.kind == ("application/zip" if FORMATS[kind].render_files else FORMATS[kind].content_type)
 
 
 @pytest.mark.rows("S1-05")

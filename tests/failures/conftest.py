@@ -87,7 +87,12 @@ def at_work(chat: Conversation, provider: ScriptedProvider) -> Agent:
     chat.says("do the work")
     provider.will(says("Still in the first one."))
     chat.says("go on")
-    provider.will(does(pop("first done")), does(push("Second")), does(plan("Third")), says("I am in the second one."))
+    provider.will(
+        does(pop("first done")),
+        does(push("Second")),
+        does(plan("Third")),
+        says("I am in the second one."),
+    )
     assert chat.says("and now the rest").stack_status == "full"
     assert chat.proxy.active() == "Second"
     return Agent(chat, provider)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.store.conversation_cache import Shelf
+from proxy.store.conversation_cache import ConversationCache
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent, at_work
 from tests.harness import Conversation, Stage
@@ -23,7 +23,7 @@ def test_given_an_error_while_a_line_is_assembled_then_the_clients_bytes_go_and_
     """Patched, because no input is known that makes assembling fail; one that is found becomes a test of its own."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr("proxy.exchange.turn.assemble", broken)
+        patched.setattr("proxy.exchange.turn.build_context", broken)
         answer, _ = here.asks()
         left = provider.received[-1].raw
     assert answer.stack_status == "bypass; reason=internal"
@@ -39,7 +39,7 @@ def test_given_an_error_while_a_request_is_placed_then_the_clients_bytes_go_and_
     """Patched for the same reason."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr("proxy.core.matching.match.grown", broken)
+        patched.setattr("proxy.core.matching.match.new_entries", broken)
         answer, _ = here.asks()
     assert answer.stack_status == "bypass; reason=internal"
     assert here.asks()[0].stack_status == "full"
@@ -52,7 +52,7 @@ def test_given_a_lookup_that_takes_too_long_then_the_request_does_not_wait_for_i
     """Patched: a lookup that never ends is the slowest there is, on any machine."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr(Shelf, "locate", endless)
+        patched.setattr(ConversationCache, "locate", endless)
         answer, took = here.asks()
     assert answer.stack_status == "bypass; reason=too_slow"
     assert took < 2.0

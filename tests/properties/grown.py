@@ -16,34 +16,34 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from proxy.core import tools
-from proxy.core.context.message_list import Line, assemble
-from proxy.core.frames.events import Rooted, call_key, frame_id, recorded
-from proxy.core.frames.path_state import Story, extend
-from proxy.core.frames.reducer import apply
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
-from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
-from proxy.core.policy.roots import begun_beside
-from proxy.core.tools.base import Desk, Group, Settings
+from proxy.core.context.message_list import Context, build_context
+from proxy.core.frames.events import RootStarted, as_ledger_event, call_key, frame_id
+from proxy.core.frames.path_state import PathState, extend
+from proxy.core.frames.reducer import reduce
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Round, message_id, turn_id
+from proxy.core.ledger.messages import Call, Message, ModelResponse, identity_of
+from proxy.core.policy.roots import find_new_root
+from proxy.core.tools.base import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import DIALECTS
-from proxy.dialects.compose import Writer
+from proxy.dialects.compose import DialectComposer
 from tests.properties.oracle import Op
 from tests.properties.plays import Round as Played
 from tests.properties.plays import as_call
 
-SCRIBE = Writer(next(iter(DIALECTS.values())), len)
+SCRIBE = DialectComposer(next(iter(DIALECTS.values())), len)
 CONVERSATION = "c" * 32
 
 
 @dataclass
-class Grown:
+class GrownConversation:
     """`said` is the client's own history, in the form it was first sent; `lines` what went upstream, with the segment
     it was for."""
 
     view: str = "fork"
     ledger: Ledger = field(default_factory=lambda: Ledger(Conversation(CONVERSATION, "tenant")))
-    story: Story = field(default_factory=Story)
+    story: PathState = field(default_factory=PathState)
     said: list[Message] = field(default_factory=list)
-    lines: list[tuple[str, Line]] = field(default_factory=list)
+    lines: list[tuple[str, Context]] = field(default_factory=list)
     calls: int = 0
 
     def client(self, role: str, text: str, answers: str = "") -> None:
@@ -52,26 +52,28 @@ class Grown:
         wire = json.dumps({"role": role, "content": text, **({"tool_call_id": answers} if answers else {})}).encode()
         message = Message(role, wire, identity, text, (), answers)
         at = self.story.tip
-        entry = Entry(message_id(at, identity, CONVERSATION), at, self.ledger.seq, Kind.MESSAGE, "main", message)
-        self.ledger.add(entry)
+        entry = Entry(
+            message_id(at, identity, CONVERSATION), at, self.ledger.next_seq, EntryKind.MESSAGE, "main", message
+        )
+        self.ledger.add_entry(entry)
         if not at:
-            root = Rooted(frame_id(CONVERSATION, 0), "(root)", text)
-            self.ledger.add_event(recorded(root, entry.id, 0, self.ledger.seq, 0))
-        elif begins := begun_beside(self.story.tree, [entry]):
-            root = Rooted(begins[1].frame, "(root)", text)
-            self.ledger.add_event(recorded(root, begins[0], 0, self.ledger.seq, 0))
+            root = RootStarted(frame_id(CONVERSATION, 0), "(root)", text)
+            self.ledger.add_event(as_ledger_event(root, entry.id, 0, self.ledger.next_seq, 0))
+        elif begins := find_new_root(self.story.tree, [entry]):
+            root = RootStarted(begins[1].frame, "(root)", text)
+            self.ledger.add_event(as_ledger_event(root, begins[0], 0, self.ledger.next_seq, 0))
         self.said.append(message)
         self.story = extend(self.ledger, self.story, [entry])
 
     def model(self, rounds: Sequence[Played]) -> None:
         """A turn of these rounds; each line they are answered to is kept."""
         begun = self.story
-        turn = Entry(turn_id(begun.tip, 0), begun.tip, self.ledger.seq, Kind.TURN, "main")
-        self.ledger.add(turn)
+        turn = Entry(turn_id(begun.tip, 0), begun.tip, self.ledger.next_seq, EntryKind.TURN, "main")
+        self.ledger.add_entry(turn)
         run = 0
         for number, played in enumerate(rounds):
-            line = assemble(self.story, SCRIBE)
-            self.lines.append((self.story.tree.current.owner, line))
+            line = build_context(self.story, SCRIBE)
+            self.lines.append((self.story.tree.active_frame.owner, line))
             run = self._round(turn, number, played, run, last=number == len(rounds) - 1)
             self.story = extend(self.ledger, begun, [turn])
         done = self.ledger.rounds[turn.id]
@@ -86,21 +88,26 @@ class Grown:
         theirs = [("bash", json.dumps({"command": f"step {n}"})) for n in range(played.client)]
         calls = tuple(Call(self._id(), name, arguments) for name, arguments in (*theirs[:1], *ours, *theirs[1:]))
         wire = json.dumps([played.text, [[c.id, c.name, c.arguments] for c in calls]]).encode()
-        spoken = Spoken(Message("assistant", wire, identity_of("assistant", played.text, calls), played.text, calls))
-        story, group = self.story, Group(alone=not spoken.client_calls, home=self.story.tree.active)
+        spoken = ModelResponse(
+            Message("assistant", wire, identity_of("assistant", played.text, calls), played.text, calls)
+        )
+        story, group = (
+            self.story,
+            CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=self.story.tree.active),
+        )
         results: list[Message] = []
-        events: list[Event] = []
+        events: list[LedgerEvent] = []
         for call in spoken.own_calls:
-            settings = Settings(child_view=self.view)
+            settings = ToolSettings(child_view=self.view)
             key = call_key(number, call.id)
-            desk = Desk(story, self.ledger, group, turn.id, key, run, 0, "nonce", len, settings)
+            desk = ToolContext(story, self.ledger, group, turn.id, key, run, 0, "nonce", len, settings)
             outcome = tools.run(desk, call)
             run += 1
             results.append(SCRIBE.tool_result(call.id, outcome.text))
             for event in outcome.events:
-                story = replace(story, tree=apply(story.tree, event, 0))
-                events.append(recorded(event, turn.id, number, self.ledger.seq + len(events), 0))
-            group = outcome.group or group
+                story = replace(story, tree=reduce(story.tree, event, 0))
+                events.append(as_ledger_event(event, turn.id, number, self.ledger.next_seq + len(events), 0))
+            group = outcome.call_group or group
         self.ledger.add_round(Round(turn.id, number, spoken, tuple(results), last))
         for each in events:
             self.ledger.add_event(each)
@@ -113,7 +120,7 @@ class Grown:
 
 def digest(seed: int) -> str:
     """Of every line of the conversation that this seed grows."""
-    chance, grown = random.Random(seed), Grown()
+    chance, grown = random.Random(seed), GrownConversation()
     for turn in range(30):
         waiting = grown.said[-1].calls if grown.said else ()
         for call in waiting:

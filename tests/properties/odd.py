@@ -27,7 +27,7 @@ LENGTH = re.compile(rb"(?i)content-length: (\d+)")
 NUMBERS = (0, -1, 10**30, 1.5, 1e308, True)
 
 
-def odd(chance: Random, depth: int = 0) -> Any:
+def odd_value(chance: Random, depth: int = 0) -> Any:
     """Any value of JSON, mostly a word that means something elsewhere."""
     kind = chance.randrange(8)
     if kind == 0:
@@ -35,9 +35,9 @@ def odd(chance: Random, depth: int = 0) -> Any:
     if kind == 1:
         return chance.choice(NUMBERS)
     if kind == 2 and depth < 2:
-        return [odd(chance, depth + 1) for _ in range(chance.randrange(3))]
+        return [odd_value(chance, depth + 1) for _ in range(chance.randrange(3))]
     if kind == 3 and depth < 2:
-        return {chance.choice(NAMES): odd(chance, depth + 1) for _ in range(chance.randrange(3))}
+        return {chance.choice(NAMES): odd_value(chance, depth + 1) for _ in range(chance.randrange(3))}
     return chance.choice(WORDS)
 
 
@@ -69,11 +69,11 @@ def _spoil(holder: Any, key: Any, chance: Random) -> None:
     elif how == 3 and isinstance(holder[key], str):
         holder[key] += chance.choice(WORDS)
     else:
-        holder[key] = odd(chance)
+        holder[key] = odd_value(chance)
 
 
 # --------------------------------------------------------------------------------------------------------- the provider
-class Lenient:
+class RawProvider:
     """`answers(body)` gives the events of a stream, or one whole answer, for the body of a request."""
 
     def __init__(self) -> None:
@@ -115,8 +115,8 @@ def _event(value: Any) -> bytes:
 
 
 @contextmanager
-def lenient() -> Iterator[Lenient]:
-    provider, ready = Lenient(), threading.Event()
+def lenient() -> Iterator[RawProvider]:
+    provider, ready = RawProvider(), threading.Event()
     leave: list[Callable[[], object]] = []
 
     async def run() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from llm_test_provider import EVERY_BYTE, Answer, Call, Cut
+from llm_test_provider import EVERY_BYTE, Cut, ScriptedAnswer, ScriptedCall
 from tests.harness import activate, bash, op, plan, pop, push, recall
 from tests.properties.oracle import Op, Oracle
 
@@ -115,7 +115,7 @@ def _op(draw: st.DataObject, draft: Oracle, words: Words, opened: str) -> Op:
             return Op(name, draw.draw(st.sampled_from(known)))
 
 
-def as_call(made: Op) -> Call:
+def as_call(made: Op) -> ScriptedCall:
     """The call a model makes for it."""
     named = {"frameID": made.title} if made.title else {}
     match made.name:
@@ -133,9 +133,9 @@ def as_call(made: Op) -> Call:
             return recall(made.title)
 
 
-def as_answer(done: Round, wire: dict[str, Any]) -> Answer:
+def as_answer(done: Round, wire: dict[str, Any]) -> ScriptedAnswer:
     """Stack calls stand before, between and behind the client's."""
     ours = [as_call(made) for made in done.ops]
     theirs = [bash(f"step {number}") for number in range(done.client)]
     mixed = [*theirs[:1], *ours, *theirs[1:]]
-    return Answer(text=done.text, calls=tuple(mixed), **wire)
+    return ScriptedAnswer(text=done.text, calls=tuple(mixed), **wire)

@@ -12,22 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import assemble, unpaired
-from proxy.core.frames.path_state import Story, extend, follow
-from proxy.core.ledger.ledger import Kind
+from proxy.core.context.message_list import build_context, unpaired_calls
+from proxy.core.frames.path_state import PathState, extend, replay
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call, Message, identity_of
 from proxy.core.matching import walk_history as walking
 from tests.properties.depth import searched
-from tests.properties.grown import SCRIBE, Grown
+from tests.properties.grown import SCRIBE, GrownConversation
 from tests.properties.oracle import Oracle, named
 from tests.properties.plays import Round, Words, played
 
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def conversation(draw: st.DataObject, view: str = "fork") -> tuple[Grown, Oracle]:
+def conversation(draw: st.DataObject, view: str = "fork") -> tuple[GrownConversation, Oracle]:
     """One of up to eight turns, and the tree it must have come to."""
-    grown, tree, words = Grown(view), Oracle(), Words()
+    grown, tree, words = GrownConversation(view), Oracle(), Words()
     for _ in range(draw.draw(st.integers(1, 8), label="turns")):
         calls = grown.said[-1].calls if grown.said else ()
         for call in calls[draw.draw(st.integers(0, 1), label="unanswered") :]:
@@ -59,11 +59,11 @@ def test_the_fold_of_any_path_is_the_tree_that_the_oracle_tells(draw: st.DataObj
 def test_a_path_folded_at_once_is_the_path_folded_step_by_step(draw: st.DataObject) -> None:
     grown, _ = conversation(draw)
     path = grown.ledger.path(grown.story.tip)
-    stepwise = Story()
+    stepwise = PathState()
     for entry in path:
         stepwise = extend(grown.ledger, stepwise, [entry])
 
-    assert follow(grown.ledger, path, {}) == stepwise == grown.story
+    assert replay(grown.ledger, path, {}) == stepwise == grown.story
 
 
 @searched(examples=150)
@@ -71,8 +71,8 @@ def test_a_path_folded_at_once_is_the_path_folded_step_by_step(draw: st.DataObje
 def test_l1_every_line_is_paired(draw: st.DataObject, view: str) -> None:
     grown, _ = conversation(draw, view)
 
-    assert [unpaired(line.messages) for _, line in grown.lines] == [()] * len(grown.lines)
-    assert unpaired(assemble(grown.story, SCRIBE).messages) == ()
+    assert [unpaired_calls(line.messages) for _, line in grown.lines] == [()] * len(grown.lines)
+    assert unpaired_calls(build_context(grown.story, SCRIBE).messages) == ()
 
 
 @searched(examples=150)
@@ -115,7 +115,7 @@ def echo(draw: st.DataObject, message: Message) -> Message:
 @given(times=st.integers(2, 6), told=st.integers(1, 6))
 def test_the_same_words_said_again_are_another_message(times: int, told: int) -> None:
     """X-03: and the conversation is recognised at each of its lengths."""
-    grown = Grown()
+    grown = GrownConversation()
     for _ in range(times):
         grown.client("user", "again")
         grown.model([Round("ok")])
@@ -123,7 +123,7 @@ def test_the_same_words_said_again_are_another_message(times: int, told: int) ->
 
     assert len(path) == min(2 * told, 2 * times)
     assert len({entry.id for entry in path}) == len(path)
-    assert [entry.kind for entry in path] == [Kind.MESSAGE, Kind.TURN] * (len(path) // 2)
+    assert [entry.kind for entry in path] == [EntryKind.MESSAGE, EntryKind.TURN] * (len(path) // 2)
 
 
 @pytest.mark.parametrize("seed", range(2))

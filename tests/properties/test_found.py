@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, activate, bash, does, op, plan, pop, push, staged
+from tests.harness import Conversation, activate, bash, does, op, plan, pop, push, running_stage
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def chat(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Conversation]:
-    with staged(provider, tmp_path, streamed=False) as stage:
+    with running_stage(provider, tmp_path, streamed=False) as stage:
         yield stage.chat()
 
 
@@ -60,7 +60,13 @@ def test_a_second_push_is_planned_beside_the_first_also_when_that_was_popped_bet
 def test_a_frame_planned_below_one_that_has_ended_is_not_activated(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
-    provider.will(does(push("A")), does(plan("Later")), does(pop()), does(activate("Later")), says("so far"))
+    provider.will(
+        does(push("A")),
+        does(plan("Later")),
+        does(pop()),
+        does(activate("Later")),
+        says("so far"),
+    )
     chat.says("go")
 
     assert chat.proxy.statuses()["Later"] == "planned"
@@ -70,7 +76,12 @@ def test_a_frame_planned_below_one_that_has_ended_is_not_activated(
 def test_a_frame_planned_below_a_blocked_one_resumes_that_with_it(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
-    provider.will(does(push("A")), does(plan("Later")), does(pop("no key", "blocked")), does(activate("Later")))
+    provider.will(
+        does(push("A")),
+        does(plan("Later")),
+        does(pop("no key", "blocked")),
+        does(activate("Later")),
+    )
     provider.will(does(pop("later done")), does(pop("a done")), says("all done"))
     chat.says("go")
 
@@ -82,7 +93,11 @@ def test_a_frame_whose_parent_was_invalidated_meanwhile_returns_to_the_next_one_
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
     """S1-79: what is in progress below goes on; its parent is not there to return to, and the line above says why."""
-    provider.will(does(push("A")), does(push("B")), does(op("invalidate", sessionID="A", reason="not needed")))
+    provider.will(
+        does(push("A")),
+        does(push("B")),
+        does(op("invalidate", sessionID="A", reason="not needed")),
+    )
     provider.will(does(pop("found the key")), says("so far"))
     chat.says("go")
 
@@ -97,7 +112,7 @@ def test_a_resumed_frame_whose_block_stands_where_it_stood_begins_a_line_of_its_
     """Of the view `last:2` the groups on the line have changed by then, and their number has not."""
     provider.will(does(bash("one")), does(bash("two")), does(push("A")))
     provider.will(does(pop("no key", "blocked")), does(activate("A")), says("here again"))
-    with staged(provider, tmp_path, streamed=False) as stage:
+    with running_stage(provider, tmp_path, streamed=False) as stage:
         chat = stage.chat(stage.proxy(child_view="last:2"))
         chat.says("go")
         chat.returns("one done")

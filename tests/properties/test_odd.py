@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_test_provider import ScriptedProvider
-from proxy.exchange.pipeline import UNFINISHED
+from proxy.exchange.pipeline import UNFINISHED_TURN_TEXT
 from tests.harness import RunningProxy, Stage
 from tests.properties.depth import searched
-from tests.properties.odd import ANSWERS, Called, Json, Lenient, lenient, spoiled
+from tests.properties.odd import ANSWERS, Called, Json, RawProvider, lenient, spoiled
 
 PATIENCE_S = 10
 TURNS = 5
@@ -98,13 +98,13 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Lenient]:
+def provider() -> Iterator[RawProvider]:
     with lenient() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def proxy(provider: Lenient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+def proxy(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     folder: Path = tmp_path_factory.mktemp("odd")
     with ScriptedProvider() as nobody:  # the stage wants one; the proxy asks the other
         stage = Stage(nobody, folder, streamed=False, looks_into_store=False)
@@ -124,7 +124,7 @@ class Failures(logging.Handler):
             self.told.append(record)
 
 
-def test_an_item_without_a_kind_is_not_looked_for_without_end(proxy: RunningProxy, provider: Lenient) -> None:
+def test_an_item_without_a_kind_is_not_looked_for_without_end(proxy: RunningProxy, provider: RawProvider) -> None:
     """It counts as a reference; what stands in its place is the item itself, which again has no kind."""
     silent: Json = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
     ours = {"type": "function_call", "call_id": "c1", "name": "stack", "arguments": '{"op":"status","args":{}}'}
@@ -143,7 +143,7 @@ def test_an_item_without_a_kind_is_not_looked_for_without_end(proxy: RunningProx
 
 @pytest.mark.parametrize("end", ["stop", "\ud800"])
 def test_a_choice_without_a_message_behind_hidden_rounds_passes_and_is_accounted_for(
-    proxy: RunningProxy, provider: Lenient, end: str
+    proxy: RunningProxy, provider: RawProvider, end: str
 ) -> None:
     client = Client("/v1/chat/completions", False, Random())
     first, _ = ANSWERS[client.path]("", [STACK[-1]], 1)
@@ -159,7 +159,7 @@ def test_a_choice_without_a_message_behind_hidden_rounds_passes_and_is_accounted
 @searched(examples=100)
 @given(path=st.sampled_from(sorted(ANSWERS)), streamed=st.booleans(), seed=st.integers(0, 2**32))
 def test_p8_nothing_fails_over_odd_requests_and_answers(
-    proxy: RunningProxy, provider: Lenient, path: str, streamed: bool, seed: int
+    proxy: RunningProxy, provider: RawProvider, path: str, streamed: bool, seed: int
 ) -> None:
     failures, chance = Failures(), Random(seed)  # the provider's thread draws too, which Hypothesis cannot
     logging.getLogger().addHandler(failures)
@@ -187,7 +187,7 @@ def asked(port: int, path: str, body: Json) -> int:
         try:
             response.read()
         except IncompleteRead as broken:
-            if UNFINISHED.encode() not in broken.partial:  # else it says why it breaks off
+            if UNFINISHED_TURN_TEXT.encode() not in broken.partial:  # else it says why it breaks off
                 raise
         return response.status
     finally:

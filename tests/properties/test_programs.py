@@ -16,11 +16,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llm_test_provider import Answer as Scripted
-from llm_test_provider import Model, Received, ScriptedProvider, cut
+from llm_test_provider import Model, ReceivedRequest, ScriptedProvider, cut
+from llm_test_provider import ScriptedAnswer as Scripted
 from tests import laws
 from tests.clocks import HOUR_MS, set_clock
-from tests.harness import Answer, Conversation, Habits, Stage
+from tests.harness import Answer, ClientHabits, Conversation, Stage
 from tests.properties import disk
 from tests.properties.depth import searched
 from tests.properties.oracle import ROOT, Oracle, named
@@ -47,7 +47,7 @@ class Player:
     def begin(self, play: Play) -> None:
         self.play, self.next = play, 0
 
-    def __call__(self, received: Received) -> Scripted:
+    def __call__(self, received: ReceivedRequest) -> Scripted:
         if "stack_frame_push" not in received.tool_names:
             return as_answer(self.play.plain, self.play.wire)
         number, self.next = self.next, self.next + 1
@@ -77,7 +77,7 @@ class Programs(RuleBasedStateMachine):
         required=st.booleans(),
         view=st.sampled_from(("fork", "fork", "isolate", "last:2")),
         habits=st.builds(
-            Habits,
+            ClientHabits,
             arguments=st.sampled_from(("kept", "respelled", "defaulted")),
             nothing=st.sampled_from(("null", "empty", "absent")),
             drops_text=st.booleans(),
@@ -85,7 +85,7 @@ class Programs(RuleBasedStateMachine):
             parts=st.booleans(),
         ),
     )
-    def begin(self, bar: int, required: bool, view: str, habits: Habits) -> None:
+    def begin(self, bar: int, required: bool, view: str, habits: ClientHabits) -> None:
         self.required = required
         models = [Model("gpt-x", required=("reasoning_content",))] if required else []
         folder = self.resources.enter_context(tempfile.TemporaryDirectory())

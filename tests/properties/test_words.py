@@ -15,9 +15,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_test_provider import Answer as Scripted
-from llm_test_provider import Call, Received, call, says
-from tests.harness import Conversation, Listening, Stage, activate, bash, does, op, plan, pop, push
+from llm_test_provider import ReceivedRequest, ScriptedCall, call, says
+from llm_test_provider import ScriptedAnswer as Scripted
+from tests.harness import Conversation, RecordingProvider, Stage, activate, bash, does, op, plan, pop, push
 from tests.properties.depth import searched
 from tests.tongues import CHAT, MESSAGES, RESPONSES
 
@@ -36,7 +36,7 @@ class Whim:
         self.number = 0
         self.hidden = 0
 
-    def __call__(self, received: Received) -> Scripted:
+    def __call__(self, received: ReceivedRequest) -> Scripted:
         self.number += 1
         text = self.chance.choice(("", f"thought {self.number}"))
         kind = self.chance.random()
@@ -50,7 +50,7 @@ class Whim:
             return does(self.of_the_client(), self.of_the_stack())
         return says(f"Answer {self.number} " + "word " * 20)
 
-    def of_the_stack(self) -> Call:
+    def of_the_stack(self) -> ScriptedCall:
         number, frame = self.number, self.chance.choice((*self.frames, ""))
         match self.chance.randrange(6):
             case 0:
@@ -66,7 +66,7 @@ class Whim:
             case _:
                 return activate(frame or "nothing")
 
-    def of_the_client(self) -> Call:
+    def of_the_client(self) -> ScriptedCall:
         match self.chance.randrange(3):
             case 0:
                 return bash(f"command {self.number}")
@@ -75,7 +75,7 @@ class Whim:
             case _:
                 return self.of_its_plan()
 
-    def of_its_plan(self) -> Call:
+    def of_its_plan(self) -> ScriptedCall:
         if not self.items or self.chance.random() < 0.15:
             self.items = dict.fromkeys((f"item {self.number}{letter}" for letter in "abc"), "pending")
         names = list(self.items)
@@ -91,7 +91,7 @@ def test_the_users_words_stay_on_the_line(seed: int) -> None:
     chance = random.Random(seed)
     tongue = chance.choice((CHAT, CHAT, MESSAGES, RESPONSES))
     whim = Whim(chance)
-    with tempfile.TemporaryDirectory() as folder, Listening() as provider:
+    with tempfile.TemporaryDirectory() as folder, RecordingProvider() as provider:
         provider.when(lambda _: True, whim, loop=True)
         stage = Stage(provider, Path(folder), streamed=chance.random() < 0.5, tongue=tongue)
         try:

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Heard:
+class DialectAnswer:
     """An answer: `made` is what a client keeps of it, in the shape of the dialect."""
 
     text: str
@@ -42,7 +42,7 @@ def _data(line: bytes) -> bytes:
     return line.removeprefix(b"data:").removeprefix(b" ")
 
 
-class Speaker(ABC):
+class DialectClient(ABC):
     """A client of one dialect."""
 
     path: str
@@ -51,14 +51,14 @@ class Speaker(ABC):
     def first(self, text: str, system: str = "", tools: Sequence[str] = ()) -> Json: ...
 
     @abstractmethod
-    def then(self, body: Json, heard: Heard, *results: str, text: str = "") -> Json:
+    def then(self, body: Json, heard: DialectAnswer, *results: str, text: str = "") -> Json:
         """The next request: the answer sent back, the results of its calls, and what the user says."""
 
     @abstractmethod
-    def whole(self, answer: Json) -> Heard: ...
+    def whole(self, answer: Json) -> DialectAnswer: ...
 
     @abstractmethod
-    def streamed(self, events: Sequence[Json]) -> Heard: ...
+    def streamed(self, events: Sequence[Json]) -> DialectAnswer: ...
 
     def post(
         self, provider: ScriptedProvider, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
@@ -71,14 +71,14 @@ class Speaker(ABC):
         finally:
             connection.close()
 
-    def ask(self, provider: ScriptedProvider, body: Mapping[str, Any]) -> Heard:
+    def ask(self, provider: ScriptedProvider, body: Mapping[str, Any]) -> DialectAnswer:
         """An answer that must come, in the form the body asks for."""
         status, raw = self.post(provider, body)
         assert status == 200, raw
         return self.streamed(events_of(raw)) if body.get("stream") else self.whole(json.loads(raw))
 
 
-class Chat(Speaker):
+class Chat(DialectClient):
     path = "/v1/chat/completions"
 
     def first(self, text: str, system: str = "", tools: Sequence[str] = ()) -> Json:
@@ -87,17 +87,17 @@ class Chat(Speaker):
         body: Json = {"model": "m", "messages": [*head, {"role": "user", "content": text}]}
         return body | ({"tools": offered} if offered else {})
 
-    def then(self, body: Json, heard: Heard, *results: str, text: str = "") -> Json:
+    def then(self, body: Json, heard: DialectAnswer, *results: str, text: str = "") -> Json:
         pairs = zip(heard.ids, results, strict=True)
         told = [{"role": "tool", "tool_call_id": call, "content": result} for call, result in pairs]
         said = [{"role": "user", "content": text}] if text else []
         return body | {"messages": [*body["messages"], *heard.made, *told, *said]}
 
-    def whole(self, answer: Json) -> Heard:
+    def whole(self, answer: Json) -> DialectAnswer:
         (choice,) = answer["choices"]
         return self._heard(choice["message"], choice["finish_reason"], answer["usage"])
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> DialectAnswer:
         deltas = [choice["delta"] for event in events for choice in event["choices"]]
         finishes = [choice["finish_reason"] for event in events for choice in event["choices"]]
         message: Json = {"role": "assistant", "content": "".join(d.get("content") or "" for d in deltas)}
@@ -111,17 +111,17 @@ class Chat(Speaker):
         message |= {"tool_calls": calls} if calls else {}
         return self._heard(message, next(filter(None, finishes)), events[-1].get("usage") or {})
 
-    def _heard(self, message: Json, finish: str, usage: Json) -> Heard:
+    def _heard(self, message: Json, finish: str, usage: Json) -> DialectAnswer:
         calls = message.get("tool_calls") or []
         details = usage.get("prompt_tokens_details") or {}
         counted = (usage.get("prompt_tokens", 0), details.get("cached_tokens", 0), usage.get("completion_tokens", 0))
         made = [(call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")) for call in calls]
         ids = [call["id"] for call in calls]
         text, thought = message["content"] or "", message.get("reasoning_content") or ""
-        return Heard(text, thought, made, ids, finish, counted, [message])
+        return DialectAnswer(text, thought, made, ids, finish, counted, [message])
 
 
-class Messages(Speaker):
+class Messages(DialectClient):
     path = "/v1/messages"
 
     def first(self, text: str, system: str = "", tools: Sequence[str] = ()) -> Json:
@@ -129,17 +129,17 @@ class Messages(Speaker):
         offered = [{"name": name, "input_schema": {"type": "object"}} for name in tools]
         return body | ({"system": system} if system else {}) | ({"tools": offered} if offered else {})
 
-    def then(self, body: Json, heard: Heard, *results: str, text: str = "") -> Json:
+    def then(self, body: Json, heard: DialectAnswer, *results: str, text: str = "") -> Json:
         pairs = zip(heard.ids, results, strict=True)
         blocks: list[Json] = [{"type": "tool_result", "tool_use_id": call, "content": told} for call, told in pairs]
         blocks += [{"type": "text", "text": text}] if text else []
         said = [{"role": "assistant", "content": heard.made}, {"role": "user", "content": blocks}]
         return body | {"messages": [*body["messages"], *said]}
 
-    def whole(self, answer: Json) -> Heard:
+    def whole(self, answer: Json) -> DialectAnswer:
         return self._heard(answer["content"], answer["stop_reason"], answer["usage"])
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> DialectAnswer:
         start, *_ = events
         blocks: dict[int, Json] = {}
         inputs: dict[int, str] = {}
@@ -159,17 +159,17 @@ class Messages(Speaker):
         usage = start["message"]["usage"] | closing["usage"]
         return self._heard([blocks[at] for at in sorted(blocks)], closing["delta"]["stop_reason"], usage)
 
-    def _heard(self, blocks: list[Json], finish: str, usage: Json) -> Heard:
+    def _heard(self, blocks: list[Json], finish: str, usage: Json) -> DialectAnswer:
         calls = [block for block in blocks if block["type"] == "tool_use"]
         cached = usage["cache_read_input_tokens"]
         prompt = usage["input_tokens"] + usage["cache_creation_input_tokens"] + cached
         text = "".join(block.get("text", "") for block in blocks)
         thought = "".join(block.get("thinking", "") for block in blocks)
         made, ids = [(block["name"], block["input"]) for block in calls], [block["id"] for block in calls]
-        return Heard(text, thought, made, ids, finish, (prompt, cached, usage["output_tokens"]), blocks)
+        return DialectAnswer(text, thought, made, ids, finish, (prompt, cached, usage["output_tokens"]), blocks)
 
 
-class Responses(Speaker):
+class Responses(DialectClient):
     path = "/v1/responses"
 
     def first(self, text: str, system: str = "", tools: Sequence[str] = ()) -> Json:
@@ -177,20 +177,20 @@ class Responses(Speaker):
         body: Json = {"model": "m", "input": [{"role": "user", "content": text}], "include": [SEALED]}
         return body | ({"instructions": system} if system else {}) | ({"tools": offered} if offered else {})
 
-    def then(self, body: Json, heard: Heard, *results: str, text: str = "") -> Json:
+    def then(self, body: Json, heard: DialectAnswer, *results: str, text: str = "") -> Json:
         pairs = zip(heard.ids, results, strict=True)
         told = [{"type": "function_call_output", "call_id": call, "output": result} for call, result in pairs]
         said = [{"role": "user", "content": text}] if text else []
         return body | {"input": [*body["input"], *heard.made, *told, *said]}
 
-    def whole(self, answer: Json) -> Heard:
+    def whole(self, answer: Json) -> DialectAnswer:
         items = answer["output"]
         calls = [item for item in items if item["type"] == "function_call"]
         parts = [part for item in items for part in item.get("content") or []]
         thoughts = [part for item in items for part in item.get("summary") or []]
         usage = answer["usage"]
         cached = usage["input_tokens_details"]["cached_tokens"]
-        return Heard(
+        return DialectAnswer(
             "".join(part["text"] for part in parts),
             "".join(part["text"] for part in thoughts),
             [(item["name"], json.loads(item["arguments"])) for item in calls],
@@ -200,7 +200,7 @@ class Responses(Speaker):
             items,
         )
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> DialectAnswer:
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         heard = self.whole(events[-1]["response"])
         done = {event["output_index"]: event["item"] for event in events if event["type"].endswith("item.done")}
@@ -211,4 +211,4 @@ class Responses(Speaker):
 
 
 SEALED = "reasoning.encrypted_content"
-SPEAKERS: dict[str, Speaker] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
+SPEAKERS: dict[str, DialectClient] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Call, Model, Received, Reply, ScriptedProvider, Usage, When, answers, call, calls, says
+from llm_test_provider import (
+    FixedReply,
+    Model,
+    ReceivedRequest,
+    ScriptedCall,
+    ScriptedProvider,
+    Usage,
+    When,
+    answers,
+    call,
+    calls,
+    says,
+)
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 Chunks = Callable[[bytes], list[dict[str, Any]]]
@@ -69,7 +81,7 @@ def test_usage_is_streamed_only_where_the_client_asks_for_it(
 
 
 def test_a_call_is_the_same_streamed_and_not(provider: ScriptedProvider, ask: Ask, chunks: Chunks) -> None:
-    shell = Call("shell", {"command": "ls -la /a/long/path"}, id="call_1", signature="sig")
+    shell = ScriptedCall("shell", {"command": "ls -la /a/long/path"}, id="call_1", signature="sig")
     provider.will(answers(calls=[shell]), answers(calls=[shell]))
 
     whole = json.loads(ask(provider)[2])["choices"][0]
@@ -189,7 +201,7 @@ def test_rules_come_before_the_queue_and_step_aside_when_used_up(provider: Scrip
 
 
 def test_an_answer_may_be_computed_from_the_request(provider: ScriptedProvider, ask: Ask) -> None:
-    def echo(received: Received) -> Any:
+    def echo(received: ReceivedRequest) -> Any:
         return says(f"{received.chat}: {received.messages[-1]['content']}")
 
     provider.will(echo)
@@ -198,7 +210,7 @@ def test_an_answer_may_be_computed_from_the_request(provider: ScriptedProvider, 
 
 
 def test_models_are_listed_and_unknown_paths_are_a_404(provider: ScriptedProvider, ask: Ask) -> None:
-    provider.reply("/v1/embeddings", Reply(200, b'{"data": []}'))
+    provider.reply("/v1/embeddings", FixedReply(200, b'{"data": []}'))
 
     assert ask(provider, path="/v1/embeddings")[2] == b'{"data": []}'
     status, _, body = ask(provider, path="/v1/unheard?of=this")

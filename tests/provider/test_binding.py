@@ -9,24 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_test_provider import Call, Model, ScriptedProvider, answers, calls, says
-from llm_test_provider.reasoning_binding import STAND_IN, Bound, Examination, Item, examine, seal, verdict
+from llm_test_provider import Model, ScriptedCall, ScriptedProvider, answers, calls, says
+from llm_test_provider.reasoning_binding import (
+    STAND_IN,
+    BoundRequest,
+    Examination,
+    ReasoningItem,
+    examine,
+    seal,
+    verdict_on,
+)
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
 SECRET = b"provider secret"
 HEAD = b"system and tools"
 
 
-def kinds(request: Bound) -> list[str]:
+def kinds(request: BoundRequest) -> list[str]:
     return [fault.kind for fault in examine(SECRET, request).faults]
 
 
-def conversation() -> tuple[Item, Item, Item]:
+def conversation() -> tuple[ReasoningItem, ReasoningItem, ReasoningItem]:
     """Three items made one after the other, each with the call `c1`, `c2`, `c3` made with it."""
-    first = seal(SECRET, "one", Bound(HEAD, (b"u1",)), together=b"c1")
-    second = seal(SECRET, "two", Bound(HEAD, (b"u1", first, b"c1", b"r1")), first.token, together=b"c2")
+    first = seal(SECRET, "one", BoundRequest(HEAD, (b"u1",)), together=b"c1")
+    second = seal(SECRET, "two", BoundRequest(HEAD, (b"u1", first, b"c1", b"r1")), first.token, together=b"c2")
     before = (b"u1", first, b"c1", b"r1", second, b"c2", b"r2")
-    third = seal(SECRET, "three", Bound(HEAD, before), second.token, together=b"c3")
+    third = seal(SECRET, "three", BoundRequest(HEAD, before), second.token, together=b"c3")
     return first, second, third
 
 
@@ -34,7 +42,7 @@ def conversation() -> tuple[Item, Item, Item]:
 def test_an_untouched_history_holds() -> None:
     one, two, three = conversation()
 
-    found = examine(SECRET, Bound(HEAD, (b"u1", one, b"c1", b"r1", two, b"c2", b"r2", three, b"c3", b"r3")))
+    found = examine(SECRET, BoundRequest(HEAD, (b"u1", one, b"c1", b"r1", two, b"c2", b"r2", three, b"c3", b"r3")))
 
     assert found.faults == ()
     assert found.held == (one, two, three)
@@ -45,35 +53,35 @@ def test_a_changed_message_system_or_tool_is_a_prefix_fault_for_all_behind_it() 
     one, two, three = conversation()
     rest = (b"c1", b"CHANGED", two, b"c2", b"r2", three, b"c3")
 
-    assert kinds(Bound(HEAD, (b"u1", one, *rest))) == ["prefix", "prefix"]
-    assert kinds(Bound(b"another head", (b"u1", one, b"c1"))) == ["prefix"]
+    assert kinds(BoundRequest(HEAD, (b"u1", one, *rest))) == ["prefix", "prefix"]
+    assert kinds(BoundRequest(b"another head", (b"u1", one, b"c1"))) == ["prefix"]
 
 
 def test_leaving_out_from_the_start_from_the_end_or_all_is_allowed_and_a_gap_is_not() -> None:
     one, two, three = conversation()
 
-    assert kinds(Bound(HEAD, (b"u1", b"c1", b"r1", two, b"c2", b"r2", three, b"c3"))) == []
-    assert kinds(Bound(HEAD, (b"u1", one, b"c1", b"r1", two, b"c2", b"r2", b"c3"))) == []
-    assert kinds(Bound(HEAD, (b"u1", b"c1", b"r1", b"c2"))) == []
-    assert kinds(Bound(HEAD, (b"u1", one, b"c1", b"r1", b"c2", b"r2", three, b"c3"))) == ["gap"]
+    assert kinds(BoundRequest(HEAD, (b"u1", b"c1", b"r1", two, b"c2", b"r2", three, b"c3"))) == []
+    assert kinds(BoundRequest(HEAD, (b"u1", one, b"c1", b"r1", two, b"c2", b"r2", b"c3"))) == []
+    assert kinds(BoundRequest(HEAD, (b"u1", b"c1", b"r1", b"c2"))) == []
+    assert kinds(BoundRequest(HEAD, (b"u1", one, b"c1", b"r1", b"c2", b"r2", three, b"c3"))) == ["gap"]
 
 
 def test_an_item_put_back_voids_what_was_made_meanwhile() -> None:
     one, _, _ = conversation()
-    without = seal(SECRET, "made without", Bound(HEAD, (b"u1", b"c1", b"r1")), together=b"c2")
+    without = seal(SECRET, "made without", BoundRequest(HEAD, (b"u1", b"c1", b"r1")), together=b"c2")
 
-    assert kinds(Bound(HEAD, (b"u1", b"c1", b"r1", without, b"c2"))) == []
-    assert kinds(Bound(HEAD, (b"u1", one, b"c1", b"r1", without, b"c2"))) == ["gap"]
+    assert kinds(BoundRequest(HEAD, (b"u1", b"c1", b"r1", without, b"c2"))) == []
+    assert kinds(BoundRequest(HEAD, (b"u1", one, b"c1", b"r1", without, b"c2"))) == ["gap"]
 
 
 def test_items_before_a_change_and_those_made_after_it_stay_valid() -> None:
     one, two, _ = conversation()
     changed = (b"u1", one, b"c1", b"changed", two, b"c2", b"r2")
-    found = examine(SECRET, Bound(HEAD, changed))
-    after = seal(SECRET, "after", Bound(HEAD, changed), found.last, together=b"c3")
+    found = examine(SECRET, BoundRequest(HEAD, changed))
+    after = seal(SECRET, "after", BoundRequest(HEAD, changed), found.last, together=b"c3")
 
     assert found.held == (one,)
-    assert kinds(Bound(HEAD, (*changed, after, b"c3"))) == ["prefix"]
+    assert kinds(BoundRequest(HEAD, (*changed, after, b"c3"))) == ["prefix"]
 
 
 def test_other_words_or_another_token_are_tampering() -> None:
@@ -83,10 +91,10 @@ def test_other_words_or_another_token_are_tampering() -> None:
         replace(one, content="ONE"),
         replace(one, token=two.token),
         replace(one, token="!"),
-        Item("x", "AAAA"),
+        ReasoningItem("x", "AAAA"),
     ):
-        assert kinds(Bound(HEAD, (b"u1", item, b"c1"))) == ["tampered"]
-    assert [fault.kind for fault in examine(b"another provider", Bound(HEAD, (b"u1", one, b"c1"))).faults] == [
+        assert kinds(BoundRequest(HEAD, (b"u1", item, b"c1"))) == ["tampered"]
+    assert [fault.kind for fault in examine(b"another provider", BoundRequest(HEAD, (b"u1", one, b"c1"))).faults] == [
         "tampered"
     ]
 
@@ -94,17 +102,17 @@ def test_other_words_or_another_token_are_tampering() -> None:
 def test_an_item_without_what_was_made_with_it_is_an_orphan() -> None:
     one, _, _ = conversation()
 
-    assert kinds(Bound(HEAD, (b"u1", one))) == ["orphan"]
-    assert kinds(Bound(HEAD, (b"u1", one, b"another call"))) == ["orphan"]
+    assert kinds(BoundRequest(HEAD, (b"u1", one))) == ["orphan"]
+    assert kinds(BoundRequest(HEAD, (b"u1", one, b"another call"))) == ["orphan"]
 
 
 def test_error_refuses_and_drop_answers_and_reports() -> None:
     one, two, _ = conversation()
     two = replace(two, path="messages.2.content.0")
-    found = examine(SECRET, Bound(HEAD, (b"u1", one, b"c1", b"changed", two, b"c2")))
+    found = examine(SECRET, BoundRequest(HEAD, (b"u1", one, b"c1", b"changed", two, b"c2")))
 
-    assert "bound to a different conversation" in verdict(found, "error").refusal
-    dropped = verdict(found, "drop")
+    assert "bound to a different conversation" in verdict_on(found, "error").refusal
+    dropped = verdict_on(found, "drop")
     assert dropped.refusal == ""
     assert [change["path"] for change in dropped.input_transformations] == ["messages.2.content.0"]
 
@@ -115,37 +123,37 @@ def test_error_refuses_and_drop_answers_and_reports() -> None:
 def test_tampering_and_orphans_are_refused_in_either_mode(parts: tuple[Any, ...], words: str) -> None:
     one, _, _ = conversation()
     items = {"tampered": replace(one, content="x"), "orphan": one}
-    found = examine(SECRET, Bound(HEAD, tuple(items.get(part, part) for part in parts)))
+    found = examine(SECRET, BoundRequest(HEAD, tuple(items.get(part, part) for part in parts)))
 
-    assert words in verdict(found, "drop").refusal
-    assert words in verdict(found, "error").refusal
+    assert words in verdict_on(found, "drop").refusal
+    assert words in verdict_on(found, "error").refusal
 
 
 def test_nothing_found_is_nothing_said() -> None:
-    assert verdict(Examination(), "error") == verdict(Examination(), "drop")
-    assert verdict(Examination(), "error").refusal == ""
+    assert verdict_on(Examination(), "error") == verdict_on(Examination(), "drop")
+    assert verdict_on(Examination(), "error").refusal == ""
 
 
 @given(answered=st.lists(st.sampled_from("tu"), min_size=1, max_size=12), data=st.data())
 def test_a_change_voids_exactly_the_items_behind_it(answered: list[str], data: st.DataObject) -> None:
     """Any conversation holds as it was made; after a change of one visible part only what stands before it holds."""
-    parts: list[bytes | Item] = []
+    parts: list[bytes | ReasoningItem] = []
     last = ""
     for turn, kind in enumerate(answered):
         parts.append(b"user %d" % turn if kind == "u" else b"result %d" % turn)
         made = b"answer %d" % turn
-        item = seal(SECRET, f"thought {turn}", Bound(HEAD, tuple(parts)), last, made)
+        item = seal(SECRET, f"thought {turn}", BoundRequest(HEAD, tuple(parts)), last, made)
         parts += [item, made]
         last = item.token
     changed = data.draw(
         st.sampled_from([at for at, part in enumerate(parts) if isinstance(part, bytes) and part[:1] in b"ur"])
     )
 
-    untouched = examine(SECRET, Bound(HEAD, tuple(parts)))
-    touched = examine(SECRET, Bound(HEAD, (*parts[:changed], b"something else", *parts[changed + 1 :])))
+    untouched = examine(SECRET, BoundRequest(HEAD, tuple(parts)))
+    touched = examine(SECRET, BoundRequest(HEAD, (*parts[:changed], b"something else", *parts[changed + 1 :])))
 
     assert (untouched.faults, untouched.last) == ((), last)
-    assert touched.held == tuple(part for part in parts[:changed] if isinstance(part, Item))
+    assert touched.held == tuple(part for part in parts[:changed] if isinstance(part, ReasoningItem))
     assert {fault.kind for fault in touched.faults} == {"prefix"}
 
 
@@ -211,7 +219,7 @@ def test_calls_the_provider_never_made_are_not_checked(ask: Ask) -> None:
 
 
 def test_only_the_first_of_parallel_calls_is_signed(ask: Ask) -> None:
-    pair = answers(calls=[Call("a"), Call("b")])
+    pair = answers(calls=[ScriptedCall("a"), ScriptedCall("b")])
     with ScriptedProvider(pair, models=[Model("m", required=("thought_signature",))]) as provider:
         first, second = json.loads(ask(provider)[2])["choices"][0]["message"]["tool_calls"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from llm_test_provider import (
-    Answer,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
     ScriptedProvider,
     cut,
     empty,
@@ -39,7 +39,7 @@ LONG = says("words that make up a stream of many events, " * 4)
 
 @pytest.mark.parametrize(("broken", "end"), [(cut, "fin"), (reset, "reset"), (truncated, "fin"), (half_close, "fin")])
 def test_a_stream_breaks_after_the_events_the_script_names(
-    provider: ScriptedProvider, exchange: Exchange, chat_request: Build, broken: Callable[..., Answer], end: str
+    provider: ScriptedProvider, exchange: Exchange, chat_request: Build, broken: Callable[..., ScriptedAnswer], end: str
 ) -> None:
     """S4"""
     provider.will(broken(LONG, after_events=3))
@@ -124,7 +124,7 @@ def test_pieces_are_paced(provider: ScriptedProvider, exchange: Exchange, chat_r
 
 @pytest.mark.parametrize("silent", [stall(LONG, after_events=2), LONG.but(delay_s=3600)])
 def test_a_stall_without_end_lasts_until_the_client_leaves(
-    provider: ScriptedProvider, exchange: Exchange, chat_request: Build, silent: Answer
+    provider: ScriptedProvider, exchange: Exchange, chat_request: Build, silent: ScriptedAnswer
 ) -> None:
     """S3, S5"""
     provider.will(silent)
@@ -209,7 +209,7 @@ def test_an_error_event_ends_the_stream_without_done(provider: ScriptedProvider,
     ],
 )
 def test_200_with_something_else_inside(
-    provider: ScriptedProvider, ask: Ask, odd: Answer, content_type: str, start: bytes
+    provider: ScriptedProvider, ask: Ask, odd: ScriptedAnswer, content_type: str, start: bytes
 ) -> None:
     """S10"""
     provider.will(odd)
@@ -250,7 +250,7 @@ def test_raw_bytes_stand_in_for_http(provider: ScriptedProvider, exchange: Excha
 
 
 def test_a_fixed_reply_may_be_broken_too(provider: ScriptedProvider, exchange: Exchange, chat_request: Build) -> None:
-    provider.will(cut(Answer(instead=Reply(503, b"long words")), after_bytes=4))
+    provider.will(cut(ScriptedAnswer(instead=FixedReply(503, b"long words")), after_bytes=4))
 
     heard, _ = exchange(provider, chat_request())
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from llm_test_provider.prompt_cache import CACHE_RULES, CacheUse, Part, PrefixCache
+from llm_test_provider.prompt_cache import CACHE_RULES, PromptPart, SimulatedCache, SimulatedCacheUse
 from llm_test_provider.tokens import parts_of
 
-HEAD = Part(b"system", 2000, breakpoint=True)
+HEAD = PromptPart(b"system", 2000, breakpoint=True)
 
 
 class Clock:
@@ -18,23 +18,23 @@ class Clock:
         return self.seconds
 
 
-def cache(name: str) -> tuple[PrefixCache, Clock]:
+def cache(name: str) -> tuple[SimulatedCache, Clock]:
     clock = Clock()
-    return PrefixCache(CACHE_RULES[name], clock), clock
+    return SimulatedCache(CACHE_RULES[name], clock), clock
 
 
-def turn(*names: str, tokens: int = 100) -> list[Part]:
+def turn(*names: str, tokens: int = 100) -> list[PromptPart]:
     """A request: the head, then messages of `tokens` each, a breakpoint behind the last."""
     last = len(names) - 1
-    return [HEAD, *(Part(name.encode(), tokens, breakpoint=at == last) for at, name in enumerate(names))]
+    return [HEAD, *(PromptPart(name.encode(), tokens, breakpoint=at == last) for at, name in enumerate(names))]
 
 
 def test_marked_a_growing_history_reads_what_it_wrote_before() -> None:
     anthropic, _ = cache("anthropic")
 
-    assert anthropic.use(turn("a")) == CacheUse(cached=0, written=2100, uncached=0)
-    assert anthropic.use(turn("a", "b", "c")) == CacheUse(cached=2100, written=200, uncached=0)
-    assert anthropic.use(turn("a", "b", "c")) == CacheUse(cached=2300, written=0, uncached=0)
+    assert anthropic.use(turn("a")) == SimulatedCacheUse(cached=0, written=2100, uncached=0)
+    assert anthropic.use(turn("a", "b", "c")) == SimulatedCacheUse(cached=2100, written=200, uncached=0)
+    assert anthropic.use(turn("a", "b", "c")) == SimulatedCacheUse(cached=2300, written=0, uncached=0)
 
 
 def test_marked_going_back_to_the_parent_reads_the_prefix_written_then() -> None:
@@ -43,7 +43,7 @@ def test_marked_going_back_to_the_parent_reads_the_prefix_written_then() -> None
     anthropic.use(turn("a", "push"))
     anthropic.use(turn("a", "push", "work", "more work"))
 
-    assert anthropic.use(turn("a", "push", "result")) == CacheUse(cached=2200, written=100, uncached=0)
+    assert anthropic.use(turn("a", "push", "result")) == SimulatedCacheUse(cached=2200, written=100, uncached=0)
 
 
 def test_a_change_in_the_middle_loses_everything_behind_it() -> None:
@@ -98,7 +98,7 @@ def test_an_entry_lives_so_long_since_its_last_use(name: str, lifetime: float) -
 def test_a_prefix_below_the_minimum_is_not_cached(name: str, below: int, least: int, cached: int) -> None:
     simulated, _ = cache(name)
     for tokens, expected in ((below, 0), (least, cached)):
-        request = [Part(b"%d" % tokens, tokens, breakpoint=True)]
+        request = [PromptPart(b"%d" % tokens, tokens, breakpoint=True)]
         first = simulated.use(request)
         assert simulated.use(request).cached == expected
         assert first.written == (expected if simulated.rule.write != 1 else 0)
@@ -112,13 +112,13 @@ def test_automatic_caches_count_in_steps_and_charge_nothing_for_writing(name: st
     again = simulated.use(turn("a", tokens=150))
 
     assert (first.written, first.uncached) == (0, 2150)
-    assert again == CacheUse(cached, 0, 2150 - cached)
+    assert again == SimulatedCacheUse(cached, 0, 2150 - cached)
 
 
 def test_nothing_is_lost_in_the_counting() -> None:
     for rule in CACHE_RULES.values():
-        simulated = PrefixCache(rule, Clock())
-        for request in (turn("a"), turn("a", "b"), turn("a", "c", tokens=77), [Part(b"small", 5)], []):
+        simulated = SimulatedCache(rule, Clock())
+        for request in (turn("a"), turn("a", "b"), turn("a", "c", tokens=77), [PromptPart(b"small", 5)], []):
             use = simulated.use(request)
             assert use.cached + use.written + use.uncached == sum(part.tokens for part in request)
             assert min(use.cached, use.written, use.uncached) >= 0

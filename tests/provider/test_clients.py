@@ -6,9 +6,13 @@ from typing import Any
 import openai
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, answers, error_chunk, overflow, says, status
+from llm_test_provider import ScriptedCall, ScriptedProvider, answers, error_chunk, overflow, says, status
 
-RICH = answers("Let me look.", [Call("read", {"path": "a.py"}, "c1"), Call("now", {}, "c2")], reasoning="First this.")
+RICH = answers(
+    "Let me look.",
+    [ScriptedCall("read", {"path": "a.py"}, "c1"), ScriptedCall("now", {}, "c2")],
+    reasoning="First this.",
+)
 ODD = (("crlf",), ("comments",), ("event_fields",), ("pings",), ("no_space",))
 
 
@@ -21,7 +25,7 @@ def client(provider: ScriptedProvider) -> Iterator[openai.OpenAI]:
 def test_openai_python_reads_a_stream_with_text_calls_and_usage(
     provider: ScriptedProvider, client: openai.OpenAI
 ) -> None:
-    provider.will(answers("Let me look.", [Call("read_file", {"path": "a.py"}, "c1")]))
+    provider.will(answers("Let me look.", [ScriptedCall("read_file", {"path": "a.py"}, "c1")]))
 
     stream = client.chat.completions.create(
         model="m",

@@ -7,10 +7,10 @@ import pytest
 
 from llm_test_provider import (
     EVERY_BYTE,
-    Answer,
-    Call,
     Cut,
     Model,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedProvider,
     When,
     answers,
@@ -28,11 +28,11 @@ from llm_test_provider import (
 )
 from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
 from llm_test_provider.apis.typed_sse import FORMS as TYPED_FORMS
-from tests.provider.speakers import SPEAKERS, Speaker, events_of
+from tests.provider.speakers import SPEAKERS, DialectClient, events_of
 
 RICH = answers(
     "Two things at once, said in some words.",
-    [Call("read", {"path": "caf\N{LATIN SMALL LETTER E WITH ACUTE}.py"}), Call("now")],
+    [ScriptedCall("read", {"path": "caf\N{LATIN SMALL LETTER E WITH ACUTE}.py"}), ScriptedCall("now")],
     reasoning="First I look.",
 )
 FINISHES = {
@@ -49,7 +49,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def speaker(dialect: str) -> Speaker:
+def speaker(dialect: str) -> DialectClient:
     return SPEAKERS[dialect]
 
 
@@ -62,7 +62,7 @@ def said_in(raw: bytes) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- answers
 @pytest.mark.parametrize("form", [(), ("interleaved",), ("whole_call",), ("one_character",)])
 def test_an_answer_says_the_same_streamed_and_not(
-    provider: ScriptedProvider, speaker: Speaker, form: tuple[str, ...]
+    provider: ScriptedProvider, speaker: DialectClient, form: tuple[str, ...]
 ) -> None:
     provider.will(RICH.but(call_forms=form), RICH)
     body = speaker.first("hi", tools=["read", "now"]) | {"stream_options": {"include_usage": True}}
@@ -88,7 +88,7 @@ def test_a_finish_reason_of_a_script_has_its_name_in_every_dialect(
 
 
 @pytest.mark.parametrize("size", [EVERY_BYTE, Cut(7), Cut(40, seed=1)])
-def test_a_cut_stream_says_the_same(provider: ScriptedProvider, speaker: Speaker, size: Cut) -> None:
+def test_a_cut_stream_says_the_same(provider: ScriptedProvider, speaker: DialectClient, size: Cut) -> None:
     """S1"""
     provider.will(RICH.but(cut=size))
 
@@ -112,7 +112,7 @@ def test_however_events_are_written_the_answer_is_the_same(provider: ScriptedPro
 
 
 def test_an_unknown_form_of_a_call_changes_nothing_but_where_it_is_known(
-    provider: ScriptedProvider, speaker: Speaker
+    provider: ScriptedProvider, speaker: DialectClient
 ) -> None:
     provider.will(RICH.but(call_forms=("index_null",)))
 
@@ -135,7 +135,7 @@ def test_a_stream_without_its_end_and_one_that_is_no_text(provider: ScriptedProv
 # ------------------------------------------------------------------------------------------------- what a request is
 # asked
 def test_a_request_is_asked_the_same_questions_in_every_dialect(
-    provider: ScriptedProvider, speaker: Speaker, dialect: str
+    provider: ScriptedProvider, speaker: DialectClient, dialect: str
 ) -> None:
     provider.will(RICH, says("done"))
     body = speaker.first("please look", system="Be careful.", tools=["read", "now"])
@@ -155,7 +155,7 @@ def test_a_request_is_asked_the_same_questions_in_every_dialect(
 
 
 def test_conditions_and_templates_of_a_script_hold_in_every_dialect(
-    provider: ScriptedProvider, speaker: Speaker
+    provider: ScriptedProvider, speaker: DialectClient
 ) -> None:
     provider.when(When(tool_result="^exit 1"), says("failed on {{last_user:on (\\w+)}}"))
     provider.when(When(user="work on", tool="shell", model="m", request=1), calls("shell", command="ls"))
@@ -168,7 +168,7 @@ def test_conditions_and_templates_of_a_script_hold_in_every_dialect(
     assert last.text == "failed on calc"
 
 
-def test_cached_tokens_are_reported_as_a_history_grows(speaker: Speaker) -> None:
+def test_cached_tokens_are_reported_as_a_history_grows(speaker: DialectClient) -> None:
     marked = Model("m", cache="deepseek")
     with ScriptedProvider(says("1"), says("2"), models=[marked], count=len) as provider:
         body = speaker.first("x" * 2000)
@@ -196,7 +196,7 @@ def test_cached_tokens_are_reported_as_a_history_grows(speaker: Speaker) -> None
     ],
 )
 def test_an_error_has_the_shape_of_the_api_that_is_asked(
-    provider: ScriptedProvider, dialect: str, trouble: Answer, code: int, kind: str
+    provider: ScriptedProvider, dialect: str, trouble: ScriptedAnswer, code: int, kind: str
 ) -> None:
     """S8"""
     provider.will(trouble)
@@ -247,7 +247,7 @@ def test_an_answer_that_turns_into_an_error_has_no_end(
 
 @pytest.mark.parametrize("odd", [html(), empty(), status(503, body=b"plain words")])
 def test_what_is_no_answer_at_all_is_sent_as_it_stands(
-    provider: ScriptedProvider, speaker: Speaker, odd: Answer
+    provider: ScriptedProvider, speaker: DialectClient, odd: ScriptedAnswer
 ) -> None:
     """S10"""
     provider.will(odd)
@@ -257,7 +257,7 @@ def test_what_is_no_answer_at_all_is_sent_as_it_stands(
     assert raw == getattr(odd.instead, "body", None)
 
 
-def test_a_stream_breaks_off_where_the_script_says(provider: ScriptedProvider, speaker: Speaker) -> None:
+def test_a_stream_breaks_off_where_the_script_says(provider: ScriptedProvider, speaker: DialectClient) -> None:
     """S4"""
     provider.will(RICH, cut(RICH.but(framing="close"), after_events=3))
     body = speaker.first("hi") | {"stream": True}
@@ -267,7 +267,7 @@ def test_a_stream_breaks_off_where_the_script_says(provider: ScriptedProvider, s
     assert 3 == len(events_of(broken)) < len(events_of(whole))
 
 
-def test_an_empty_answer_is_an_answer(provider: ScriptedProvider, speaker: Speaker) -> None:
+def test_an_empty_answer_is_an_answer(provider: ScriptedProvider, speaker: DialectClient) -> None:
     provider.will(says(""), says(""))
 
     heard = [speaker.ask(provider, speaker.first("hi") | {"stream": streamed}) for streamed in (True, False)]
@@ -275,8 +275,8 @@ def test_an_empty_answer_is_an_answer(provider: ScriptedProvider, speaker: Speak
     assert [(each.text, each.calls) for each in heard] == [("", [])] * 2
 
 
-def test_broken_arguments_travel_as_they_were_made(provider: ScriptedProvider, speaker: Speaker) -> None:
-    provider.will(answers(calls=[Call("shell", '{"command": "l')]))
+def test_broken_arguments_travel_as_they_were_made(provider: ScriptedProvider, speaker: DialectClient) -> None:
+    provider.will(answers(calls=[ScriptedCall("shell", '{"command": "l')]))
 
     _, raw = speaker.post(provider, speaker.first("hi") | {"stream": True})
 
@@ -285,7 +285,7 @@ def test_broken_arguments_travel_as_they_were_made(provider: ScriptedProvider, s
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff", b'{"messages": 7, "input": 7}', b"[" * 100_000])
 def test_a_body_that_is_no_request_is_refused_and_takes_no_answer(
-    provider: ScriptedProvider, speaker: Speaker, exchange: Any, body: bytes
+    provider: ScriptedProvider, speaker: DialectClient, exchange: Any, body: bytes
 ) -> None:
     provider.will(says("kept"))
     head = f"POST {speaker.path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -296,7 +296,7 @@ def test_a_body_that_is_no_request_is_refused_and_takes_no_answer(
     assert provider.script.left == 1
 
 
-def test_an_exhausted_script_is_a_500_that_says_so(provider: ScriptedProvider, speaker: Speaker) -> None:
+def test_an_exhausted_script_is_a_500_that_says_so(provider: ScriptedProvider, speaker: DialectClient) -> None:
     code, raw = speaker.post(provider, speaker.first("hi"))
 
     assert code == 500

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import llm_test_provider as scripted
-from llm_test_provider import Answer, Model, When
+from llm_test_provider import Model, ScriptedAnswer, When
 from llm_test_provider.apis import chat_calls as call_forms
 from llm_test_provider.apis import chat_sse as event_forms
 from llm_test_provider.apis import typed_sse as typed_events
@@ -28,7 +28,7 @@ WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))
         [wording.name for wording in (*OVERFLOWS, *THROTTLES)],
         CACHE_RULES,
         [field.name for field in dataclasses.fields(When)],
-        {field.name for field in dataclasses.fields(Answer)} - {"instead"},
+        {field.name for field in dataclasses.fields(ScriptedAnswer)} - {"instead"},
         {field.name for field in dataclasses.fields(Model)} - {"name"},
     ],
     ids=["event forms", "typed events", "call forms", "wordings", "caches", "conditions", "answers", "models"],

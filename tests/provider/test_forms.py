@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import EVERY_BYTE, Call, Cut, ScriptedProvider, answers, says
+from llm_test_provider import EVERY_BYTE, Cut, ScriptedCall, ScriptedProvider, answers, says
 from llm_test_provider.apis.chat_calls import FORMS as CALL_FORMS
 from llm_test_provider.apis.chat_calls import call_deltas
 from llm_test_provider.apis.chat_sse import DONE, events_of
@@ -19,7 +19,7 @@ PAYLOADS = [
     FINISH,
     DONE,
 ]
-CALLS = (Call("read_file", {"path": "a"}, "c1"), Call("shell", {"command": "ls"}, "c2"))
+CALLS = (ScriptedCall("read_file", {"path": "a"}, "c1"), ScriptedCall("shell", {"command": "ls"}, "c2"))
 
 
 # --------------------------------------------------------------------------------------------------------------- events
@@ -143,7 +143,7 @@ def test_the_id_stands_in_the_first_chunk_or_in_every_chunk() -> None:
 def test_a_call_without_arguments_says_nothing_more(form: tuple[str, ...], function: dict[str, Any]) -> None:
     """S7"""
     for order in ("name_in_every_chunk", "whole_call", "calls_together"):
-        ((part,),) = call_deltas((Call("f", id="c"),), (*form, order), 4)
+        ((part,),) = call_deltas((ScriptedCall("f", id="c"),), (*form, order), 4)
         assert part["function"] == function
 
 
@@ -155,7 +155,7 @@ def test_interleaved_calls_take_turns() -> None:
 
 
 def test_broken_arguments_are_sent_as_they_stand() -> None:
-    deltas = call_deltas((Call("f", '{"a": ', "c"),), [], 100)
+    deltas = call_deltas((ScriptedCall("f", '{"a": ', "c"),), [], 100)
 
     assert put_together(deltas, "arguments") == {0: '{"a": '}
 

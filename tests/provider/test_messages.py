@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Call, Model, ScriptedProvider, answers, call, calls, says
+from llm_test_provider import Model, ScriptedCall, ScriptedProvider, answers, call, calls, says
 from llm_test_provider.apis.messages_checks import BINDING_BETA, refusal
 from tests.provider.speakers import SPEAKERS, events_of
 
@@ -404,6 +404,6 @@ def test_thinking_made_elsewhere_is_passed_over_where_nothing_is_bound(provider:
 
 
 def test_calls_are_numbered_as_this_api_numbers_them(provider: ScriptedProvider) -> None:
-    provider.will(answers(calls=[call("f"), Call("g", {}, "mine")]))
+    provider.will(answers(calls=[call("f"), ScriptedCall("g", {}, "mine")]))
 
     assert MESSAGES.ask(provider, MESSAGES.first("hi")).ids == ["toolu_00000001", "mine"]

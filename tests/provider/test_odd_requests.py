@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_test_provider import Call, Received, When, answers
+from llm_test_provider import ReceivedRequest, ScriptedCall, When, answers
 from llm_test_provider.delivery import Delivery
 from llm_test_provider.model import Model, ScriptedModel
 from llm_test_provider.script import Script
-from tests.provider.speakers import SPEAKERS, Heard
+from tests.provider.speakers import SPEAKERS, DialectAnswer
 
 Json = Any
 ODD: st.SearchStrategy[Json] = st.sampled_from(
@@ -22,7 +22,7 @@ ODD: st.SearchStrategy[Json] = st.sampled_from(
     + [[], {}, [[]], [None], ["x"], {"type": []}, {"id": {}}, {"role": ["user"]}]
     + [{"type": kind} for kind in ("reasoning", "thinking", "tool_result", "item_reference", "function_call")]
 )
-SPOKEN = answers("said", [Call("f", {"a": 1}, "call_1"), Call("g", {}, "call_2")], reasoning="thought")
+SPOKEN = answers("said", [ScriptedCall("f", {"a": 1}, "call_1"), ScriptedCall("g", {}, "call_2")], reasoning="thought")
 
 
 def model() -> ScriptedModel:
@@ -34,10 +34,10 @@ def model() -> ScriptedModel:
     return ScriptedModel(script, [strict], count=len, clock=time.monotonic, now=time.time)
 
 
-def received(dialect: Any, body: Json) -> Received:
+def received(dialect: Any, body: Json) -> ReceivedRequest:
     raw = json.dumps(body).encode()
     path = SPEAKERS[dialect].path
-    return Received(1, "POST", path, "", (("anthropic-beta", "x"),), raw, body, 0.0, chat=1, dialect=dialect)
+    return ReceivedRequest(1, "POST", path, "", (("anthropic-beta", "x"),), raw, body, 0.0, chat=1, dialect=dialect)
 
 
 def second_request(dialect: str, provider: ScriptedModel) -> Json:
@@ -46,7 +46,7 @@ def second_request(dialect: str, provider: ScriptedModel) -> Json:
     first = speaker.first("hi", "be good", ["f", "g"])
     delivery = provider.respond(received(dialect, first))
     assert isinstance(delivery, Delivery)
-    heard: Heard = speaker.whole(json.loads(b"".join(delivery.pieces)))
+    heard: DialectAnswer = speaker.whole(json.loads(b"".join(delivery.pieces)))
     return speaker.then(first, heard, "one", "two", text="go on")
 
 

@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer, Call, Model, ScriptedProvider, answers, call, calls, error_chunk, says
+from llm_test_provider import (
+    Model,
+    ScriptedAnswer,
+    ScriptedCall,
+    ScriptedProvider,
+    answers,
+    call,
+    calls,
+    error_chunk,
+    says,
+)
 from llm_test_provider.answer import ErrorEvent
 from llm_test_provider.apis.responses_checks import refusal
 from llm_test_provider.apis.responses_request import conversation, items_of
-from tests.provider.speakers import SEALED, SPEAKERS, Heard, events_of
+from tests.provider.speakers import SEALED, SPEAKERS, DialectAnswer, events_of
 
 Json = dict[str, Any]
 RESPONSES = SPEAKERS["responses"]
@@ -154,7 +164,7 @@ def test_a_stream_may_have_nothing_but_its_ends(provider: ScriptedProvider) -> N
 
 
 def test_an_answer_that_was_cut_off_is_incomplete(provider: ScriptedProvider) -> None:
-    provider.will(answers("x", [Call("f", '{"a": ')], finish="length"))
+    provider.will(answers("x", [ScriptedCall("f", '{"a": ')], finish="length"))
 
     _, raw = RESPONSES.post(provider, asked(USER, stream=True))
 
@@ -180,7 +190,7 @@ def test_a_stream_may_say_that_it_failed(provider: ScriptedProvider) -> None:
 def test_freeform_and_namespaced_tools_are_called_as_they_were_offered(provider: ScriptedProvider) -> None:
     inside = {"type": "namespace", "name": "box", "tools": [{"type": "function", "name": "g"}]}
     tools = {"type": "additional_tools", "role": "developer", "tools": [inside, {"type": "custom", "name": "patch"}]}
-    provider.will(answers(calls=[Call("patch", "*** Begin"), Call("g"), Call("unheard")]))
+    provider.will(answers(calls=[ScriptedCall("patch", "*** Begin"), ScriptedCall("g"), ScriptedCall("unheard")]))
 
     made = created(provider, asked(tools, USER))["output"]
 
@@ -287,7 +297,7 @@ def test_only_a_response_in_the_background_can_be_cancelled(provider: ScriptedPr
 THINKS = answers("Let me see.", [call("f")], reasoning="I think")
 
 
-def thought(provider: ScriptedProvider, answer: Answer = THINKS, **more: Any) -> tuple[Json, Heard]:
+def thought(provider: ScriptedProvider, answer: ScriptedAnswer = THINKS, **more: Any) -> tuple[Json, DialectAnswer]:
     """A first request and its answer with reasoning in it."""
     provider.will(answer, says("done"))
     body = RESPONSES.first("hi", tools=["f"]) | more
@@ -334,7 +344,7 @@ def test_reasoning_and_what_was_made_with_it_go_together(left_out: list[int], wo
     with ScriptedProvider(models=[Model("m", binding=binding)]) as provider:
         body, heard = thought(provider)
         kept = [item for at, item in enumerate(heard.made) if at not in left_out]
-        following = RESPONSES.then(body, Heard(**{**vars(heard), "made": kept}), "ok")
+        following = RESPONSES.then(body, DialectAnswer(**{**vars(heard), "made": kept}), "ok")
 
         code, told = refused(provider, following)
 
@@ -348,7 +358,8 @@ def test_without_its_ids_what_was_made_with_reasoning_may_stand_alone(provider: 
     kept = [{key: item[key] for key in item if key != "id"} for item in heard.made[1:]]
 
     assert (
-        created(provider, RESPONSES.then(body, Heard(**{**vars(heard), "made": kept}), "ok"))["status"] == "completed"
+        created(provider, RESPONSES.then(body, DialectAnswer(**{**vars(heard), "made": kept}), "ok"))["status"]
+        == "completed"
     )
 
 
@@ -394,6 +405,6 @@ def test_another_spelling_of_the_newest_answer_changes_nothing() -> None:
             {"role": "assistant", "content": "Let me see."},
             {key: function_call[key] for key in ("type", "call_id", "name")} | {"arguments": "{ }"},
         ]
-        following = RESPONSES.then(body, Heard(**{**vars(heard), "made": respelled}), "ok")
+        following = RESPONSES.then(body, DialectAnswer(**{**vars(heard), "made": respelled}), "ok")
 
         assert RESPONSES.post(provider, following)[0] == 200

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, says
-from llm_test_provider.answer import Cut, Ending, Reply
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, says
+from llm_test_provider.answer import Cut, Ending, FixedReply
 from llm_test_provider.cli import serve
 from llm_test_provider.error_texts import OVERFLOWS, THROTTLES, overflow_wording
 from llm_test_provider.scenario import ScenarioError, load, read
-from llm_test_provider.script import Received
+from llm_test_provider.script import ReceivedRequest
 from llm_test_provider.templates import TemplateError, fill
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]
@@ -25,9 +25,9 @@ HOUSE = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = HOUSE / "docs" / "examples"
 
 
-def first_answer(text: str) -> Answer:
+def first_answer(text: str) -> ScriptedAnswer:
     answer = read(f"answers:\n  - {text}").script.queue.answers[0]
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ScriptedAnswer)
     return answer
 
 
@@ -35,23 +35,23 @@ def first_answer(text: str) -> Answer:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("text: hi", Answer(text="hi")),
-        ("{text: hi, reasoning: hm, finish: length}", Answer(text="hi", reasoning="hm", finish="length")),
-        ("call: {name: f, arguments: {a: 1}}", Answer(calls=(Call("f", {"a": 1}),))),
-        ("calls: [{name: f, arguments: '{', id: c}]", Answer(calls=(Call("f", "{", "c"),))),
-        ("cut: every_byte", Answer(cut=Cut(1))),
-        ("cut: {bytes: 7, seed: 3}", Answer(cut=Cut(7, 3))),
-        ("ending: {how: reset, after_bytes: 9}", Answer(ending=Ending("reset", after_bytes=9))),
-        ("raw: nonsense", Answer(instead=b"nonsense")),
-        ("{status: 404, body: gone}", Answer(instead=Reply(404, b"gone"))),
-        ("overflow: bedrock", Answer(instead=Reply(400, overflow_wording("bedrock").body(0, 0)))),
+        ("text: hi", ScriptedAnswer(text="hi")),
+        ("{text: hi, reasoning: hm, finish: length}", ScriptedAnswer(text="hi", reasoning="hm", finish="length")),
+        ("call: {name: f, arguments: {a: 1}}", ScriptedAnswer(calls=(ScriptedCall("f", {"a": 1}),))),
+        ("calls: [{name: f, arguments: '{', id: c}]", ScriptedAnswer(calls=(ScriptedCall("f", "{", "c"),))),
+        ("cut: every_byte", ScriptedAnswer(cut=Cut(1))),
+        ("cut: {bytes: 7, seed: 3}", ScriptedAnswer(cut=Cut(7, 3))),
+        ("ending: {how: reset, after_bytes: 9}", ScriptedAnswer(ending=Ending("reset", after_bytes=9))),
+        ("raw: nonsense", ScriptedAnswer(instead=b"nonsense")),
+        ("{status: 404, body: gone}", ScriptedAnswer(instead=FixedReply(404, b"gone"))),
+        ("overflow: bedrock", ScriptedAnswer(instead=FixedReply(400, overflow_wording("bedrock").body(0, 0)))),
         (
             "{events: [crlf], call_forms: [whole_call], encoding: [gzip]}",
-            Answer(events=("crlf",), call_forms=("whole_call",), encoding=("gzip",)),
+            ScriptedAnswer(events=("crlf",), call_forms=("whole_call",), encoding=("gzip",)),
         ),
     ],
 )
-def test_a_key_of_a_file_means_the_same_as_in_python(written: str, meant: Answer) -> None:
+def test_a_key_of_a_file_means_the_same_as_in_python(written: str, meant: ScriptedAnswer) -> None:
     assert first_answer(written) == meant
 
 
@@ -129,13 +129,15 @@ MESSAGES: list[dict[str, Any]] = [
 )
 def test_a_template_takes_words_from_earlier_messages(template: str, filled: str) -> None:
     answer = says(
-        template, reasoning=template, calls=(Call("f", {"deep": [{"x": template}], "n": 1}), Call("g", template))
+        template,
+        reasoning=template,
+        calls=(ScriptedCall("f", {"deep": [{"x": template}], "n": 1}), ScriptedCall("g", template)),
     )
 
     done = fill(answer, MESSAGES)
 
     assert (done.text, done.reasoning) == (filled, filled)
-    assert done.calls == (Call("f", {"deep": [{"x": filled}], "n": 1}), Call("g", filled))
+    assert done.calls == (ScriptedCall("f", {"deep": [{"x": filled}], "n": 1}), ScriptedCall("g", filled))
 
 
 @pytest.mark.parametrize("template", ["{{last_user:nowhere}}", "{{tools:x}}", "{{system:(}}"])
@@ -260,6 +262,6 @@ def test_a_bad_file_ends_the_program_with_its_mistake(tmp_path: Path) -> None:
 
 
 def test_a_received_request_without_a_body_has_no_messages_or_tools() -> None:
-    received = Received(1, "GET", "/", "", (), b"", None, 0.0)
+    received = ReceivedRequest(1, "GET", "/", "", (), b"", None, 0.0)
 
     assert (received.messages, received.tool_names) == ([], [])

@@ -16,7 +16,7 @@ import pytest
 from llm_test_provider import ScriptedProvider
 from proxy.config.sections import UpstreamSettings
 from proxy.upstream.litellm import LitellmUpstream
-from proxy.upstream.litellm.loader import load
+from proxy.upstream.litellm.loader import load_library
 
 HERE = Path(__file__).resolve().parent
 IMPORTED_S = 60
@@ -37,7 +37,7 @@ def litellm() -> None:
         pytest.skip("litellm is not installed: pip install 'callstack-proxy[litellm]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        load()
+        load_library()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from proxy.config.model import Config
 from proxy.config.sections import UpstreamSettings
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from proxy.upstream.litellm import fault
+from proxy.upstream.litellm import unavailable_reason
 from proxy.upstream.routing import Routes
 from tests.commands.conftest import Shell
 
@@ -111,7 +111,7 @@ def test_the_compromised_releases_and_older_ones_are_refused_without_importing_t
 
 @WITHOUT
 def test_without_the_extra_the_proxy_does_not_start_and_says_what_to_install(shell: Shell) -> None:
-    assert "pip install 'callstack-proxy[litellm]'" in fault()
+    assert "pip install 'callstack-proxy[litellm]'" in unavailable_reason()
     with pytest.raises(InvalidConfiguration, match=r"upstreams\.claude\.kind: litellm is not installed"):
         Routes(CLAUDE)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer as Scripted
+from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider import (
     ScriptedProvider,
     Usage,
@@ -32,7 +32,7 @@ from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, Upstrea
 from proxy.upstream.http import Answer
 from proxy.upstream.litellm import LitellmUpstream
 from proxy.upstream.overflow_errors import is_overflow
-from tests.provider.speakers import SPEAKERS, Heard, Speaker, events_of
+from tests.provider.speakers import SPEAKERS, DialectAnswer, DialectClient, events_of
 from tests.providers.conftest import through
 
 Json = dict[str, Any]
@@ -41,12 +41,12 @@ CHAT = SPEAKERS["chat"]
 LONG = says("one two three four five six seven eight nine ten")
 
 
-async def asked(upstream: LitellmUpstream, speaker: Speaker, body: Json) -> Answer:
+async def asked(upstream: LitellmUpstream, speaker: DialectClient, body: Json) -> Answer:
     client = [(b"authorization", b"Bearer sk-client"), (b"content-type", b"application/json")]
     return await upstream.send("POST", speaker.path, b"", client, json.dumps(body).encode())
 
 
-async def heard(upstream: LitellmUpstream, speaker: Speaker, body: Json) -> Heard:
+async def heard(upstream: LitellmUpstream, speaker: DialectClient, body: Json) -> DialectAnswer:
     answer = await asked(upstream, speaker, body)
     raw = await answer.body()
     assert answer.status == 200, raw

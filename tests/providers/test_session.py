@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, cut, overflow, says, status
-from tests.harness import RunningProxy, Stage, bash, does, pop, push, recall, staged
+from tests.harness import RunningProxy, Stage, bash, does, pop, push, recall, running_stage
 
 VENDORS = ("openai", "anthropic")
 
 
 @pytest.fixture(params=["streamed", "plain"])
 def stage(request: pytest.FixtureRequest, provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
-    with staged(provider, tmp_path, streamed=request.param == "streamed") as running:
+    with running_stage(provider, tmp_path, streamed=request.param == "streamed") as running:
         yield running
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, bash, does, pop, push, recall, staged
+from tests.harness import Conversation, bash, does, pop, push, recall, running_stage
 
 OURS, THEIRS, SISTER = "gpt-5.4", "claude-opus-5.5", "claude-sonnet-5"
 
@@ -21,7 +21,7 @@ def provider() -> Iterator[ScriptedProvider]:
 @pytest.fixture(params=["streamed", "plain"])
 def chat(request: pytest.FixtureRequest, provider: ScriptedProvider, tmp_path: Path) -> Iterator[Conversation]:
     """A client in front of a proxy with two upstreams, each for one vendor's models."""
-    with staged(provider, tmp_path, streamed=request.param == "streamed") as stage:
+    with running_stage(provider, tmp_path, streamed=request.param == "streamed") as stage:
         yield stage.chat(
             stage.proxy(
                 upstreams__ours__url=provider.url,

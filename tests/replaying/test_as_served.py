@@ -9,11 +9,11 @@ from typing import Any
 from llm_test_provider import ScriptedProvider
 from proxy.config.sources import load_config
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
-from proxy.replay.player import Heard
-from proxy.replay.recording import Step, around, encoded
-from proxy.replay.services import PATH, TENANT, wired
-from tests.harness import does, pop, push, staged
+from proxy.exchange.rounds import ClientRequest
+from proxy.replay.player import CapturedReply
+from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
+from proxy.replay.services import PATH, TENANT, build_replay
+from tests.harness import does, pop, push, running_stage
 
 Json = dict[str, Any]
 MODEL = "gpt-5.4"
@@ -58,14 +58,14 @@ SCRIPT = (
 )
 
 
-def steps() -> list[Step]:
-    before, behind = around(MODEL, {"tools": TOOLS})
-    return [Step(before, tuple(map(encoded, sent)), behind, answer, 0) for sent, answer in TURNS]
+def steps() -> list[RecordedStep]:
+    before, behind = body_start_and_end(MODEL, {"tools": TOOLS})
+    return [RecordedStep(before, tuple(map(encode_json, sent)), behind, answer, 0) for sent, answer in TURNS]
 
 
 def served(folder: Path) -> tuple[list[Json], list[str]]:
     """What went upstream, and how each request was answered, over HTTP."""
-    with ScriptedProvider() as provider, staged(provider, folder, streamed=False) as stage:
+    with ScriptedProvider() as provider, running_stage(provider, folder, streamed=False) as stage:
         provider.will(*SCRIPT)
         proxy = stage.proxy()
         statuses = [proxy.post(step.body).stack_status for step in steps()]
@@ -76,13 +76,13 @@ def replayed() -> tuple[list[Json], list[str]]:
     """The same in a replay."""
 
     async def run() -> tuple[list[Json], list[str]]:
-        backstage = wired(load_config({"wake_at_tokens": 0}))
+        backstage = build_replay(load_config({"wake_at_tokens": 0}))
         bodies, statuses = [], []
         for number, step in enumerate(steps()):
             backstage.provider.expect(step)
-            heard = Heard()
-            incoming = Incoming(f"r{number}", TENANT, "POST", PATH, b"", [], step.body)
-            await exchange.serve(backstage.parts, incoming, heard)
+            heard = CapturedReply()
+            incoming = ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body)
+            await exchange.handle(backstage.services, incoming, heard)
             bodies += [json.loads(request.body) for request in backstage.provider.received]
             statuses.append(heard.header(b"x-stack-status"))
         return bodies, statuses

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.replay.formats import recordings_in
-from proxy.replay.outcome import Played
-from proxy.replay.player import play
+from proxy.replay.formats import read_recordings
+from proxy.replay.outcome import ReplayResult
+from proxy.replay.player import play_recording
 from proxy.replay.recording import NotReplayable, Recording
 
 Json = dict[str, Any]
@@ -47,8 +47,8 @@ def item(words: str) -> Json:
     return {"role": "user", "content": [{"type": "input_text", "text": words}]}
 
 
-def played(recording: Recording) -> Played:
-    return asyncio.run(play(recording, load_config({"wake_at_tokens": 0}), "a file", lambda: None))
+def played(recording: Recording) -> ReplayResult:
+    return asyncio.run(play_recording(recording, load_config({"wake_at_tokens": 0}), "a file", lambda: None))
 
 
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"path": "a"}}
@@ -66,7 +66,7 @@ def test_an_answer_of_messages_is_its_echo_whatever_moves_in_the_request(tmp_pat
         answer={"text": "done"},
     )
 
-    (recording,) = recordings_in(written(tmp_path, first, second))
+    (recording,) = read_recordings(written(tmp_path, first, second))
 
     assert recording.dialect == "messages"
     assert recording.notes == ()
@@ -87,7 +87,7 @@ def test_an_answer_of_responses_has_the_items_that_later_requests_only_name(tmp_
     first = to_responses(item("go"), answer={**TOLD, "text": "Reading.", "reasoning": "Let me see."})
     second = to_responses(item("go"), *named, call, output, answer={"text": "done"})
 
-    (recording,) = recordings_in(written(tmp_path, first, second))
+    (recording,) = read_recordings(written(tmp_path, first, second))
 
     answer = recording.steps[0].answer
     assert answer is not None
@@ -110,7 +110,7 @@ def test_what_goes_on_from_a_recorded_answer_is_placed_behind_it(tmp_path: Path)
     first = to_responses(item("go"), response={"id": "resp_1", "object": "response", "output": [said]})
     second = to_responses(item("and now"), more={"previous_response_id": "resp_1"}, answer={"text": "done"})
 
-    (recording,) = recordings_in(written(tmp_path, first, second))
+    (recording,) = read_recordings(written(tmp_path, first, second))
 
     told = played(recording)
     assert (told.unequal, told.conversations) == (0, 1)
@@ -121,7 +121,7 @@ def test_what_goes_on_from_an_answer_that_nobody_recorded_is_refused_with_a_way_
     line = to_responses(item("and now"), more={"previous_response_id": "resp_1"}, answer={"text": "done"})
 
     with pytest.raises(NotReplayable, match=r"captured.jsonl:1: .*'resp_1', which is not recorded; record each reply"):
-        recordings_in(written(tmp_path, line))
+        read_recordings(written(tmp_path, line))
 
 
 def test_requests_to_several_apis_are_recordings_of_their_own(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_requests_to_several_apis_are_recordings_of_their_own(tmp_path: Path) ->
         {"path": "/v1/messages/count_tokens", "body": {"a": 1}},
     )
 
-    found = recordings_in(written(tmp_path, *lines))
+    found = read_recordings(written(tmp_path, *lines))
 
     assert [(one.name, one.dialect, len(one.steps)) for one in found] == [
         ("captured (messages)", "messages", 1),
@@ -150,7 +150,7 @@ def test_requests_to_several_apis_are_recordings_of_their_own(tmp_path: Path) ->
 def test_a_body_alone_is_known_by_what_it_holds(tmp_path: Path, line: Json, dialect: str) -> None:
     body = line["body"] | ({"input": "just words"} if not line["body"].get("input", True) else {})
 
-    (recording,) = recordings_in(written(tmp_path, body, body))
+    (recording,) = read_recordings(written(tmp_path, body, body))
 
     assert (recording.dialect, len(recording.steps)) == (dialect, 2)
 
@@ -168,7 +168,7 @@ def test_a_body_alone_is_known_by_what_it_holds(tmp_path: Path, line: Json, dial
 )
 def test_what_cannot_be_replayed_says_where_and_why(tmp_path: Path, line: Json, wanted: str, why: str) -> None:
     with pytest.raises(NotReplayable) as refused:
-        recordings_in(written(tmp_path, line), dialect=wanted)
+        read_recordings(written(tmp_path, line), dialect=wanted)
 
     assert "captured.jsonl:1" in str(refused.value)
     assert why in str(refused.value)

@@ -12,11 +12,11 @@ from llm_test_provider.apis import messages_checks as messages_check
 from llm_test_provider.apis import responses_checks as responses_check
 from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
-from proxy.dialects import Known
+from proxy.dialects import ParseCache
 from proxy.replay.api import APIS
-from proxy.replay.formats import recordings_in
-from proxy.replay.outcome import Played
-from proxy.replay.player import play
+from proxy.replay.formats import read_recordings
+from proxy.replay.outcome import ReplayResult
+from proxy.replay.player import play_recording
 from proxy.replay.recording import NotReplayable, Recording
 
 Json = dict[str, Any]
@@ -81,17 +81,19 @@ def file(tmp_path: Path) -> Path:
 
 
 def told_in(file: Path, dialect: str) -> Recording:
-    (found,) = recordings_in(file, dialect=dialect)
+    (found,) = read_recordings(file, dialect=dialect)
     return found
 
 
-def played(recording: Recording, **flags: object) -> Played:
-    return asyncio.run(play(recording, load_config({"wake_at_tokens": 5_000, **flags}), "a file", lambda: None))
+def played(recording: Recording, **flags: object) -> ReplayResult:
+    return asyncio.run(
+        play_recording(recording, load_config({"wake_at_tokens": 5_000, **flags}), "a file", lambda: None)
+    )
 
 
 def read(recording: Recording) -> list[Request]:
-    known = Known()
-    return [APIS[recording.dialect].dialect.read(step.body, known) for step in recording.steps]
+    known = ParseCache()
+    return [APIS[recording.dialect].dialect.parse_request(step.body, known) for step in recording.steps]
 
 
 # --------------------------------------------------------------------------------------------------------------- write
@@ -101,8 +103,8 @@ def test_a_recording_says_the_same_in_every_api(file: Path, dialect: str) -> Non
     one, chat = told_in(file, dialect), told_in(file, "chat")
 
     assert [_heard(request) for request in read(one)] == [_heard(request) for request in read(chat)]
-    answers = [APIS[dialect].said(step.answer) for step in one.steps if step.answer]
-    in_chat = [APIS["chat"].said(step.answer) for step in chat.steps if step.answer]
+    answers = [APIS[dialect].as_message(step.answer) for step in one.steps if step.answer]
+    in_chat = [APIS["chat"].as_message(step.answer) for step in chat.steps if step.answer]
     assert [(a.text, _arguments(a.calls)) for a in answers] == [(a.text, _arguments(a.calls)) for a in in_chat]
     assert {request.tool_names for request in read(one)} == {("Read", "TodoWrite")}
 
@@ -192,7 +194,7 @@ def test_what_only_chat_completions_can_say_is_refused_elsewhere(tmp_path: Path)
 
     assert len(told_in(path, "chat").steps) == 1
     with pytest.raises(NotReplayable, match=r"message 2 has a call of the old form.*replay it as chat"):
-        recordings_in(path, dialect="messages")
+        read_recordings(path, dialect="messages")
 
 
 def test_a_greeting_behind_nothing_but_a_system_text_is_asked_for_in_chat_alone(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_greeting_behind_nothing_but_a_system_text_is_asked_for_in_chat_alone(
 
     assert len(told_in(path, "chat").steps) == 1
     with pytest.raises(NotReplayable, match="no request of this holds a message"):
-        recordings_in(path, dialect="responses")
+        read_recordings(path, dialect="responses")
 
 
 def test_a_list_in_the_messages_api_is_replayed_in_it(tmp_path: Path) -> None:
@@ -216,13 +218,13 @@ def test_a_list_in_the_messages_api_is_replayed_in_it(tmp_path: Path) -> None:
     path = tmp_path / "native.json"
     path.write_text(json.dumps({"system": "be brief", "messages": messages, "model": MODEL}))
 
-    (recording,) = recordings_in(path)
+    (recording,) = read_recordings(path)
 
     assert (recording.dialect, recording.notes) == ("messages", ())
     assert [len(request.messages) for request in read(recording)] == [1, 3]
     assert played(recording).unequal == 0
     with pytest.raises(NotReplayable, match="asked in messages"):
-        recordings_in(path, dialect="responses")
+        read_recordings(path, dialect="responses")
 
 
 # ---------------------------------------------------------------------------------------------------------------- play

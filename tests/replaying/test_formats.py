@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.replay.captures import UNNAMED
-from proxy.replay.files import files_in
-from proxy.replay.formats import recordings_in
+from proxy.replay.captures import UNNAMED_MODEL
+from proxy.replay.files import recording_files_in
+from proxy.replay.formats import read_recordings
 from proxy.replay.recording import FAST_S, PAUSE_S, NoRecording, NotReplayable, Recording
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ def written(folder: Path, text: str, name: str = "chat.json") -> Path:
 
 
 def one_of(path: Path, **options: Any) -> Recording:
-    (found,) = recordings_in(path, **options)
+    (found,) = read_recordings(path, **options)
     return found
 
 
@@ -69,13 +69,13 @@ def test_another_model_can_be_put_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_a_model_says_so(tmp_path: Path) -> None:
-    assert one_of(written(tmp_path, json.dumps(CHAT))).model == UNNAMED
+    assert one_of(written(tmp_path, json.dumps(CHAT))).model == UNNAMED_MODEL
 
 
 def test_each_line_is_a_conversation(tmp_path: Path) -> None:
     lines = [json.dumps({"messages": CHAT}), "", json.dumps(CHAT[:3])]
 
-    found = recordings_in(written(tmp_path, "\n".join(lines), "many.jsonl"))
+    found = read_recordings(written(tmp_path, "\n".join(lines), "many.jsonl"))
 
     assert [(one.name, len(one.steps)) for one in found] == [("many[1]", 2), ("many[2]", 1)]
 
@@ -85,7 +85,7 @@ def test_each_line_may_be_a_message(tmp_path: Path) -> None:
 
 
 def test_lists_of_conversations_are_opened(tmp_path: Path) -> None:
-    assert len(recordings_in(written(tmp_path, json.dumps([CHAT, {"messages": CHAT}])))) == 2
+    assert len(read_recordings(written(tmp_path, json.dumps([CHAT, {"messages": CHAT}])))) == 2
 
 
 def test_a_packed_file_is_seen_by_its_content(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_replayed_says_where_and_why(tmp_path: Path, conte
     path = written(tmp_path, content)
 
     with pytest.raises(NotReplayable) as refused:
-        recordings_in(path)
+        read_recordings(path)
 
     assert place in str(refused.value)
     assert why in str(refused.value)
@@ -231,7 +231,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, content: bytes) -> Non
     path.write_bytes(content)
 
     with pytest.raises(NotReplayable, match="bytes"):
-        recordings_in(path)
+        read_recordings(path)
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,14 +241,14 @@ def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch:
     path.write_bytes(gzip.compress(b" " * 100_000))
 
     with pytest.raises(NotReplayable, match="larger than"):
-        recordings_in(path)
+        read_recordings(path)
 
 
 def test_a_missing_file_and_a_foreign_one_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(NotReplayable, match="no such file"):
-        recordings_in(tmp_path / "none.json")
+        read_recordings(tmp_path / "none.json")
     with pytest.raises(NoRecording):
-        recordings_in(written(tmp_path, '{"name": "a plan"}'))
+        read_recordings(written(tmp_path, '{"name": "a plan"}'))
 
 
 def test_results_without_calls_and_calls_without_results_are_played_and_told(tmp_path: Path) -> None:
@@ -276,6 +276,6 @@ def test_a_directory_stands_for_its_recordings(tmp_path: Path) -> None:
     for name in ("b.jsonl.gz", "a.json", "inner/c.ndjson", "README.md", ".hidden/d.json"):
         (tmp_path / name).touch()
 
-    found = [str(path.relative_to(tmp_path)) for path in files_in([tmp_path, tmp_path / "README.md"])]
+    found = [str(path.relative_to(tmp_path)) for path in recording_files_in([tmp_path, tmp_path / "README.md"])]
 
     assert found == ["a.json", "b.jsonl.gz", "inner/c.ndjson", "README.md"]

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.replay.formats import recordings_in
+from proxy.replay.formats import read_recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"
@@ -50,7 +50,7 @@ def messages(edits: int) -> Iterator[Json]:
 
 def counts(counting: ModuleType, file: Path, **settings: str) -> Any:
     config = load_config(counting.LISTED | settings)
-    (found,) = (asyncio.run(counting.scored(one, config)) for one in recordings_in(file, model="", dialect="chat"))
+    (found,) = (asyncio.run(counting.scored(one, config)) for one in read_recordings(file, model="", dialect="chat"))
     return found
 
 

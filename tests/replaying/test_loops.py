@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.replay.formats import recordings_in
+from proxy.replay.formats import read_recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"
@@ -58,7 +58,7 @@ def edited(n: int) -> Step:
 
 def counts(counting: ModuleType, file: Path) -> Any:
     config = load_config(counting.EVERYTHING)
-    (found,) = (asyncio.run(counting.watched(one, config)) for one in recordings_in(file, model="", dialect="chat"))
+    (found,) = (asyncio.run(counting.watched(one, config)) for one in read_recordings(file, model="", dialect="chat"))
     return found
 
 

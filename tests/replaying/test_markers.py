@@ -8,9 +8,9 @@ import pytest
 
 from proxy.accounting.pricing import Tariff
 from proxy.core.ledger.messages import Request
-from proxy.dialects import ANTHROPIC_MESSAGES, Known
-from proxy.dialects.parse_cache import countables, weighed
-from proxy.replay.cache_markers import Marked, cached_parts
+from proxy.dialects import ANTHROPIC_MESSAGES, ParseCache
+from proxy.dialects.parse_cache import countable_texts, with_token_counts
+from proxy.replay.cache_markers import MarkerCostTracker, cached_parts
 
 Json = dict[str, Any]
 MINUTE = 60_000
@@ -27,8 +27,8 @@ def request(*messages: list[Json], system: Json | None = None, **more: Any) -> R
     """Every other message is the model's; a text has as many tokens as characters."""
     listed = [{"role": ("user", "assistant")[at % 2], "content": blocks} for at, blocks in enumerate(messages)]
     body = {"model": "one", "messages": listed, **({"system": [system]} if system else {}), **more}
-    found = ANTHROPIC_MESSAGES.read(json.dumps(body).encode(), known := Known())
-    return weighed(found, [len(text) for text in countables(found)], known)
+    found = ANTHROPIC_MESSAGES.parse_request(json.dumps(body).encode(), known := ParseCache())
+    return with_token_counts(found, [len(text) for text in countable_texts(found)], known)
 
 
 class Clock:
@@ -47,11 +47,11 @@ def clock() -> Clock:
 @pytest.fixture
 def paid(clock: Clock) -> Callable[[Request], int]:
     """Sends a request; what its input costs, in fresh tokens, as a whole number."""
-    marked = Marked(clock, lambda _: TARIFF)
+    marked = MarkerCostTracker(clock, lambda _: TARIFF)
 
     def send(sent: Request) -> int:
         before = marked.cost
-        marked.note(sent, [sent], [0])
+        marked.add_request(sent, [sent], [0])
         return round((marked.cost - before) * 1_000_000)
 
     return send
@@ -126,11 +126,11 @@ def test_thinking_is_part_of_the_prefix_and_has_no_tokens(paid: Callable[[Reques
 
 
 def test_a_hidden_round_costs_what_it_read_and_what_it_said(clock: Clock) -> None:
-    marked = Marked(clock, lambda _: TARIFF)
+    marked = MarkerCostTracker(clock, lambda _: TARIFF)
     client = request([block(LONG, MARKED)])
     inner = request([block(LONG)], [block("b" * 100)], [block("c" * 100, MARKED)])
 
-    marked.note(client, [client, inner], [5, 7])
+    marked.add_request(client, [client, inner], [5, 7])
 
-    assert round(marked.untouched * 1_000_000) == 1250 + 70
+    assert round(marked.cost_untouched * 1_000_000) == 1250 + 70
     assert round(marked.cost * 1_000_000) == 1250 + 100 + 250 + 120

@@ -9,14 +9,14 @@ import pytest
 
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.exchange.rounds import Parts
+from proxy.exchange.rounds import Services
 from proxy.replay.api import APIS
-from proxy.replay.api.base import Api
-from proxy.replay.outcome import Played
-from proxy.replay.player import play
-from proxy.replay.recording import Recording, Step, around, encoded
-from proxy.replay.services import wired
-from proxy.server.app import App, build
+from proxy.replay.api.base import ReplayApi
+from proxy.replay.outcome import ReplayResult
+from proxy.replay.player import play_recording
+from proxy.replay.recording import RecordedStep, Recording, body_start_and_end, encode_json
+from proxy.replay.services import build_replay
+from proxy.server.app import App, build_app
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"
@@ -45,18 +45,18 @@ def result(call: str, text: str) -> Json:
     return {"role": "tool", "tool_call_id": call, "content": text}
 
 
-def step(messages: list[Json], answer: Json | None, at_ms: int = 0, **more: Any) -> Step:
-    before, behind = around(MODEL, {"tools": TOOLS, **more})
-    return Step(before, tuple(map(encoded, messages)), behind, answer, at_ms)
+def step(messages: list[Json], answer: Json | None, at_ms: int = 0, **more: Any) -> RecordedStep:
+    before, behind = body_start_and_end(MODEL, {"tools": TOOLS, **more})
+    return RecordedStep(before, tuple(map(encode_json, messages)), behind, answer, at_ms)
 
 
 def config(**flags: object) -> Config:
     return load_config({"wake_at_tokens": 0, **flags})
 
 
-def played(*steps: Step, settings: Config | None = None) -> Played:
+def played(*steps: RecordedStep, settings: Config | None = None) -> ReplayResult:
     recording = Recording("one", MODEL, steps)
-    return asyncio.run(play(recording, settings or config(), "one.json", lambda: None))
+    return asyncio.run(play_recording(recording, settings or config(), "one.json", lambda: None))
 
 
 WORDS = "the parser reads a table and the writer prints it again " * 300
@@ -99,14 +99,14 @@ def test_upstreams_and_aliases_of_the_configuration_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
-def test_a_replay_is_wired_as_a_proxy_is(api: Api) -> None:
+def test_a_replay_is_wired_as_a_proxy_is(api: ReplayApi) -> None:
     """Every part that a running proxy has, of the same kind, except for what a replay replaces."""
-    app = build(config(store="memory:", upstream="http://127.0.0.1:1"))
+    app = build_app(config(store="memory:", upstream="http://127.0.0.1:1"))
     asyncio.run(_started(app))
-    running = app._parts[api.dialect.name]
-    replaying = wired(config(), api).parts
+    running = app._services[api.dialect.name]
+    replaying = build_replay(config(), api).services
 
-    kinds = {name: (type(getattr(running, name)), type(getattr(replaying, name))) for name in Parts.__annotations__}
+    kinds = {name: (type(getattr(running, name)), type(getattr(replaying, name))) for name in Services.__annotations__}
     assert {name for name, (one, other) in kinds.items() if one is not other} == {"now"}
 
 
@@ -122,7 +122,7 @@ READ = ("read", {"path": "a"})
 OUTPUT = f"{SECRET_NAME} is set in the settings. " + WORDS
 
 
-def with_a_frame(last: Json) -> Played:
+def with_a_frame(last: Json) -> ReplayResult:
     """A frame is pushed, reads something long, is popped, and the parent goes on with `last`. Calls of ours make a
     hidden round, which the recorded provider answers with the same words."""
     history: list[Json] = [user("Find out how tokens are kept, then use it.")]

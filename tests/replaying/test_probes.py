@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.core.observers import NAMES
-from proxy.dialects import OPENAI_CHAT, Known
-from proxy.replay.formats import recordings_in
-from proxy.replay.recording import around, encoded
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.dialects import OPENAI_CHAT, ParseCache
+from proxy.replay.formats import read_recordings
+from proxy.replay.recording import body_start_and_end, encode_json
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs" / "probes.py"
@@ -86,7 +86,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def probed(probing: ModuleType, file: Path, **flags: object) -> Any:
-    (recording,) = recordings_in(file)
+    (recording,) = read_recordings(file)
     return asyncio.run(probing.probed(recording, load_config({"wake_at_tokens": 0, **flags})))
 
 
@@ -129,9 +129,9 @@ def test_a_fact_that_recall_does_not_bring_back_is_a_miss(
 
 
 def followed(probing: ModuleType, *messages: Json) -> Any:
-    before, behind = around("m", {})
-    request = OPENAI_CHAT.read(before + b",".join(map(encoded, messages)) + behind, Known())
-    truth = probing.Truth(NAMES)
+    before, behind = body_start_and_end("m", {})
+    request = OPENAI_CHAT.parse_request(before + b",".join(map(encode_json, messages)) + behind, ParseCache())
+    truth = probing.Truth(DEFAULT_TOOL_ROLES)
     truth.follow(request.messages)
     return truth
 

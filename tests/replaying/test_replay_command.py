@@ -197,7 +197,7 @@ async def ask_twice_more(data: Path, known: Written) -> None:
         found = await store.request(known.tenant, known.request)
         assert found is not None
         earlier = [replace(found.record, id=f"r{n}", created=found.record.created - n) for n in (1, 2)]
-        await store.durable(store.write(known.tenant, earlier))
+        await store.wait_until_durable(store.write(known.tenant, earlier))
     finally:
         await store.close()
 

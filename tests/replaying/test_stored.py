@@ -6,15 +6,15 @@ import json
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.errors import UnknownFrame
+from proxy.errors import NotFound
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import Incoming
-from proxy.replay.api.base import Api
+from proxy.exchange.rounds import ClientRequest
+from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
 from proxy.replay.api.responses import RESPONSES
-from proxy.replay.player import Heard, play
-from proxy.replay.recording import Json, NotReplayable, Recording, Step, around, encoded
-from proxy.replay.services import PATH, TENANT, Backstage, wired
+from proxy.replay.player import CapturedReply, play_recording
+from proxy.replay.recording import Json, NotReplayable, RecordedStep, Recording, body_start_and_end, encode_json
+from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 from proxy.replay.stored import stored_recording
 
 MINUTE = 60_000
@@ -26,22 +26,24 @@ CHAT: list[Json] = [
 ]
 
 
-async def kept(backstage: Backstage) -> str:
+async def kept(backstage: ReplayServices) -> str:
     """Two requests, served and stored; the id of their conversation."""
-    before, behind = around("gpt-5.4", {"temperature": 0})
-    heard = Heard()
+    before, behind = body_start_and_end("gpt-5.4", {"temperature": 0})
+    heard = CapturedReply()
     for number, at in enumerate((1, 3)):
-        step = Step(before, tuple(map(encoded, CHAT[:at])), behind, CHAT[at], number * MINUTE)
-        backstage.clock.to(step.at_ms)
+        step = RecordedStep(before, tuple(map(encode_json, CHAT[:at])), behind, CHAT[at], number * MINUTE)
+        backstage.clock.advance_to(step.at_ms)
         backstage.provider.expect(step)
-        heard = Heard()
-        await exchange.serve(backstage.parts, Incoming(f"r{number}", TENANT, "POST", PATH, b"", [], step.body), heard)
+        heard = CapturedReply()
+        await exchange.handle(
+            backstage.services, ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body), heard
+        )
     return heard.header(b"x-stack-conversation")
 
 
 def recorded_again(model: str = "") -> Recording:
     async def run() -> Recording:
-        backstage = wired(load_config({}))
+        backstage = build_replay(load_config({}))
         return await stored_recording(backstage.store, await kept(backstage), model=model)
 
     return asyncio.run(run())
@@ -65,35 +67,38 @@ def test_another_model_can_be_tried() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- other APIs
-def said(api: Api, text: str, name: str = "") -> Json:
-    answer = api.spoken({"role": "assistant", "content": text})
+def said(api: ReplayApi, text: str, name: str = "") -> Json:
+    answer = api.answer_from_chat({"role": "assistant", "content": text})
     return {**answer, "id": name} if name else answer
 
 
-def turn(api: Api, text: str, **more: object) -> tuple[bytes, bytes, tuple[bytes, ...]]:
-    before, behind = around("gpt-5.4", more, api.listing)
-    return before, behind, (encoded({"role": "user", "content": text}),)
+def turn(api: ReplayApi, text: str, **more: object) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+    before, behind = body_start_and_end("gpt-5.4", more, api.messages_key)
+    return before, behind, (encode_json({"role": "user", "content": text}),)
 
 
-async def held_in(backstage: Backstage, api: Api, steps: list[Step]) -> list[str]:
+async def held_in(backstage: ReplayServices, api: ReplayApi, steps: list[RecordedStep]) -> list[str]:
     """A conversation served and stored; its id as each answer told it."""
     told = []
     for number, step in enumerate(steps):
-        backstage.clock.to(step.at_ms)
+        backstage.clock.advance_to(step.at_ms)
         backstage.provider.expect(step)
-        heard = Heard()
-        incoming = Incoming(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
-        await exchange.serve(backstage.parts, incoming, heard)
+        heard = CapturedReply()
+        incoming = ClientRequest(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
+        await exchange.handle(backstage.services, incoming, heard)
         told.append(heard.header(b"x-stack-conversation"))
     return told
 
 
 def test_a_conversation_of_the_messages_api_is_replayed_in_it() -> None:
     async def run() -> Recording:
-        backstage, api = wired(load_config({}), MESSAGES), MESSAGES
+        backstage, api = build_replay(load_config({}), MESSAGES), MESSAGES
         before, behind, first = turn(api, "begin", max_tokens=9)
-        second = (*first, encoded({"role": "assistant", "content": "begun"}), *turn(api, "go on")[2])
-        steps = [Step(before, first, behind, said(api, "begun"), 0), Step(before, second, behind, said(api, "done"), 1)]
+        second = (*first, encode_json({"role": "assistant", "content": "begun"}), *turn(api, "go on")[2])
+        steps = [
+            RecordedStep(before, first, behind, said(api, "begun"), 0),
+            RecordedStep(before, second, behind, said(api, "done"), 1),
+        ]
         (conversation,) = set(await held_in(backstage, api, steps))
         with pytest.raises(NotReplayable, match="asked in messages"):
             await stored_recording(backstage.store, conversation, dialect="chat")
@@ -102,7 +107,7 @@ def test_a_conversation_of_the_messages_api_is_replayed_in_it() -> None:
     recording = asyncio.run(run())
 
     assert recording.dialect == "messages"
-    assert [MESSAGES.said(step.answer).text for step in recording.steps if step.answer] == ["begun", "done"]
+    assert [MESSAGES.as_message(step.answer).text for step in recording.steps if step.answer] == ["begun", "done"]
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -114,12 +119,12 @@ def test_a_client_that_names_answers_is_replayed_with_the_names_it_knew(hidden: 
     config = load_config({"wake_at_tokens": 0})
 
     async def run() -> tuple[Recording, list[str]]:
-        backstage, api = wired(config, RESPONSES), RESPONSES
+        backstage, api = build_replay(config, RESPONSES), RESPONSES
         first_answer = {"role": "assistant", "content": "begun", **({"tool_calls": [call]} if hidden else {})}
         before, behind, first = turn(api, "begin")
-        steps = [Step(before, first, behind, {**api.spoken(first_answer), "id": "resp_1"}, 0)]
+        steps = [RecordedStep(before, first, behind, {**api.answer_from_chat(first_answer), "id": "resp_1"}, 0)]
         before, behind, second = turn(api, "go on", previous_response_id="resp_1")
-        steps.append(Step(before, second, behind, said(api, "done", "resp_2"), MINUTE))
+        steps.append(RecordedStep(before, second, behind, said(api, "done", "resp_2"), MINUTE))
         told = await held_in(backstage, api, steps)
         return await stored_recording(backstage.store, told[-1]), told
 
@@ -127,14 +132,14 @@ def test_a_client_that_names_answers_is_replayed_with_the_names_it_knew(hidden: 
 
     assert len(set(told)) == 1
     assert len(recording.steps) == 2
-    played = asyncio.run(play(recording, config, "the store", lambda: None))
+    played = asyncio.run(play_recording(recording, config, "the store", lambda: None))
     assert (played.conversations, played.unequal) == (1, 0)
     assert not [status for status in played.statuses if status.startswith("bypass")]
 
 
 def test_a_conversation_that_is_not_there_is_said_to_be_missing() -> None:
     async def ask() -> None:
-        await stored_recording(wired(load_config({})).store, "0123456789")
+        await stored_recording(build_replay(load_config({})).store, "0123456789")
 
-    with pytest.raises(UnknownFrame, match="no conversation"):
+    with pytest.raises(NotFound, match="no conversation"):
         asyncio.run(ask())

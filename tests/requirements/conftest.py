@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider
-from tests.harness import Conversation, Stage, staged
+from tests.harness import Conversation, Stage, running_stage
 
 
 @pytest.fixture(params=["streamed", "plain"])
@@ -25,7 +25,7 @@ def provider(request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool) -> Iterator[Stage]:
-    with staged(provider, tmp_path, streamed=streamed) as running:
+    with running_stage(provider, tmp_path, streamed=streamed) as running:
         yield running
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from llm_test_provider import Answer as Scripted
+from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Stage, bash, does, everything, op, push
+from tests.harness import Stage, as_one_text, bash, does, op, push
 
 
 @pytest.mark.rows("X-12")
@@ -45,13 +45,15 @@ def test_x_12_a_stack_call_beside_a_client_call_is_served_past_the_bounds(
 
     assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
     assert len(provider.received) == 2
-    assert "No more stack calls" not in everything(provider.received[-1].messages)
+    assert "No more stack calls" not in as_one_text(provider.received[-1].messages)
     assert provider.received[-1].body.get("tool_choice") != "none"
 
 
 @pytest.mark.rows("S4-03", "S4-08")
 @pytest.mark.parametrize(
-    "last", [says("done"), does(bash("ls")), does(op("status"), bash("ls"))], ids=["text", "client call", "both"]
+    "last",
+    [says("done"), does(bash("ls")), does(op("status"), bash("ls"))],
+    ids=["text", "client call", "both"],
 )
 def test_s4_08_a_finish_or_a_client_call_ends_the_loop(
     stage: Stage, provider: ScriptedProvider, last: Scripted

@@ -41,7 +41,10 @@ def test_s0_16_files_of_a_configured_tool_are_artifacts_too(stage: Stage, provid
         observe__put_file__role="edit", observe__put_file__arguments="target", observe__look_up__role="read"
     )
     chat = stage.chat(proxy, tools=("put_file", "look_up"))
-    provider.will(does(push("Auth")), does(call("put_file", target="src/auth.py"), call("look_up", path="docs/a.md")))
+    provider.will(
+        does(push("Auth")),
+        does(call("put_file", target="src/auth.py"), call("look_up", path="docs/a.md")),
+    )
     provider.will(does(bash("ls")), does(pop("Tokens.")), says("ok"))
     chat.says("hello")
     chat.returns("put", "# A")

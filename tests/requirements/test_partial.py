@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from llm_test_provider import Ending, ScriptedProvider, says
-from tests.harness import WAIT_S, Conversation, Json, Stage, bash, does, everything, push
+from tests.harness import WAIT_S, Conversation, Json, Stage, as_one_text, bash, does, push
 
 LONG = "an answer that stops in the middle of what it says " * 20
 
@@ -85,7 +85,7 @@ def test_s4_52_what_a_client_left_is_kept_and_never_said_again(stage: Stage, pro
 
     assert chat.asks().text == "from the start"
     chat.says("go on")
-    assert LONG[:30] not in everything(stage.lines()[-1])
+    assert LONG[:30] not in as_one_text(stage.lines()[-1])
     assert [r["reason"] for r in chat.proxy.receipts()] == ["client_left", "", ""]
 
 

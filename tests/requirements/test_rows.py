@@ -125,7 +125,13 @@ def test_s4_18_the_end_of_a_turn_tells_its_finish_and_its_usage(stage: Stage, pr
 def test_x_24_where_parallel_calls_are_off_every_message_has_one_call(stage: Stage, provider: ScriptedProvider) -> None:
     """Calls of ours and of the client in one turn stay the messages they were; nothing is put together."""
     chat = stage.chat(options={"parallel_tool_calls": False})
-    provider.will(does(push("Auth")), does(bash("one")), does(op("status")), does(bash("two")), says("ok"))
+    provider.will(
+        does(push("Auth")),
+        does(bash("one")),
+        does(op("status")),
+        does(bash("two")),
+        says("ok"),
+    )
     chat.says("hello")
     chat.returns("1")
     chat.returns("2")

@@ -16,7 +16,13 @@ def test_s3_36_a_thread_with_frames_tells_what_its_line_would_have_cost(
 ) -> None:
     """Switched to shadow, the popped frame goes upstream with the client's history; the line would have left it out."""
     chat = stage.chat()
-    provider.will(does(push("Auth")), does(bash("cat a.py")), does(pop("Done.")), says("ok"), says("shadowed"))
+    provider.will(
+        does(push("Auth")),
+        does(bash("cat a.py")),
+        does(pop("Done.")),
+        says("ok"),
+        says("shadowed"),
+    )
     chat.says("hello")
     chat.returns("x = 1\n" * 3000)
 

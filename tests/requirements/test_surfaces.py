@@ -3,7 +3,7 @@
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.management.api.openapi import HEADERS_OUT
+from proxy.management.api.openapi import RESPONSE_HEADERS
 from tests.harness import Answer, Stage, does, push
 
 ALWAYS = {
@@ -57,5 +57,5 @@ def test_the_description_tells_every_header_that_is_sent(stage: Stage, provider:
     answer = stage.chat(model=KNOWN_MODEL).says("hello")
     described = stage.proxies[0].get("/stack/openapi.json")["paths"]["/v1/chat/completions"]["post"]
 
-    assert ours(answer) <= set(HEADERS_OUT) == set(described["responses"]["200"]["headers"])
+    assert ours(answer) <= set(RESPONSE_HEADERS) == set(described["responses"]["200"]["headers"])
     assert [each["name"] for each in described["parameters"]] == ["x-stack-session", "x-stack-mode"]

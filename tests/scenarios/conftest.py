@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider
-from tests.harness import Conversation, Listening, Stage, staged
-from tests.tongues import CHAT, TONGUES, Tongue
+from tests.harness import Conversation, RecordingProvider, Stage, running_stage
+from tests.tongues import CHAT, TONGUES, TestDialect
 
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
@@ -23,7 +23,7 @@ SPOKEN_IN, ASKED = "spoken_in", "asked"
 class Manner:
     """How a client asks."""
 
-    tongue: Tongue
+    tongue: TestDialect
     streamed: bool
 
     @property
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def tongue(manner: Manner) -> Tongue:
+def tongue(manner: Manner) -> TestDialect:
     return manner.tongue
 
 
@@ -65,20 +65,20 @@ def streamed(manner: Manner) -> bool:
 
 
 @pytest.fixture
-def provider(request: pytest.FixtureRequest, tongue: Tongue) -> Iterator[ScriptedProvider]:
+def provider(request: pytest.FixtureRequest, tongue: TestDialect) -> Iterator[ScriptedProvider]:
     """The scripted provider; parametrised indirectly it gets these arguments. Where reasoning is signed, every model
     refuses what no longer fits (L8)."""
     arguments: dict[str, Any] = dict(getattr(request, "param", {}))
     if tongue.signs:
         models = arguments.get("models") or [Model("scripted-model")]
         arguments["models"] = [replace(model, binding="error") for model in models]
-    with Listening(**arguments) as running:
+    with RecordingProvider(**arguments) as running:
         yield running
 
 
 @pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool, tongue: Tongue) -> Iterator[Stage]:
-    with staged(provider, tmp_path, streamed=streamed, tongue=tongue) as running:
+def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool, tongue: TestDialect) -> Iterator[Stage]:
+    with running_stage(provider, tmp_path, streamed=streamed, tongue=tongue) as running:
         yield running
 
 

@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_test_provider import Call
-from tests.wire.proxied import Proxied
-from tests.wire.talking import Heard, ask
+from llm_test_provider import ScriptedCall
+from tests.wire.proxied import ServedProxy
+from tests.wire.talking import ReceivedAnswer, ask
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"command": {"type": "string"}}}
@@ -24,12 +24,12 @@ READABLE = "reasoning.encrypted_content"
 class Native:
     """What both clients are: a history, members of the request that it sends each time, and headers."""
 
-    proxy: Proxied
+    proxy: ServedProxy
     model: str = "scripted-model"
     options: Json = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     history: list[Json] = field(default_factory=list)
-    heard: Heard = field(default_factory=lambda: Heard(0, (), b""))
+    heard: ReceivedAnswer = field(default_factory=lambda: ReceivedAnswer(0, (), b""))
 
     path = ""
 
@@ -56,7 +56,7 @@ class Native:
     def returns(self, *texts: str) -> Json:
         raise NotImplementedError
 
-    def _asked(self, more: Json) -> Heard:
+    def _asked(self, more: Json) -> ReceivedAnswer:
         body = json.dumps(self.body() | more, separators=(",", ":"))
         return ask(self.proxy.origin, body.encode(), path=self.path, headers=self.headers)
 
@@ -146,8 +146,8 @@ class Responses(Native):
         return self.asks()
 
 
-def bash(command: str = "ls") -> Call:
-    return Call("bash", {"command": command})
+def bash(command: str = "ls") -> ScriptedCall:
+    return ScriptedCall("bash", {"command": command})
 
 
 def padded(text: str, words: int = 600) -> str:

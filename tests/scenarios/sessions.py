@@ -20,14 +20,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from llm_test_provider import Answer, Call, ScriptedProvider, Usage, call, says
-from proxy.cli.context import opened
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, says
+from proxy.cli.context import opened_store
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import said_by
+from proxy.core.observers.step import message_of
 from proxy.management.views import lookup
 from tests.harness import Conversation, Json, RunningProxy
 
@@ -38,13 +38,13 @@ SHOWN = 40
 _ITEM = re.compile(r"\[(.)\]\s*([^|]+?)\s*(?:\||$)")
 
 
-def todo(items: str) -> Call:
+def todo(items: str) -> ScriptedCall:
     """`[x] Lexer | [>] Parser` as the call of a tool that states the whole list."""
     stated = [{"content": title, "status": MARKS[mark], "activeForm": title} for mark, title in _ITEM.findall(items)]
     return call("TodoWrite", todos=stated)
 
 
-def made_by(step: str) -> tuple[Call, str]:
+def made_by(step: str) -> tuple[ScriptedCall, str]:
     """The call of a step, and what it gives back."""
     said, _, result = step.partition(" -> ")
     verb, _, rest = said.strip().partition(" ")
@@ -79,7 +79,7 @@ class Session:
     def turn(self, asked: str, *steps: str, closing: str) -> None:
         """One request of the user with all that is done for it."""
         groups = [[made_by(part) for part in step.split(" & ")] for step in steps]
-        made = [Answer(calls=tuple(one for one, _ in group), reasoning=self.thinks) for group in groups]
+        made = [ScriptedAnswer(calls=tuple(one for one, _ in group), reasoning=self.thinks) for group in groups]
         answers = [*made, says(closing)]
         self.provider.will(*(each.but(usage=self.usages.pop(0)) if self.usages else each for each in answers))
         self.chat.says(asked)
@@ -115,16 +115,16 @@ def turns(script: str) -> Iterator[tuple[str, list[str], str]]:
 
 
 # ------------------------------------------------------------------------------------------------------------ portraits
-def story_of(proxy: RunningProxy, conversation: str = "", thread: str = "") -> Story:
+def story_of(proxy: RunningProxy, conversation: str = "", thread: str = "") -> PathState:
     """The newest path of a conversation (the only one), or of one of its threads, as the store has it."""
     at = conversation or proxy.conversations[0]["id"]
 
-    async def read() -> Story:
-        async with opened(proxy.config) as store:
+    async def read() -> PathState:
+        async with opened_store(proxy.config) as store:
             ledger = await lookup.ledger_of(store, None, at)
         if not thread:
-            return lookup.newest_story(ledger)
-        return follow(ledger, ledger.path(lookup.thread_tips(ledger)[thread].id), {})
+            return lookup.newest_path_state(ledger)
+        return replay(ledger, ledger.path(lookup.thread_tips(ledger)[thread].id), {})
 
     return asyncio.run(read())
 
@@ -135,7 +135,7 @@ def portrait(proxy: RunningProxy, conversation: str = "", thread: str = "", *, s
     return drawn(story_of(proxy, conversation, thread), steps=steps)
 
 
-def drawn(story: Story, *, steps: bool = True) -> str:
+def drawn(story: PathState, *, steps: bool = True) -> str:
     """The portrait of a story."""
     lines: list[str] = []
 
@@ -151,10 +151,10 @@ def drawn(story: Story, *, steps: bool = True) -> str:
     return "\n".join(lines)
 
 
-def owned(story: Story, frame: str) -> list[str]:
+def owned(story: PathState, frame: str) -> list[str]:
     """What a frame owns, each in a few words, without results."""
-    own = (p for p in story.placed if owner_of(story, p).partition("#")[0] == frame)
-    return [told for p in own if (m := said_by(p)) and (told := _told(m))]
+    own = (p for p in story.entries if owner_of(story, p).partition("#")[0] == frame)
+    return [told for p in own if (m := message_of(p)) and (told := _told(m))]
 
 
 def _told(message: Message) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from llm_test_provider import Answer, Received, ScriptedProvider
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider
 from proxy.core.ledger.queued_messages import HEADING
 from tests.harness import WAIT_S, Conversation, Json, RunningProxy
 from tests.laws import text_of
@@ -18,7 +18,7 @@ from tests.laws import text_of
 Result = TypeVar("Result")
 
 
-class Beside:
+class ManagementUser:
     """The person. `conversation` is the only one, unless it is named."""
 
     def __init__(self, proxy: RunningProxy, conversation: str = "") -> None:
@@ -54,8 +54,8 @@ class Beside:
         return dict(told)
 
 
-def beside(chat: Conversation) -> Beside:
-    return Beside(chat.proxy)
+def beside(chat: Conversation) -> ManagementUser:
+    return ManagementUser(chat.proxy)
 
 
 def words(*texts: str) -> str:
@@ -68,10 +68,10 @@ def told_in(messages: Sequence[Json]) -> list[str]:
     return [text_of(m) for m in messages if m["role"] == "user" and HEADING in text_of(m)]
 
 
-def meanwhile(provider: ScriptedProvider, number: int, act: Callable[[], object], answer: Answer) -> None:
+def meanwhile(provider: ScriptedProvider, number: int, act: Callable[[], object], answer: ScriptedAnswer) -> None:
     """The provider's request of this number, from 1, is answered with `answer`, once `act` was done."""
 
-    def arrived(received: Received) -> bool:
+    def arrived(received: ReceivedRequest) -> bool:
         if received.chat == number:
             act()
         return received.chat == number
@@ -79,7 +79,7 @@ def meanwhile(provider: ScriptedProvider, number: int, act: Callable[[], object]
     provider.when(arrived, answer)
 
 
-class InFlight:
+class PendingRequest:
     """A client's request whose answer is read later, or never."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -102,7 +102,7 @@ class InFlight:
 
 
 @contextmanager
-def in_flight(chat: Conversation, text: str = "") -> Iterator[InFlight]:
+def in_flight(chat: Conversation, text: str = "") -> Iterator[PendingRequest]:
     """The user's next message, or the history as it stands, asked with. The end of the block is hanging up."""
     if text:
         chat.history.append({"role": "user", "content": text})
@@ -111,7 +111,7 @@ def in_flight(chat: Conversation, text: str = "") -> Iterator[InFlight]:
     lines = [f"POST {tongue.path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
     with socket.create_connection(("127.0.0.1", chat.proxy.port), timeout=WAIT_S) as connection:
         connection.sendall("\r\n".join(lines).encode() + body)
-        yield InFlight(connection)
+        yield PendingRequest(connection)
 
 
 def until(found: Callable[[], Result | None]) -> Result:

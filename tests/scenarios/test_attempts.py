@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Conversation, Json, activate, bash, does, everything, pop, push, texts
+from tests.harness import Conversation, Json, activate, as_one_text, bash, does, pop, push, texts
 
 REASON = "The lock was held by the worker."
 
@@ -15,7 +15,12 @@ REASON = "The lock was held by the worker."
 @pytest.fixture
 def failed(chat: Conversation, provider: ScriptedProvider) -> Conversation:
     """A frame `Migrate` ran a command and failed."""
-    provider.will(does(push("Migrate")), does(bash("migrate")), does(pop(REASON, status="failed")), says("It failed."))
+    provider.will(
+        does(push("Migrate")),
+        does(bash("migrate")),
+        does(pop(REASON, status="failed")),
+        says("It failed."),
+    )
     chat.says("migrate the database")
     chat.returns("OUTPUT of the first attempt")
     return chat
@@ -25,7 +30,7 @@ def begun(chat: Conversation, provider: ScriptedProvider, made: Any) -> str:
     """The line behind the call that begins the next attempt, as text."""
     provider.will(does(made), says("on it"))
     chat.says("try again")
-    return everything(provider.received[-1].messages)
+    return as_one_text(provider.received[-1].messages)
 
 
 def newest_frame(chat: Conversation, provider: ScriptedProvider) -> Json:

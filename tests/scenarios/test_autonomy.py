@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, call, says
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
 from proxy.auth import issue_key
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import todo
@@ -217,9 +217,12 @@ def test_a_request_that_leaves_no_choice_of_tools_is_told_nothing(
 def test_where_the_clients_own_plan_divides_the_work_no_push_is_suggested(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
-    steps: list[Call] = [todo("[>] Rounding | [ ] Email"), *[bash("pytest -q")] * 4]
+    steps: list[ScriptedCall] = [todo("[>] Rounding | [ ] Email"), *[bash("pytest -q")] * 4]
     provider.will(
-        does(push("Cart", "it rounds"), steps[0]), *map(does, steps[1:]), says("It still fails."), says("Oui.")
+        does(push("Cart", "it rounds"), steps[0]),
+        *map(does, steps[1:]),
+        says("It still fails."),
+        says("Oui."),
     )
     chat.says("Make the cart round its prices.")
     for n in range(5):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, bash, does, everything, texts
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
+from tests.harness import Conversation, Stage, as_one_text, bash, does, texts
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 from tests.tongues import MESSAGES
 from tests.tongues.tongue import input_of
@@ -24,15 +24,15 @@ def planner(stage: Stage) -> Conversation:
 
 
 # ----------------------------------------------------------------------------------------------------- malformed plans
-NONSENSE: dict[str, Call] = {
-    "no JSON": Call("TodoWrite", '{"todos": [{"content": "Lex'),
-    "another type": Call("TodoWrite", '"todos"'),
-    "null": Call("TodoWrite", "null"),
-    "a list": Call("TodoWrite", "[1, 2]"),
+NONSENSE: dict[str, ScriptedCall] = {
+    "no JSON": ScriptedCall("TodoWrite", '{"todos": [{"content": "Lex'),
+    "another type": ScriptedCall("TodoWrite", '"todos"'),
+    "null": ScriptedCall("TodoWrite", "null"),
+    "a list": ScriptedCall("TodoWrite", "[1, 2]"),
     "a number for the list": call("TodoWrite", todos=7),
     "items of the wrong types": call("TodoWrite", todos=[1, None, [], {}, {"content": 3}, {"status": "in_progress"}]),
     "an empty title": call("TodoWrite", todos=[{"content": "  ", "status": "in_progress"}]),
-    "deep nesting": Call("TodoWrite", '{"todos":' + "[" * 2_000 + "]" * 2_000 + "}"),
+    "deep nesting": ScriptedCall("TodoWrite", '{"todos":' + "[" * 2_000 + "]" * 2_000 + "}"),
     "no such id": call("TaskUpdate", taskId="99", status="completed"),
     "an id of another type": call("TaskUpdate", taskId={"a": 1}, status="completed"),
     "no id at all": call("TaskUpdate", status="in_progress"),
@@ -42,13 +42,20 @@ NONSENSE: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("made", NONSENSE.values(), ids=NONSENSE.keys())
-def test_what_nobody_can_read_changes_nothing(provider: ScriptedProvider, planner: Conversation, made: Call) -> None:
+def test_what_nobody_can_read_changes_nothing(
+    provider: ScriptedProvider, planner: Conversation, made: ScriptedCall
+) -> None:
     """The call and its result pass as they are, and the plan before it stands."""
     given = made.arguments_text()
     too_deep = "[" * 1_000 in given  # for some versions of Python
     if planner.proxy.tongue is MESSAGES and (too_deep or not isinstance(input_of(given), dict)):
         pytest.skip("the messages API takes arguments that are an object, no others, and not nested too deep")
-    provider.will(does(todo("[>] Lexer | [ ] Parser")), does(made), does(bash("lex")), says("There."))
+    provider.will(
+        does(todo("[>] Lexer | [ ] Parser")),
+        does(made),
+        does(bash("lex")),
+        says("There."),
+    )
     planner.says("Build the formatter.")
     planner.returns("ok")
     planner.returns("whatever came of it")
@@ -57,7 +64,7 @@ def test_what_nobody_can_read_changes_nothing(provider: ScriptedProvider, planne
     assert planner.proxy.statuses() == {
         "Build the formatter.": "in_progress", "Lexer": "in_progress", "Parser": "planned",
     }  # fmt: skip
-    assert "whatever came of it" in everything(provider.received[-1].messages)
+    assert "whatever came of it" in as_one_text(provider.received[-1].messages)
 
 
 ODD_ITEMS: dict[str, tuple[Any, dict[str, str]]] = {
@@ -225,8 +232,8 @@ def test_a_subagent_that_never_returns_leaves_its_caller_alone(stage: Stage, pro
 
     parent.says("stop, forget about the subagent")
 
-    assert "cancelled" in everything(provider.received[-1].messages)
-    assert "pytest" not in everything(provider.received[-1].messages)
+    assert "cancelled" in as_one_text(provider.received[-1].messages)
+    assert "pytest" not in as_one_text(provider.received[-1].messages)
     assert len(proxy.conversations) == 2
     by_title = {row["title"]: row for row in proxy.conversations}
     assert by_title[prompt]["parent"] == by_title["Make the build green."]["id"]
@@ -259,17 +266,17 @@ def test_call_ids_that_repeat_across_runs_mix_nothing_up(stage: Stage, provider:
     for word in ("plum", "pear"):
         chat = stage.chat(proxy, tools=TOOLS)
         made = [
-            Call("TodoWrite", todo("[>] Lexer | [ ] Parser").arguments, id="call_1"),
-            Call("bash", {"command": word}, id="call_2"),
+            ScriptedCall("TodoWrite", todo("[>] Lexer | [ ] Parser").arguments, id="call_1"),
+            ScriptedCall("bash", {"command": word}, id="call_2"),
         ]
-        made.append(Call("TodoWrite", todo("[x] Lexer | [>] Parser").arguments, id="call_1"))
-        provider.will(*(Answer(calls=(one,)) for one in made), says("There."))
+        made.append(ScriptedCall("TodoWrite", todo("[x] Lexer | [>] Parser").arguments, id="call_1"))
+        provider.will(*(ScriptedAnswer(calls=(one,)) for one in made), says("There."))
         chat.says(f"Build the {word} formatter.")
         for result in ("ok", f"secret of {word}", "ok"):
             chat.returns(result)
 
     assert len(proxy.conversations) == 2
-    assert "plum" not in everything(provider.received[-1].messages)
+    assert "plum" not in as_one_text(provider.received[-1].messages)
     for conversation in proxy.conversations:
         assert sorted(proxy.statuses(conversation["id"]).values()) == ["completed", "in_progress", "in_progress"]
 
@@ -279,7 +286,9 @@ def test_ids_that_repeat_within_a_run_keep_each_result_with_its_call(stage: Stag
     """Some models number their calls anew in each answer."""
     session = Session(stage.chat(tools=TOOLS), provider)
     steps = [todo("[>] Lexer | [ ] Parser"), bash("lex"), bash("test"), todo("[x] Lexer | [>] Parser"), bash("parse")]
-    provider.will(*(Answer(calls=(Call(one.name, one.arguments, id="call_0"),)) for one in steps), says("There."))
+    provider.will(
+        *(ScriptedAnswer(calls=(ScriptedCall(one.name, one.arguments, id="call_0"),)) for one in steps), says("There.")
+    )
     session.chat.says("Build the formatter.")
     for _ in steps:
         session.chat.returns(session.output("ok"))
@@ -330,7 +339,7 @@ def test_a_history_that_shrinks_from_the_front_goes_on(stage: Stage, provider: S
     assert len(session.chat.proxy.conversations) == 1
     assert 1 not in session.outputs_sent()
     assert session.outputs_sent()[-1] == 6
-    assert "use redis" in everything(provider.received[-1].messages)
+    assert "use redis" in as_one_text(provider.received[-1].messages)
 
 
 def test_a_history_that_is_reordered_passes_whole(stage: Stage, provider: ScriptedProvider) -> None:
@@ -391,7 +400,7 @@ def test_a_client_that_compacts_twice_keeps_its_frames(
     assert len(proxy.conversations) == 1
     frames = portrait(proxy, steps=False)
     assert "request completed: Fix the title of the handbook." in frames
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "summary 2" in line
     assert "summary 1" not in line
     assert "output-1-here" not in line
@@ -407,4 +416,4 @@ def test_a_strangers_summary_opens_a_conversation_of_its_own(stage: Stage, provi
     other.plays(f"user: {summary}\nrun bazel build\nsays: It builds.")
 
     assert len(proxy.conversations) == 2
-    assert "handbook" not in everything(provider.received[-1].messages)
+    assert "handbook" not in as_one_text(provider.received[-1].messages)

@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from llm_test_provider import Answer, Model, Received, ScriptedProvider, When, says
-from proxy.core.compaction.truncate_outputs import CLEARED
+from llm_test_provider import Model, ReceivedRequest, ScriptedAnswer, ScriptedProvider, When, says
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
 from tests.harness import Answer as Answered
-from tests.harness import Conversation, Stage, bash, does, everything, pop, push, texts
+from tests.harness import Conversation, Stage, as_one_text, bash, does, pop, push, texts
 from tests.scenarios.bound import BoundModel
 
 BOUND, FREE = "claude-opus-5.5", "some-free-model"
@@ -23,7 +23,7 @@ LONG = "please look at all of this: " + "word " * 600
 SIGNED = "elsewhere reasoning is signed, and any model may bind it"
 
 
-def thoughts(received: Received) -> list[str]:
+def thoughts(received: ReceivedRequest) -> list[str]:
     """The reasoning in a request, in order."""
     return [m["reasoning_content"] for m in received.messages if m.get("reasoning_content")]
 
@@ -128,7 +128,7 @@ def test_what_was_thought_past_us_is_left_out_of_our_lines(stage: Stage, provide
     assert [thoughts(r) for r in provider.asked[-2:]] == [["first"], ["first", "third"]]
 
 
-def another_each_time(received: Received) -> Answer:
+def another_each_time(received: ReceivedRequest) -> ScriptedAnswer:
     return says(f"two {received.number}", reasoning="second")
 
 
@@ -278,7 +278,11 @@ def test_the_steps_that_a_child_is_shown_go_without_what_was_thought(stage: Stag
         does(bash("1"), reasoning="one"),
         does(push("Auth"), reasoning="two"),
     )
-    in_child = (does(bash("2"), reasoning="three"), says("seen", reasoning="four"), does(pop("done"), reasoning="five"))
+    in_child = (
+        does(bash("2"), reasoning="three"),
+        says("seen", reasoning="four"),
+        does(pop("done"), reasoning="five"),
+    )
     provider.will(*map(bound, (*in_parent, *in_child, says("back", reasoning="six"), says("end"))))
     chat.says("begin")
     for n in range(3):
@@ -287,7 +291,7 @@ def test_the_steps_that_a_child_is_shown_go_without_what_was_thought(stage: Stag
     chat.says("and?")
 
     assert bound.faults == []
-    assert "result 1" in everything(provider.received[4].messages)
+    assert "result 1" in as_one_text(provider.received[4].messages)
     told = [[thought.partition("|")[0] for thought in thoughts(r)] for r in provider.received[3:]]
     assert told == [[], ["three"], ["three", "four"], ["zero", "one", "two"], ["zero", "one", "two", "six"]]
 
@@ -298,7 +302,7 @@ UNFOLDED = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 
 
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 @pytest.mark.parametrize(
-    ("sizes", "told", "kept"), [((30_000,) * 3, "oldest steps", []), ((15_000,) * 6, CLEARED, ["about 0"])]
+    ("sizes", "told", "kept"), [((30_000,) * 3, "oldest steps", []), ((15_000,) * 6, CLEARED_PREFIX, ["about 0"])]
 )
 def test_a_line_that_is_made_shorter_leaves_out_what_was_thought_behind_the_change(
     stage: Stage, provider: ScriptedProvider, sizes: tuple[int, ...], told: str, kept: list[str]
@@ -325,7 +329,7 @@ def test_a_line_of_a_model_that_binds_nothing_is_made_shorter_with_its_thoughts(
 ) -> None:
     worked_through(stage.chat(stage.proxy(**UNFOLDED)), provider, FREE, (15_000,) * 6)
 
-    assert CLEARED in str(provider.received[-1].messages)
+    assert CLEARED_PREFIX in str(provider.received[-1].messages)
     assert len(thoughts(provider.received[-1])) == 6
 
 
@@ -337,7 +341,7 @@ def in_short(provider: ScriptedProvider) -> list[str]:
 def worked_through(chat: Conversation, provider: ScriptedProvider, model: str, sizes: tuple[int, ...]) -> BoundModel:
     """A loop of calls with outputs of so many tokens and a thought before each, until the last one is too much."""
     bound = BoundModel()
-    steps = (Answer(calls=(bash(f"step {n}"),), reasoning=f"about {n}") for n in range(len(sizes)))
+    steps = (ScriptedAnswer(calls=(bash(f"step {n}"),), reasoning=f"about {n}") for n in range(len(sizes)))
     provider.will(*map(bound, (*steps, says("done", reasoning="at last"))))
     chat.says("do it all", model=model)
     for n, tokens in enumerate(sizes):

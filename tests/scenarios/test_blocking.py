@@ -12,7 +12,11 @@ def fails_twice(chat: Conversation, provider: ScriptedProvider) -> None:
     """Inside a frame of its own the model tries the same thing in two turns of the user."""
     provider.will(does(push("Release")))
     for number in range(2):
-        provider.will(does(push("Migrate")), does(pop(f"no rights, attempt {number}", "failed")), says("It failed."))
+        provider.will(
+            does(push("Migrate")),
+            does(pop(f"no rights, attempt {number}", "failed")),
+            says("It failed."),
+        )
         chat.says(f"Try to migrate, attempt {number}.")
 
 

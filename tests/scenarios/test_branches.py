@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Call, Received, ScriptedProvider, call, says
+from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, call, says
 from proxy.auth import issue_key
-from proxy.core.compaction.truncate_outputs import CLEARED
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
 from tests import laws
 from tests.harness import (
+    ClientHabits,
     Conversation,
-    Habits,
     Json,
     RunningProxy,
     Stage,
+    as_one_text,
     bash,
     does,
-    everything,
     pop,
     push,
     recall,
@@ -43,7 +43,7 @@ def asked(
     return proxy.asked("GET" if body is None else "POST", at, body, headers)
 
 
-def operation(name: str, /, **arguments: Any) -> Call:
+def operation(name: str, /, **arguments: Any) -> ScriptedCall:
     """An operation behind the dispatcher."""
     return call("stack", op=name, args=arguments)
 
@@ -54,7 +54,7 @@ def does_ask(proxy: RunningProxy, what: str, **body: Any) -> Json:
     return dict(told)
 
 
-def written(received: Received) -> tuple[str, ...]:
+def written(received: ReceivedRequest) -> tuple[str, ...]:
     """The messages as they were sent."""
     tongue = tongue_at(received.path)
     assert tongue is not None
@@ -123,7 +123,7 @@ def test_what_a_person_said_on_another_line_stays_there_where_the_client_rewrite
     does_ask(begun.proxy, "branches", name="grammar")
     says_to(begun, provider, "write a grammar instead", "edit GRAMMAR", answer="GRAMMAR done.")
     before = written(provider.received[-1])
-    next(m for m in begun.history if "TESTS" in str(m["content"]) and m["role"] == "tool")["content"] = CLEARED
+    next(m for m in begun.history if "TESTS" in str(m["content"]) and m["role"] == "tool")["content"] = CLEARED_PREFIX
     says_to(begun, provider, "go on", answer="Going on.")
 
     assert not told_in(provider.received[-1].messages)
@@ -248,7 +248,11 @@ def test_the_model_branches_by_its_own_calls(chat: Conversation, provider: Scrip
     """S2-01 to S2-04 behind the dispatcher."""
     provider.will(does(operation("checkpoint", name="start")), says("Set."))
     chat.says("begin")
-    provider.will(does(bash("sed REGEX")), does(operation("branch", name="grammar", checkpoint="start")), says("Soon."))
+    provider.will(
+        does(bash("sed REGEX")),
+        does(operation("branch", name="grammar", checkpoint="start")),
+        says("Soon."),
+    )
     chat.says("rewrite it")
     chat.returns("REGEX output")
     provider.will(
@@ -260,8 +264,8 @@ def test_the_model_branches_by_its_own_calls(chat: Conversation, provider: Scrip
     on_branch = newest(provider)
     says_to(chat, provider, "go on", answer="Yes.")
 
-    assert "begins at checkpoint start" in everything(provider.received[4].messages)
-    assert "rewrite it" not in everything(provider.received[5].messages)
+    assert "begins at checkpoint start" in as_one_text(provider.received[4].messages)
+    assert "rewrite it" not in as_one_text(provider.received[5].messages)
     assert "<<recall" in on_branch
     assert "a grammar, please" not in newest(provider)
     assert "rewrite it" in newest(provider)
@@ -287,7 +291,10 @@ def test_what_stands_on_another_branch_is_recalled_when_it_is_asked_for(
 def test_a_checkpoint_is_set_at_each_push_where_that_is_configured(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat(stage.proxy(checkpoint_at_push="true"))
     provider.will(
-        does(push("Regexes")), does(bash("sed REGEX")), does(pop("failed", status="failed")), says("It failed.")
+        does(push("Regexes")),
+        does(bash("sed REGEX")),
+        does(pop("failed", status="failed")),
+        says("It failed."),
     )
     chat.says("parse it")
     chat.returns("REGEX output")
@@ -333,7 +340,7 @@ def test_reasoning_of_a_line_that_is_taken_up_again_is_left_out_where_its_beginn
     chat.says("use regexes")
     chat.returns("B")
     does_ask(chat.proxy, "branches", name="other")
-    chat.habits = Habits(keeps_reasoning=False)
+    chat.habits = ClientHabits(keeps_reasoning=False)
     if changed == "system":
         chat.system = "You are a bold engineer."
     else:
@@ -364,12 +371,12 @@ def test_reasoning_comes_back_with_its_line(chat: Conversation, provider: Script
     says_to(chat, provider, "go on", answer="Yes.")
 
     assert written(provider.received[-1])[: len(main)] == main
-    assert "THOUGHT of main" in everything(provider.received[-1].messages)
+    assert "THOUGHT of main" in as_one_text(provider.received[-1].messages)
 
 
 def test_a_client_that_tidies_its_history_stays_on_its_branch(stage: Stage, provider: ScriptedProvider) -> None:
     """What stands on the other line stays there, in whichever form the client sends it."""
-    chat = stage.chat(habits=Habits(results="tidied"))
+    chat = stage.chat(habits=ClientHabits(results="tidied"))
     rough = "\n\n  OUTPUT of {}  \n\n"
     for text, step in (("look at the parser", "cat"), ("rewrite it", "sed REGEX")):
         provider.will(does(bash(step)), says(f"{step} is done, as was wanted."))

@@ -9,8 +9,20 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.core.compaction.truncate_outputs import CLEARED
-from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, everything, pop, push, texts
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
+from tests.harness import (
+    Conversation,
+    Json,
+    RunningProxy,
+    Stage,
+    activate,
+    as_one_text,
+    bash,
+    does,
+    pop,
+    push,
+    texts,
+)
 from tests.scenarios.sessions import TOOLS, Session
 
 pytestmark = pytest.mark.rows("S0-36")
@@ -59,7 +71,14 @@ def test_what_it_was_told_is_no_words_of_the_users_to_be_recalled(stage: Stage, 
     """L3: recall gives what the client and the model said. What we told beside it was true of its moment."""
     chat = stage.chat()
     sought = call("stack_recall", query="user changed the frames by hand")
-    provider.will(does(push("Parser")), does(bash("ls")), says("hm"), does(pop("It parses.")), does(sought), says("ok"))
+    provider.will(
+        does(push("Parser")),
+        does(bash("ls")),
+        says("hm"),
+        does(pop("It parses.")),
+        does(sought),
+        says("ok"),
+    )
     chat.says("build a parser")
     pushed(chat, "Lexer")
     chat.returns("lexer.py")
@@ -92,7 +111,7 @@ def test_the_note_stays_where_the_client_prunes_what_it_stands_behind(stage: Sta
     chat.says("build a parser")
     pushed(chat, "Lexer")
     chat.returns("lexer.py\n" * 20)
-    next(m for m in chat.history if m["role"] == "tool")["content"] = CLEARED
+    next(m for m in chat.history if m["role"] == "tool")["content"] = CLEARED_PREFIX
     chat.says("go on")
 
     lines = stage.lines()
@@ -118,7 +137,7 @@ def test_a_frame_of_the_model_is_ended_only_once_it_has_answered(stage: Stage, p
 
     assert (status, told["frames"][0]["results"]) == (200, "It needs a key.")
     assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "failed"}
-    assert "auth.py" not in everything(stage.lines()[-1])
+    assert "auth.py" not in as_one_text(stage.lines()[-1])
 
 
 def test_a_frame_of_the_model_is_given_up_and_the_model_told_why(stage: Stage, provider: ScriptedProvider) -> None:
@@ -205,12 +224,12 @@ def test_what_was_done_in_a_frame_of_a_person_stays_when_the_model_takes_it_up_a
 
     chat.says("wait")
     chat.says("take it up again")
-    assert "lexer.py" in everything(stage.lines()[-1])
+    assert "lexer.py" in as_one_text(stage.lines()[-1])
     chat.returns("made by the second attempt")
     chat.says("then end it")
     chat.says("fine")
 
-    line = everything(stage.lines()[-1])
+    line = as_one_text(stage.lines()[-1])
     assert "lexer.py" in line
     assert "made by the second attempt" not in line
     assert chat.proxy.statuses() == {"build a parser": "in_progress", "Lexer": "completed"}

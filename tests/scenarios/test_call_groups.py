@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push, texts
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
+from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push, texts
 from tests.tongues import MESSAGES
 
 
-def stepping(**items: str) -> Call:
+def stepping(**items: str) -> ScriptedCall:
     """The client's plan: the state of each item."""
     return call("update_plan", plan=[{"step": name, "status": state} for name, state in items.items()])
 
@@ -72,7 +72,12 @@ def test_two_pushes(provider: ScriptedProvider, chat: Conversation) -> None:
 def test_a_second_push_is_planned_where_the_work_goes_on(provider: ScriptedProvider, chat: Conversation) -> None:
     """What the first one opened has ended by then, and so has the frame around it: under that nobody could begin it."""
     dropped = op("invalidate", sessionID="A", reason="not needed")
-    provider.will(does(push("A")), says("in A"), does(push("B"), dropped, pop("B is done."), push("C")), says("back"))
+    provider.will(
+        does(push("A")),
+        says("in A"),
+        does(push("B"), dropped, pop("B is done."), push("C")),
+        says("back"),
+    )
     chat.says("do three things")
 
     chat.says("go on")
@@ -90,7 +95,12 @@ def test_a_second_push_is_planned_where_the_work_goes_on(provider: ScriptedProvi
 
 def test_pop_plus_push(provider: ScriptedProvider, chat: Conversation) -> None:
     """The block of the new frame is appended to the value that the pop returns."""
-    provider.will(does(push("First")), says("Begun."), does(pop("First is done."), push("Second")), says("Next."))
+    provider.will(
+        does(push("First")),
+        says("Begun."),
+        does(pop("First is done."), push("Second")),
+        says("Next."),
+    )
     chat.says("do two things")
 
     chat.says("go on")
@@ -102,7 +112,7 @@ def test_pop_plus_push(provider: ScriptedProvider, chat: Conversation) -> None:
     assert "First is done." in opening["content"]
     assert f'frame="{chat.proxy.frames()["Second"]["sessionID"]}"' in opening["content"]
     assert opening["content"].index("First is done.") < opening["content"].index("<stack-context")
-    assert "Begun." not in everything(line)
+    assert "Begun." not in as_one_text(line)
 
 
 def test_pop_beside_client_calls(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -133,7 +143,7 @@ def test_push_and_pop_in_one(provider: ScriptedProvider, chat: Conversation) -> 
     assert chat.proxy.active() == "do a tiny thing"
     provider.will(says("Sure."))
     chat.says("thanks")
-    assert "It was trivial." in everything(provider.received[2].messages)
+    assert "It was trivial." in as_one_text(provider.received[2].messages)
 
 
 @pytest.mark.rows("S1-106")
@@ -189,8 +199,8 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
     returned = next(m for m in line if m["role"] == "tool")["content"]
     assert "use JWT, please" in returned
     assert texts(line)[-1] == "user: and now test it"
-    assert "3 passed" not in everything(line)
-    assert "I use JWT." not in everything(line)
+    assert "3 passed" not in as_one_text(line)
+    assert "I use JWT." not in as_one_text(line)
 
 
 def test_what_the_user_said_further_down_is_told_by_whatever_tells_of_it(
@@ -242,7 +252,13 @@ def test_what_the_user_said_in_an_invalidated_frame_is_told(
     if inner == "invalidated":
         provider.will(does(void), says("Another way."), says("Nothing."))
     else:
-        provider.will(does(push("Tokens")), does(void), does(pop("Tokens work.")), says("Done."), says("Nothing."))
+        provider.will(
+            does(push("Tokens")),
+            does(void),
+            does(pop("Tokens work.")),
+            says("Done."),
+            says("Nothing."),
+        )
     chat.says("is there another way?")
     chat.says("what is left?")
 
@@ -269,9 +285,9 @@ def test_a_plan_beside_a_push_does_not_take_the_push_along(stage: Stage, provide
     chat.returns("looked")
 
     line = provider.received[-1].messages
-    assert "The login works." in everything(line)
-    assert "<said>use JWT, please</said>" not in everything(line)
-    assert "looked" not in everything(line)
+    assert "The login works." in as_one_text(line)
+    assert "<said>use JWT, please</said>" not in as_one_text(line)
+    assert "looked" not in as_one_text(line)
 
 
 def test_a_step_that_ends_through_an_invalidated_frame_tells_of_that(stage: Stage, provider: ScriptedProvider) -> None:
@@ -295,10 +311,10 @@ def test_a_step_that_ends_through_an_invalidated_frame_tells_of_that(stage: Stag
 
     line = provider.received[-1].messages
     assert chat.proxy.active() == "add a login"
-    assert "(Auth) was invalidated: another way." in everything(line)
-    assert "<said>use JWT, please</said>" in everything(line)
+    assert "(Auth) was invalidated: another way." in as_one_text(line)
+    assert "<said>use JWT, please</said>" in as_one_text(line)
     assert "user: go on" in texts(line)
-    assert "It greets." not in everything(line)
+    assert "It greets." not in as_one_text(line)
 
 
 def test_a_push_below_a_step_that_was_taken_back_returns_to_its_own_call(
@@ -313,7 +329,7 @@ def test_a_push_below_a_step_that_was_taken_back_returns_to_its_own_call(
     chat.says("use JWT, please")
     chat.says("and now?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "The login works." in line
     assert "<said>use JWT, please</said>" in line
     assert "user: and now?" in texts(provider.received[-1].messages)
@@ -331,7 +347,7 @@ def test_instructions_in_mid_history_are_seen_by_a_child_with_a_narrow_view(
     chat.history.append({"role": role, "content": "Never touch the network."})
     chat.asks()
 
-    in_child = everything(provider.received[-1].messages)
+    in_child = as_one_text(provider.received[-1].messages)
     assert "Never touch the network." in in_child
     assert "a.py b.py" not in in_child
 
@@ -361,7 +377,7 @@ def test_instructions_in_an_open_child_hold_on_behind_its_pop(stage: Stage, prov
     line = provider.received[-1].messages
     assert [text.count("never touch the network") for text in texts(line)].count(1) == 1
     assert any(text.endswith("From now on never touch the network.") for text in texts(line))
-    assert "a.py b.py" not in everything(line)
+    assert "a.py b.py" not in as_one_text(line)
 
 
 @pytest.mark.rows("S0-01", "S0-02", "S0-04", "S0-18", "S0-31", "S1-32", "S0-41", "S1-02", "S2-34", "S2-09")
@@ -376,12 +392,12 @@ def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversatio
         chat.says(f"step {number}")
     chat.says("and?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "A is done." in line
     assert all(words not in line for words in ("in A", "in B", "in C", "B is done.", "C is done.", "back in A"))
     assert "back at the root" in line
     assert chat.proxy.statuses() == {"step 0": "in_progress", "A": "completed", "B": "completed", "C": "completed"}
-    in_b = everything(provider.received[7].messages)
+    in_b = as_one_text(provider.received[7].messages)
     assert "C is done." in in_b
     assert "in C" not in in_b
     assert "in B" in in_b
@@ -396,7 +412,7 @@ def test_consecutive_pops_each_return_into_the_next(provider: ScriptedProvider, 
         chat.says(f"step {number}")
     chat.says("and?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "A is done." in line
     assert "in A" not in line
     assert "in B" not in line
@@ -405,7 +421,7 @@ def test_consecutive_pops_each_return_into_the_next(provider: ScriptedProvider, 
 
 @pytest.mark.parametrize("end", [pop, lambda: op("invalidate", reason="not needed")], ids=["pop", "invalidate"])
 def test_a_frame_begun_on_the_way_and_left_by_its_child_in_one_message_ends_like_any(
-    stage: Stage, provider: ScriptedProvider, chat: Conversation, end: Callable[[], Call]
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, end: Callable[[], ScriptedCall]
 ) -> None:
     """The answer of the first end stays in the message of the parent's, where nothing of it may be out of date."""
     provider.will(
@@ -441,7 +457,7 @@ def test_a_frame_begun_on_the_way_and_left_by_its_child_in_one_message_ends_like
     ids=["pop pop", "invalidate pop", "invalidate invalidate", "pop invalidate"],
 )
 def test_a_push_behind_several_ends_stands_where_the_last_of_them_returned(
-    stage: Stage, provider: ScriptedProvider, ends: list[Call]
+    stage: Stage, provider: ScriptedProvider, ends: list[ScriptedCall]
 ) -> None:
     """The message itself has left the line by then; so has the call that opened the frame it stood in."""
     chat = stage.chat(streamed=False)
@@ -457,11 +473,11 @@ def test_a_push_behind_several_ends_stands_where_the_last_of_them_returned(
     opened = next(m for m in provider.received[5].messages if m["role"] == "tool")
     assert f'frame="{frames["C"]["sessionID"]}"' in opened["content"]
     assert frames["A"]["sessionID"] in opened["content"]
-    assert "in A" not in everything(provider.received[5].messages)
+    assert "in A" not in as_one_text(provider.received[5].messages)
 
     chat.says("go on")
 
-    assert "C is done." in everything(provider.received[-1].messages)
+    assert "C is done." in as_one_text(provider.received[-1].messages)
     assert chat.proxy.active() == "step 0"
 
 
@@ -496,7 +512,9 @@ def test_plan_and_activate_in_one_message_beside_a_client_call(provider: Scripte
 
 def test_arguments_cut_by_length(provider: ScriptedProvider, chat: Conversation) -> None:
     """A stack call that the output limit cut off is dropped: the client sees the text, the next line has no trace."""
-    broken = Answer(text="I will begin.", calls=(Call("stack_frame_push", '{"title": "Au'),), finish="length")
+    broken = ScriptedAnswer(
+        text="I will begin.", calls=(ScriptedCall("stack_frame_push", '{"title": "Au'),), finish="length"
+    )
     provider.will(broken, says("Fine."))
 
     answer = chat.says("add a login")
@@ -528,11 +546,11 @@ def test_the_end_of_long_words_that_left_with_a_step_is_asked_for_by_their_ref(
     chat.says("go on")
     chat.returns("planned")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "The user said there: use JWT, please" in line
     assert "never log the key 4711" not in line
     told = re.search(r"\[truncated\] All of it: stack_recall with ref (\w+)\.", line)
     assert told
     provider.will(does(call("stack_recall", ref=told[1])), says("I will."))
     chat.returns("looked")
-    assert "never log the key 4711" in everything(provider.received[-1].messages)
+    assert "never log the key 4711" in as_one_text(provider.received[-1].messages)

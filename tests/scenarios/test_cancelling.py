@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from llm_test_provider import ScriptedProvider, says, stall
-from tests.harness import Conversation, Stage, activate, bash, does, everything, op, plan, pop, push
+from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push
 from tests.scenarios.speaking import beside, in_flight, told_in, until, words
 from tests.tongues import MESSAGES
 
@@ -68,7 +68,7 @@ def test_a_cancelled_answer_ends_at_once_and_its_words_are_never_sent_again(
     assert [(e["text"][: len(seen["text"])], e["complete"]) for e in cancelled] == [(seen["text"], False)]
     assert chat.proxy.receipts()[-1]["reason"] == "cancelled"
     chat.asks()
-    assert LONG[:30] not in everything(provider.received[-1].messages)
+    assert LONG[:30] not in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("S4-50")
@@ -177,7 +177,7 @@ def test_to_stop_all_blocks_what_is_under_way_and_gives_up_what_is_planned(
     assert stopped["tree"]["left"] == []
     assert chat.says("Begin anew.").text == "I begin anew."
     assert chat.proxy.statuses()["Write a compiler."] == "in_progress"
-    assert "Stopped, and blocked" in everything(provider.received[-1].messages)
+    assert "Stopped, and blocked" in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("S1-166", "S4-50")
@@ -195,11 +195,11 @@ def test_a_frame_in_which_results_wait_for_their_answer_is_stopped_where_it_stan
     assert chat.proxy.statuses() == {"Write a compiler.": "blocked", "Lexer": "blocked"}
 
     chat.returns("a.py, as the shell says")
-    sent = everything(provider.received[-1].messages)
+    sent = as_one_text(provider.received[-1].messages)
     assert ("a.py, as the shell says" in sent, "Stopped, and blocked" in sent) == (True, True)
     assert chat.proxy.statuses() == {"Write a compiler.": "blocked", "Lexer": "blocked"}
     assert chat.says("Begin anew.").text == "anew"
-    assert "a.py, as the shell says" in everything(provider.received[-1].messages)
+    assert "a.py, as the shell says" in as_one_text(provider.received[-1].messages)
     assert chat.proxy.statuses() == {"Write a compiler.": "in_progress", "Lexer": "blocked"}
     lexer = chat.proxy.frames()["Lexer"]["sessionID"]
     assert chat.proxy.get(f"{beside(chat).at}/compactions")["ended"] == [lexer]
@@ -212,7 +212,12 @@ def test_frames_in_frames_are_stopped_while_an_answer_to_results_is_awaited(
     """Every one of them, those planned below too; the line goes on with the bytes it has. What was stopped is resumed
     as another attempt."""
     chat = stage.chat()
-    provider.will(does(plan("Docs")), does(push("Lexer")), does(push("Tokens")), does(bash("ls")))
+    provider.will(
+        does(plan("Docs")),
+        does(push("Lexer")),
+        does(push("Tokens")),
+        does(bash("ls")),
+    )
     chat.says("Write a compiler.")
     provider.will(says("late", delay_s=60.0), says("anew"))
     chat.history.append({"role": "tool", "tool_call_id": chat.history[-1]["tool_calls"][0]["id"], "content": "a.py"})
@@ -233,11 +238,16 @@ def test_frames_in_frames_are_stopped_while_an_answer_to_results_is_awaited(
     }
 
     lexer = chat.proxy.frames()["Lexer"]["sessionID"]
-    provider.will(does(activate(lexer)), does(bash("ls -a")), does(pop("The lexer is there.")), says("built"))
+    provider.will(
+        does(activate(lexer)),
+        does(bash("ls -a")),
+        does(pop("The lexer is there.")),
+        says("built"),
+    )
     chat.says("Go on with the lexer.")
     assert chat.returns("b.py").text == "built"
     assert chat.proxy.statuses()["Lexer"] == "completed"
-    sent = everything(provider.received[-1].messages)
+    sent = as_one_text(provider.received[-1].messages)
     assert ("a.py" in sent, "b.py" in sent, "The lexer is there." in sent) == (True, False, True)
 
 

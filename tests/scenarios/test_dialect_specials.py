@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer, Model, ScriptedProvider, answers, call, overflow, says, status
+from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, answers, call, overflow, says, status
 from proxy.accounting.pricing import tariff_for
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 
 BOUND = "claude-opus-5-5"
 """A model that binds its reasoning, and may be given tools behind its prefix."""
@@ -37,7 +37,7 @@ MODELS = [
     Model(APPENDABLE, binding="error"),
     Model("deepseek-v4-flash", required=("reasoning_content",)),
 ]
-Started = Callable[..., Proxied]
+Started = Callable[..., ServedProxy]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def provider() -> Iterator[ScriptedProvider]:
 def start(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Started]:
     """Starts a proxy in front of the provider; awake from the first request on, unless told otherwise."""
     with ExitStack() as stack:
-        yield lambda **settings: stack.enter_context(Proxied(provider.url, tmp_path / "data", **settings))
+        yield lambda **settings: stack.enter_context(ServedProxy(provider.url, tmp_path / "data", **settings))
 
 
 def told(provider: ScriptedProvider, at: int = -1) -> str:
@@ -68,7 +68,7 @@ DROPS: Json = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior":
 DROPPED = [{"type": "thinking_dropped", "path": "messages.3.content.0", "reason": "prefix_binding_mismatch"}]
 
 
-def a_foreign_turn(provider: ScriptedProvider, proxy: Proxied) -> Json:
+def a_foreign_turn(provider: ScriptedProvider, proxy: ServedProxy) -> Json:
     """An answer with its thinking, from a conversation with other words before it."""
     provider.will(says("from elsewhere", reasoning="thought elsewhere"))
     other = Messages(proxy, BOUND)
@@ -119,7 +119,7 @@ def test_a_stream_tells_what_was_dropped(provider: ScriptedProvider, start: Star
 THINKS = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 
 
-def thinking(text: str, *made: Json) -> Answer:
+def thinking(text: str, *made: Json) -> ScriptedAnswer:
     """A chat completion that thinks inside its content, as Mistral's reasoning models do."""
     said = [THINKS, *([{"type": "text", "text": text}] if text else [])]
     message = {"role": "assistant", "content": said, **({"tool_calls": list(made)} if made else {})}
@@ -403,7 +403,11 @@ def test_calls_of_ours_in_a_paused_turn_are_dropped_with_it(provider: ScriptedPr
 def test_what_the_provider_ran_by_itself_rides_with_its_group(provider: ScriptedProvider, start: Started) -> None:
     """It is never paired by us, never cut through, and leaves with the fold that takes its group."""
     chat = Messages(start(), FREE)
-    provider.will(does(bash("ls"), own=SEARCHED, text="Both."), *(does(bash(f"{n}")) for n in range(3)), says("Done."))
+    provider.will(
+        does(bash("ls"), own=SEARCHED, text="Both."),
+        *(does(bash(f"{n}")) for n in range(3)),
+        says("Done."),
+    )
     chat.says(JOBS[0])
     for n in range(4):
         chat.returns(padded(f"result-0-{n}"))
@@ -425,14 +429,14 @@ def test_a_result_that_its_client_calls_an_error_is_one_whatever_it_says(
 ) -> None:
     """Its text tells of no failure; what did not happen is no artifact. After a restart as before."""
 
-    def seen(proxy: Proxied) -> tuple[list[str], list[str]]:
+    def seen(proxy: ServedProxy) -> tuple[list[str], list[str]]:
         (conversation,) = proxy.page("/stack/conversations")["conversations"]
         log = proxy.page(f"/stack/frames/{conversation['active_frame']}/log")["entries"]
         artifacts = proxy.page(f"/stack/conversations/{conversation['id']}/artifacts")["artifacts"]
         return [c["state"] for entry in log for c in entry["calls"]], [each["artifact"] for each in artifacts]
 
     provider.will(does(*(call("Write", file_path=path, content="x") for path in ("a.py", "b.py"))), says("ok"))
-    with Proxied(provider.url, tmp_path / "data") as proxy:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy:
         chat = Messages(proxy, FREE)
         chat.says("Write both.")
         asked, also = (block["id"] for block in chat.history[-1]["content"])
@@ -442,7 +446,7 @@ def test_a_result_that_its_client_calls_an_error_is_one_whatever_it_says(
         chat.asks()
         assert seen(proxy) == (["error", "completed"], ["b.py"])
 
-    with Proxied(provider.url, tmp_path / "data") as proxy:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy:
         assert seen(proxy) == (["error", "completed"], ["b.py"])
 
 
@@ -450,7 +454,9 @@ def test_server_side_calls_of_the_responses_api_ride_along_too(provider: Scripte
     searched = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
     chat = Responses(start(), GPT)
     provider.will(
-        answers("", [bash("ls"), push("A part")], own=(searched,), reasoning="thinking"), does(pop("ok")), says("Done.")
+        answers("", [bash("ls"), push("A part")], own=(searched,), reasoning="thinking"),
+        does(pop("ok")),
+        says("Done."),
     )
     chat.says("Search, and list.")
     chat.returns("a list")
@@ -677,7 +683,8 @@ ADDING: list[tuple[type[Native], str, dict[str, str]]] = [(Messages, BOUND, INLI
 def grows_awake(chat: Native, provider: ScriptedProvider) -> None:
     """A thread with a thought in each answer, asleep at first, which wakes at the second request of the user."""
     provider.will(
-        *(does(bash(f"step {n}"), reasoning=f"thought {n}") for n in range(3)), says("ok", reasoning="closing")
+        *(does(bash(f"step {n}"), reasoning=f"thought {n}") for n in range(3)),
+        says("ok", reasoning="closing"),
     )
     chat.says("Look around.")
     for n in range(3):

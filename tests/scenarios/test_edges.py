@@ -2,15 +2,15 @@
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, answers, call, cut, empty, overflow, says
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, answers, call, cut, empty, overflow, says
 from tests.harness import (
+    ClientHabits,
     Conversation,
-    Habits,
     Stage,
     activate,
+    as_one_text,
     bash,
     does,
-    everything,
     op,
     plan,
     pop,
@@ -23,9 +23,9 @@ SMALL, WINDOW = "claude-haiku-4-5", 200_000
 """A model whose window is known, the smallest there is in the table."""
 
 
-def numbered(*made: Call, text: str = "") -> Answer:
+def numbered(*made: ScriptedCall, text: str = "") -> ScriptedAnswer:
     """An answer of a provider that counts the calls of each answer from zero."""
-    return answers(text, [Call(c.name, c.arguments, f"call_{n}") for n, c in enumerate(made)])
+    return answers(text, [ScriptedCall(c.name, c.arguments, f"call_{n}") for n, c in enumerate(made)])
 
 
 @pytest.mark.rows("X-10")
@@ -39,13 +39,13 @@ def test_ids_that_repeat_in_every_round_are_kept_apart(provider: ScriptedProvide
     chat.says("go")
     chat.returns("ls-result")
     chat.returns("pwd-result")
-    assert "ls-result" in everything(provider.received[4].messages)
-    assert "pwd-result" in everything(provider.received[4].messages)
-    assert "B done." in everything(provider.received[4].messages)
+    assert "ls-result" in as_one_text(provider.received[4].messages)
+    assert "pwd-result" in as_one_text(provider.received[4].messages)
+    assert "B done." in as_one_text(provider.received[4].messages)
     chat.returns("cat-result")
     chat.says("and?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "A done." in line
     assert "cat-result" not in line
     assert chat.proxy.statuses() == {"go": "in_progress", "A": "completed", "B": "completed"}
@@ -63,7 +63,7 @@ def test_of_ids_that_repeat_a_narrow_view_shows_the_results_of_the_steps_it_show
     chat.returns("result 1")
     chat.says("and?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "result 1" in line
     assert "result 0" not in line
 
@@ -116,7 +116,7 @@ def test_a_partial_echo_of_a_turn_with_hidden_rounds_keeps_its_frames(stage: Sta
 
     assert len(chat.proxy.conversations) == 1
     assert chat.proxy.active() == "Auth"
-    assert "stack_frame_push" in everything(provider.received[-1].messages[1:])
+    assert "stack_frame_push" in as_one_text(provider.received[-1].messages[1:])
     chat.says("finish")
     assert chat.proxy.statuses()["Auth"] == "completed"
 
@@ -136,7 +136,7 @@ def test_an_aborted_call_kept_with_empty_arguments(stage: Stage, provider: Scrip
     assert chat.says("again").text == "I see."
     chat.says("go on")
     assert len(chat.proxy.conversations) == 1
-    assert "Tool execution aborted" in everything(provider.received[-1].messages)
+    assert "Tool execution aborted" in as_one_text(provider.received[-1].messages)
 
 
 BEGUN = {"chat": 6, "messages": 10, "responses": 13}
@@ -149,7 +149,13 @@ def test_half_a_call_that_the_client_dropped_does_not_come_back(stage: Stage, pr
     chat = stage.chat(streamed=True)
     whole = bash("a command of several words, to be cut in one of them")
     broken_off = cut(does(whole, text="Look:"), after_events=BEGUN[stage.tongue.short])
-    provider.will(does(push("Auth"), text="Let me see."), broken_off, says("Good."), says("More."), does(pop("done")))
+    provider.will(
+        does(push("Auth"), text="Let me see."),
+        broken_off,
+        says("Good."),
+        says("More."),
+        does(pop("done")),
+    )
     chat.history.append({"role": "user", "content": "add a login"})
     broken = chat.tries()
     (half,) = broken.message["tool_calls"]
@@ -162,9 +168,9 @@ def test_half_a_call_that_the_client_dropped_does_not_come_back(stage: Stage, pr
     chat.says("go on")
 
     for line in (after, provider.received[-1].messages):
-        assert "a com" not in everything(line)
-        assert "Look:" in everything(line)
-        assert "stack_frame_push" in everything(line[1:])
+        assert "a com" not in as_one_text(line)
+        assert "Look:" in as_one_text(line)
+        assert "stack_frame_push" in as_one_text(line[1:])
     assert chat.proxy.active() == "Auth"
     assert len(chat.proxy.conversations) == 1
 
@@ -228,13 +234,19 @@ def test_only_some_of_the_results_came(provider: ScriptedProvider, chat: Convers
 
 def test_a_group_that_holds_a_push_stays_with_the_parent(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 6: a call group belongs to the frame it was made in; after the pop it is on the parent's line, whole."""
-    provider.will(does(push("A"), bash("ls")), does(bash("in child")), does(pop("A done.")), says("back"), says("end"))
+    provider.will(
+        does(push("A"), bash("ls")),
+        does(bash("in child")),
+        does(pop("A done.")),
+        says("back"),
+        says("end"),
+    )
     chat.says("hello")
     chat.returns("parent-result")
     chat.returns("child-result")
     chat.says("and?")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "parent-result" in line
     assert "child-result" not in line
     assert "A done." in line
@@ -242,17 +254,22 @@ def test_a_group_that_holds_a_push_stays_with_the_parent(provider: ScriptedProvi
 
 def test_three_moves_in_one_message(provider: ScriptedProvider, chat: Conversation) -> None:
     """pop + plan + activate in one group: the activated frame hangs on the call that opened the popped one."""
-    provider.will(does(push("A")), says("in A"), does(pop("A done."), plan("B", "C"), activate("B")), says("in B"))
+    provider.will(
+        does(push("A")),
+        says("in A"),
+        does(pop("A done."), plan("B", "C"), activate("B")),
+        says("in B"),
+    )
     provider.will(does(pop("B done.")), says("back"), says("end"))
     for words in ("one", "two"):
         chat.says(words)
     assert chat.proxy.active() == "B"
-    assert "in A" not in everything(provider.received[-1].messages)
+    assert "in A" not in as_one_text(provider.received[-1].messages)
     chat.says("three")
     chat.says("four")
 
     assert chat.proxy.statuses() == {"one": "in_progress", "A": "completed", "B": "completed", "C": "planned"}
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "B done." in line
     assert "in B" not in line
 
@@ -270,13 +287,17 @@ def test_push_pop_push_in_one_message(provider: ScriptedProvider, chat: Conversa
 
 def test_invalidate_and_push_in_one_message(provider: ScriptedProvider, chat: Conversation) -> None:
     """The wrong way is given up and the right one begun: its block stands where the wrong one was opened."""
-    provider.will(does(push("Wrong")), says("going wrong"), does(op("invalidate", reason="wrong"), push("Right")))
+    provider.will(
+        does(push("Wrong")),
+        says("going wrong"),
+        does(op("invalidate", reason="wrong"), push("Right")),
+    )
     provider.will(says("in Right"), does(pop("Right done.")), says("back"), says("end"))
     for words in ("one", "two", "three", "four"):
         chat.says(words)
 
     assert chat.proxy.statuses() == {"one": "in_progress", "Wrong": "invalidated", "Right": "completed"}
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "Right done." in line
     assert "going wrong" not in line
     assert "in Right" not in line
@@ -291,7 +312,12 @@ def test_a_push_by_the_title_of_a_plan_begins_that_plan(provider: ScriptedProvid
 
 def test_activating_below_a_planned_frame_begins_that_too(provider: ScriptedProvider, chat: Conversation) -> None:
     """A frame in progress has no planned parent."""
-    provider.will(does(plan("B")), does(plan("B1", parentSessionID="B")), does(activate("B1")), says("in B1"))
+    provider.will(
+        does(plan("B")),
+        does(plan("B1", parentSessionID="B")),
+        does(activate("B1")),
+        says("in B1"),
+    )
     provider.will(does(pop("B1 done.")), says("in B"), does(pop("B done.")), says("back"), says("end"))
     for words in ("one", "two", "three", "four"):
         chat.says(words)
@@ -316,11 +342,28 @@ def test_narrow_views_grow_nest_and_return(stage: Stage, provider: ScriptedProvi
     """L2 in narrow views: several turns in a child, a child of it, users in both, a restart, and the way back."""
     proxy = stage.proxy(child_view=view)
     chat = stage.chat(proxy)
-    provider.will(does(bash("0")), does(push("A")), does(bash("1")), does(bash("2")), says("in A"))
     provider.will(
-        does(push("B")), does(bash("3")), says("in B"), does(pop("B done.")), does(bash("4")), says("A again")
+        does(bash("0")),
+        does(push("A")),
+        does(bash("1")),
+        does(bash("2")),
+        says("in A"),
     )
-    provider.will(does(pop("A done."), push("C")), does(bash("5")), says("in C"), does(pop("C done.")), says("back"))
+    provider.will(
+        does(push("B")),
+        does(bash("3")),
+        says("in B"),
+        does(pop("B done.")),
+        does(bash("4")),
+        says("A again"),
+    )
+    provider.will(
+        does(pop("A done."), push("C")),
+        does(bash("5")),
+        says("in C"),
+        does(pop("C done.")),
+        says("back"),
+    )
     chat.says("begin")
     for n in range(3):
         chat.returns(f"result {n}")
@@ -334,7 +377,7 @@ def test_narrow_views_grow_nest_and_return(stage: Stage, provider: ScriptedProvi
     chat.says("out of C")
 
     assert proxy.statuses() == {"begin": "in_progress", "A": "completed", "B": "completed", "C": "completed"}
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "result 0" in line
     assert not any(f"result {n}" in line for n in range(1, 6))
 
@@ -368,7 +411,12 @@ def test_what_was_done_before_a_blank_answer_stays_done(stage: Stage, provider: 
     chat.says("add a login")
     chat.says("and?")
     provider.will(
-        does(pop("The login works.")), says(""), says("Next."), does(push("Docs")), says(""), says("Written.")
+        does(pop("The login works.")),
+        says(""),
+        says("Next."),
+        does(push("Docs")),
+        says(""),
+        says("Written."),
     )
     for words in ("finish it", "go on", "write docs", "is it there?"):
         answer = chat.says(words)
@@ -376,7 +424,7 @@ def test_what_was_done_before_a_blank_answer_stays_done(stage: Stage, provider: 
             chat.history.pop()
 
     assert chat.proxy.statuses() == {"add a login": "in_progress", "Auth": "completed", "Docs": "in_progress"}
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "The login works." in line
     assert "half done" not in line
     assert len(chat.proxy.conversations) == 1
@@ -385,7 +433,14 @@ def test_what_was_done_before_a_blank_answer_stays_done(stage: Stage, provider: 
 def test_a_retry_of_a_blank_answer_is_another_answer(stage: Stage, provider: ScriptedProvider) -> None:
     """X-04: the client asks again because it was told nothing; what was done on the way to that is not on its path."""
     chat = stage.chat()
-    provider.will(says("hi"), does(push("Auth")), says(""), does(push("Login")), says("I begin."), says("Good."))
+    provider.will(
+        says("hi"),
+        does(push("Auth")),
+        says(""),
+        does(push("Login")),
+        says("I begin."),
+        says("Good."),
+    )
     chat.says("hello")
     chat.says("add a login")
     chat.history.pop()
@@ -393,7 +448,7 @@ def test_a_retry_of_a_blank_answer_is_another_answer(stage: Stage, provider: Scr
     assert chat.asks().text == "I begin."
     chat.says("go on")
     assert chat.proxy.active() == "Login"
-    assert "Auth" not in everything(provider.received[-1].messages[1:])
+    assert "Auth" not in as_one_text(provider.received[-1].messages[1:])
 
 
 def test_an_empty_body_from_the_provider_is_passed(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -410,7 +465,12 @@ def test_a_line_may_be_trimmed_again_and_survives_pops_and_restarts(stage: Stage
     """L1, L3, L7 after two trims."""
     proxy = stage.proxy()
     chat = stage.chat(proxy)
-    provider.will(does(push("A")), *(does(bash(f"{n}")) for n in range(5)), overflow(), does(bash("5")))
+    provider.will(
+        does(push("A")),
+        *(does(bash(f"{n}")) for n in range(5)),
+        overflow(),
+        does(bash("5")),
+    )
     chat.says("go")
     for n in range(4):
         chat.returns(f"result {n} " + "word " * 300)
@@ -418,7 +478,13 @@ def test_a_line_may_be_trimmed_again_and_survives_pops_and_restarts(stage: Stage
     chat.returns("result 4 " + "word " * 300)
     proxy.restart()
     provider.will(
-        does(bash("6")), does(bash("7")), overflow(), says("fits"), does(pop("A done.")), says("back"), says("end")
+        does(bash("6")),
+        does(bash("7")),
+        overflow(),
+        says("fits"),
+        does(pop("A done.")),
+        says("back"),
+        says("end"),
     )
     chat.returns("result 5 " + "word " * 300)
     chat.returns("result 6 " + "word " * 300)
@@ -428,14 +494,19 @@ def test_a_line_may_be_trimmed_again_and_survives_pops_and_restarts(stage: Stage
     chat.says("and?")
 
     assert proxy.statuses() == {"go": "in_progress", "A": "completed"}
-    assert "A done." in everything(provider.received[-1].messages)
+    assert "A done." in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("X-05")
 def test_a_branch_inside_a_child_goes_on_in_that_child(provider: ScriptedProvider, chat: Conversation) -> None:
     """X-05: state at an entry is the fold of the events on its path; the branch pops, the main path does not."""
     provider.will(
-        does(push("A")), says("in A"), says("main"), does(pop("popped in the branch")), says("branch"), says("m")
+        does(push("A")),
+        says("in A"),
+        says("main"),
+        does(pop("popped in the branch")),
+        says("branch"),
+        says("m"),
     )
     chat.says("hello")
     chat.says("left")
@@ -447,7 +518,7 @@ def test_a_branch_inside_a_child_goes_on_in_that_child(provider: ScriptedProvide
     assert chat.proxy.frames(at, "main")["A"]["status"] == "in_progress"
     assert branch.last is not None
     assert chat.proxy.frames(at, branch.last.headers["x-stack-thread"])["A"]["status"] == "completed"
-    assert "popped in the branch" not in everything(provider.received[-1].messages)
+    assert "popped in the branch" not in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("X-04")
@@ -455,30 +526,40 @@ def test_a_retry_of_a_turn_that_pushed_leaves_the_given_up_frame_behind(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
     """X-04, H10 (regenerate): only the answer that is echoed counts."""
-    provider.will(says("hi"), does(push("First try")), says("one"), does(push("Second try")), says("two"), says("ok"))
+    provider.will(
+        says("hi"),
+        does(push("First try")),
+        says("one"),
+        does(push("Second try")),
+        says("two"),
+        says("ok"),
+    )
     chat.says("hello")
     chat.history.append({"role": "user", "content": "do it"})
     chat.tries()
     chat.asks()
     chat.says("go on")
 
-    assert "First try" not in everything(provider.received[-1].messages)
+    assert "First try" not in as_one_text(provider.received[-1].messages)
     assert chat.proxy.active() == "Second try"
 
 
 def test_a_client_that_rewrites_all_it_can_at_once(stage: Stage, provider: ScriptedProvider) -> None:
     """CLIENTS 2: respelled arguments, absent content, dropped reasoning, tidied results together, over many turns."""
-    chat = stage.chat(habits=Habits("respelled", "absent", drops_text=True, keeps_reasoning=False, results="tidied"))
+    chat = stage.chat(
+        habits=ClientHabits("respelled", "absent", drops_text=True, keeps_reasoning=False, results="tidied")
+    )
     for n in range(4):
         provider.will(
-            Answer("text", "thought", (push(f"Step {n}"), bash(f"do {n}"))), Answer("", "more", (bash(f"check {n}"),)),
-            Answer("", "", (pop(f"Step {n} done."),)), says(f"Finished {n}."),
+            ScriptedAnswer("text", "thought", (push(f"Step {n}"), bash(f"do {n}"))),
+            ScriptedAnswer("", "more", (bash(f"check {n}"),)),
+            ScriptedAnswer("", "", (pop(f"Step {n} done."),)), says(f"Finished {n}."),
         )  # fmt: skip
         chat.says(f"step {n}")
         chat.returns(f"  did {n}\n")
         chat.returns(f"\tchecked {n}  ")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert len(chat.proxy.conversations) == 1
     assert chat.proxy.conversations[0]["threads"] == ["main"]
     assert all(f"Step {n} done." in line and f"did {n}" in line and f"checked {n}" not in line for n in range(4))
@@ -486,7 +567,12 @@ def test_a_client_that_rewrites_all_it_can_at_once(stage: Stage, provider: Scrip
 
 def test_an_overflow_of_a_hidden_round_is_trimmed_too(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 7: "first byte" is counted per upstream call; a recalled page may be what was too much."""
-    provider.will(*(does(bash(f"{n}")) for n in range(4)), does(op("status")), overflow(), says("It fits now."))
+    provider.will(
+        *(does(bash(f"{n}")) for n in range(4)),
+        does(op("status")),
+        overflow(),
+        says("It fits now."),
+    )
     chat.says("go")
     for n in range(3):
         chat.returns(f"result {n} " + "word " * 400)
@@ -511,7 +597,7 @@ def test_the_root_behind_a_popped_one_works_on(provider: ScriptedProvider, chat:
     ended = {"build it": "completed", "one more thing": "completed", "More": "completed"}
     assert chat.proxy.statuses() == {**ended, "thanks": "in_progress"}
     assert chat.proxy.frames()["More"]["parentSessionID"] == chat.proxy.frames()["one more thing"]["sessionID"]
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "More done." in line
     assert "in More" not in line
 
@@ -561,7 +647,7 @@ def test_a_line_over_a_known_window_is_trimmed_before_it_leaves(stage: Stage, pr
 
     assert (answer.status, answer.stack_status, answer.text) == (200, "full", "done")
     assert [r.status for r in provider.received] == [200] * 5
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "result 3" in line
     assert "result 0" not in line
 

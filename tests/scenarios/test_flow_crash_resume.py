@@ -54,7 +54,11 @@ def looping(killable: KillableProxy, stage: Stage, provider: ScriptedProvider) -
     provider.will(does(plan("Dump", "Load", "Switch over")), says("Three steps."))
     chat.says(GOAL)
     known = chat.proxy.frames()
-    provider.will(does(activate(known["Dump"]["sessionID"])), does(bash("dump")), does(pop("It lies in old.sql.")))
+    provider.will(
+        does(activate(known["Dump"]["sessionID"])),
+        does(bash("dump")),
+        does(pop("It lies in old.sql.")),
+    )
     provider.will(does(activate(known["Load"]["sessionID"])), *[does(bash("load dump.sql"))] * 3)
     chat.says("Begin.")
     chat.returns("dumped to old.sql")
@@ -116,7 +120,11 @@ def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     assert refused["content"].startswith("Error: not run.")
 
     # It goes on to the end, and nothing is blocked in the next subtask.
-    provider.will(does(pop("Loaded.")), does(activate(chat.proxy.frames()["Switch over"]["sessionID"])), says("On it."))
+    provider.will(
+        does(pop("Loaded.")),
+        does(activate(chat.proxy.frames()["Switch over"]["sessionID"])),
+        says("On it."),
+    )
     chat.returns("4,711 rows loaded")
     told = resumed(chat)
     assert [step["title"] for step in told["path"]] == [GOAL, "Switch over"]

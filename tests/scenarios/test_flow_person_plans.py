@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, Stage, activate, bash, does, everything, pop, texts
+from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, pop, texts
 
 pytestmark = pytest.mark.rows("S0-36", "S0-39", "S0-03", "S0-04", "S1-37", "S1-77")
 
@@ -76,9 +76,9 @@ def test_a_person_plans_a_tree_and_the_agent_works_through_it(stage: Stage, prov
     )
     chat.says("Try the parser once more.")
     first_line = stage.lines()[-1]
-    assert "Left recursion" in everything(first_line)
-    assert "we build everything anew" in everything(first_line)
-    assert "stack overflow at line 88" not in everything(first_line)
+    assert "Left recursion" in as_one_text(first_line)
+    assert "we build everything anew" in as_one_text(first_line)
+    assert "stack overflow at line 88" not in as_one_text(first_line)
     chat.returns("parser built")
     chat.returns("backend built")
 
@@ -97,8 +97,8 @@ def test_a_person_plans_a_tree_and_the_agent_works_through_it(stage: Stage, prov
     assert (detail["retryOf"], detail["origin"], detail["status"]) == (at["Parser"], "human", "completed")
     assert chat.proxy.get(f"/stack/frames/{at['Parser']}")["status"] == "failed"
     line = stage.lines()[-1]
-    assert "Programs are read: lexer.py, parser.py." in everything(line)
-    assert "lexer built: 412 states" not in everything(line)
+    assert "Programs are read: lexer.py, parser.py." in as_one_text(line)
+    assert "lexer built: 412 states" not in as_one_text(line)
     assert not any(text.startswith(("user: /stack", "assistant: [callstack]")) for text in texts(line))
 
     # It survives the process, and the person is shown where it stands.

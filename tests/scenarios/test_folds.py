@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Answer, Model, ScriptedProvider, Usage, call, overflow, says
-from tests.harness import Conversation, Json, Stage, bash, does, everything, pop, push, recall, texts
+from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, Usage, call, overflow, says
+from tests.harness import Conversation, Json, Stage, as_one_text, bash, does, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
 from tests.tongues import MESSAGES, neutral
@@ -376,7 +376,7 @@ def test_a_note_in_front_of_a_fold_stays_as_it_was_sent(stage: Stage, provider: 
     chat = stage.chat(stage.proxy(frame_max_tokens=10_000_000), tools=TOOLS)
     work = ("read src/a.py", "read src/a.py", "run b", "todo: [>] One | [ ] Two", "run c", "run d", "run e")
     made = [made_by(step)[0] for step in (*work, "todo: [x] One | [>] Two")]
-    provider.will(*(Answer(calls=(call,)) for call in made), says("Two is begun."))
+    provider.will(*(ScriptedAnswer(calls=(call,)) for call in made), says("Two is begun."))
     chat.says("Build the formatter.")
     for result in ("content " * 30_000, NOTE, "built " * 11_000, "ok", *("done " * 2_000 for _ in "cde")):
         stage.excuse()
@@ -395,7 +395,7 @@ def test_a_note_behind_a_fold_that_took_its_content_is_told_with_it(stage: Stage
     """DESIGN 8: a note is never a dead end."""
     chat = stage.chat(tools=TOOLS)
     work = ("todo: [>] One | [ ] Two", "read src/a.py", "run c", "run d", "todo: [x] One | [>] Two", "read src/a.py")
-    provider.will(*(Answer(calls=(made_by(step)[0],)) for step in work), says("Two is begun."))
+    provider.will(*(ScriptedAnswer(calls=(made_by(step)[0],)) for step in work), says("Two is begun."))
     chat.says("Build the formatter.")
     for result in ("ok", "content " * 2_000, "done " * 2_000, "done " * 2_000, "ok"):
         chat.returns(result)
@@ -412,7 +412,13 @@ def test_a_note_is_told_with_what_left_with_a_frame_that_returned(
 ) -> None:
     """DESIGN 8: also where nothing was folded yet."""
     reading = made_by("read src/a.py")[0]
-    provider.will(does(push("Look at it")), does(reading), does(pop("looked")), does(reading), says("I see."))
+    provider.will(
+        does(push("Look at it")),
+        does(reading),
+        does(pop("looked")),
+        does(reading),
+        says("I see."),
+    )
     chat.says("Build the formatter.")
     chat.returns("def formatted(text): ...")
     chat.returns(NOTE)
@@ -495,10 +501,10 @@ def test_a_fold_leaves_closing_words_without_their_reasoning(session: Session, p
     """DESIGN 9: what was thought about work that has left would be thought about nothing."""
     session.chat.model = "claude-free"
     provider.will(
-        Answer(calls=(bash("a"),), reasoning="thought one"),
-        Answer(text="It is fixed now.", reasoning="thought two"),
-        Answer(calls=(bash("b"),), reasoning="thought three"),
-        Answer(text="It is there.", reasoning="thought four"),
+        ScriptedAnswer(calls=(bash("a"),), reasoning="thought one"),
+        ScriptedAnswer(text="It is fixed now.", reasoning="thought two"),
+        ScriptedAnswer(calls=(bash("b"),), reasoning="thought three"),
+        ScriptedAnswer(text="It is there.", reasoning="thought four"),
     )
     session.padding = 3_000
     session.chat.says("Fix the title of the handbook.")
@@ -563,7 +569,13 @@ def test_a_retry_of_the_request_that_folded_has_the_same_line(
 # ours
 def test_work_inside_a_pushed_frame_leaves_with_its_pop_alone(stage: Stage, provider: ScriptedProvider) -> None:
     session = Session(stage.chat(tools=TOOLS), provider)
-    provider.will(does(push("Deep")), does(bash("a")), does(bash("b")), does(pop("Found it.")), says("There."))
+    provider.will(
+        does(push("Deep")),
+        does(bash("a")),
+        does(bash("b")),
+        does(pop("Found it.")),
+        says("There."),
+    )
     session.chat.says("Build the formatter.")
     session.chat.returns(session.output("a"))
     session.chat.returns(session.output("b"))
@@ -572,15 +584,15 @@ def test_work_inside_a_pushed_frame_leaves_with_its_pop_alone(stage: Stage, prov
 
     assert session.outputs_sent() == []
     assert traces(line(provider)) == []
-    assert "Found it." in everything(line(provider))
+    assert "Found it." in as_one_text(line(provider))
 
 
-def steps(*names: str) -> list[Answer]:
+def steps(*names: str) -> list[ScriptedAnswer]:
     """Answers that make a call each."""
     return [does(made_by(name)[0]) for name in names]
 
 
-def works(session: Session, asked: str, answers: Sequence[Answer]) -> None:
+def works(session: Session, asked: str, answers: Sequence[ScriptedAnswer]) -> None:
     """A request of the user with answers among which some call tools of ours."""
     session.provider.will(*answers, says("It is done."))
     message = session.chat.says(asked).message
@@ -610,7 +622,7 @@ def test_what_a_frame_returned_is_told_when_the_work_around_it_leaves(
 
     frames = session.chat.proxy.frames()
     (trace,) = traces(line(provider))
-    assert "stack_frame_push" not in everything(line(provider))
+    assert "stack_frame_push" not in as_one_text(line(provider))
     assert f"Tables ({frames['Tables']['sessionID']}, completed): The tables are generated by gen_tables." in trace
     assert "changed: src/tables.py" in trace
     assert "<decisions>- two tables (because: one is too wide)</decisions>" in trace
@@ -656,7 +668,7 @@ def test_a_trace_that_takes_over_another_still_tells_what_a_frame_returned(
 def test_what_the_model_noted_is_told_when_the_work_around_it_leaves(stage: Stage, by: str) -> None:
     """By whatever name it was called, and whoever owned the work then; what was superseded meanwhile is not told."""
 
-    def noted(**said: str) -> Answer:
+    def noted(**said: str) -> ScriptedAnswer:
         arguments = said if by == "stack_add_decision" else {"op": "add_decision", "args": said}
         return does(call(by, **arguments))
 
@@ -689,7 +701,7 @@ def test_long_work_is_cut_into_parts(stage: Stage, provider: ScriptedProvider) -
     assert 1 not in session.outputs_sent()
     shown = set(session.outputs_sent())
     frames = session.chat.proxy.frames()
-    logs = everything([entry for part in parts for entry in session.chat.proxy.log(frames[part]["sessionID"])])
+    logs = as_one_text([entry for part in parts for entry in session.chat.proxy.log(frames[part]["sessionID"])])
     assert all(n in shown or f"output-{n}-here" in logs for n in range(1, 13))
 
 
@@ -706,8 +718,8 @@ def test_a_provider_that_binds_reasoning_never_refuses(stage: Stage, provider: S
     for title in ("Fix the title.", "yes, go on", "Implement a rate limiter for the public API.", "Unrelated: sing."):
         steps = asleep if title == "Fix the title." else plan
         calls = [made_by(step)[0] for step in steps]
-        provider.will(*(model(Answer(calls=(one,), reasoning=f"about {n}")) for n, one in enumerate(calls)))
-        provider.will(model(Answer(text=f"That is done: {title}", reasoning="it is done")))
+        provider.will(*(model(ScriptedAnswer(calls=(one,), reasoning=f"about {n}")) for n, one in enumerate(calls)))
+        provider.will(model(ScriptedAnswer(text=f"That is done: {title}", reasoning="it is done")))
         assert session.chat.says(title).status == 200
         for _ in steps:
             assert session.chat.returns(session.output("ok")).status == 200
@@ -728,8 +740,8 @@ def test_what_was_thought_behind_a_trace_goes_when_that_is_written_anew(
     model = BoundModel()
 
     def turn(asked: str, *commands: str, closing: str, lines: int = 1_500) -> None:
-        made = [Answer(calls=(bash(f"probe {command}"),), reasoning=f"about {command}") for command in commands]
-        provider.will(*map(model, (*made, Answer(text=closing, reasoning=f"thought of it: {closing}"))))
+        made = [ScriptedAnswer(calls=(bash(f"probe {command}"),), reasoning=f"about {command}") for command in commands]
+        provider.will(*map(model, (*made, ScriptedAnswer(text=closing, reasoning=f"thought of it: {closing}"))))
         chat.says(asked)
         for command in commands:
             chat.returns("\n".join(f"src/{command}/module_{n}.py" for n in range(lines)))

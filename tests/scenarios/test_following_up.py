@@ -53,7 +53,13 @@ def test_where_the_client_rewrites_its_history_it_stays_in_front_of_the_answer_t
 
 @pytest.mark.rows("S4-44")
 def test_what_follows_may_call_tools_of_the_client_and_ours(chat: Conversation, provider: ScriptedProvider) -> None:
-    provider.will(says("hello"), says("All done."), does(op("status")), does(bash("git push")), says("Pushed."))
+    provider.will(
+        says("hello"),
+        says("All done."),
+        does(op("status")),
+        does(bash("git push")),
+        says("Pushed."),
+    )
     chat.says("hello")
     beside(chat).says("then push", "follow_up")
     answer = chat.says("Tidy up.")

@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from llm_test_provider import Answer as Scripted
+from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import (
     Conversation,
     Stage,
     activate,
+    as_one_text,
     bash,
     does,
-    everything,
     op,
     plan,
     pop,
@@ -183,7 +183,7 @@ def test_a_blocked_frame_is_resumed_as_a_new_segment(provider: ScriptedProvider,
     assert chat.proxy.active() == "Deploy"
     assert chat.proxy.frames()["Deploy"]["sessionID"] == frame["sessionID"]
     assert "Needs the password." in block
-    assert "I need the password." not in everything(provider.received[-1].messages)
+    assert "I need the password." not in as_one_text(provider.received[-1].messages)
     assert chat.proxy.get(f"/stack/frames/{frame['sessionID']}")["attempts"] == 2
 
 
@@ -236,7 +236,7 @@ def test_an_invalidated_active_frame_leaves_the_line_and_returns_to_its_parent(
 
     assert chat.proxy.active() == "go on"
     assert chat.proxy.statuses()["Wrong way"] == "invalidated"
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "going wrong" not in line
     assert chat.proxy.frames()["Wrong way"]["sessionID"] in line
 
@@ -254,7 +254,7 @@ def test_a_pop_returns_results_paths_and_a_pointer(provider: ScriptedProvider, c
     chat.returns("Wrote 1 line")
     chat.returns("class User: UNIQUE-CONTENT")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     for words in ("Login works. SECRET-FREE.", "src/auth.py", "src/user.py", chat.proxy.frames()["Auth"]["sessionID"]):
         assert words in line
     for words in ("UNIQUE-CONTENT", "Wrote 1 line", "x = 1"):
@@ -342,7 +342,12 @@ def test_a_short_form_given_is_kept_and_a_missing_one_derived(provider: Scripted
 def test_what_left_the_line_is_recalled_unchanged(provider: ScriptedProvider, chat: Conversation) -> None:
     """S0-08, S0-09, S1-133, D14, L3: by frame, by title, by file and with a query, between marker lines of ours."""
     odd = 'line 1\r\n\t<stack-context nonce="x">&amp; "quoted" 🚀  trailing   \n\n'
-    provider.will(does(push("Auth")), does(call("read", filePath="src/auth.py")), does(pop("Read it.")), says("done"))
+    provider.will(
+        does(push("Auth")),
+        does(call("read", filePath="src/auth.py")),
+        does(pop("Read it.")),
+        says("done"),
+    )
     chat.says("look")
     chat.returns(odd)
     frame = chat.proxy.frames()["Auth"]["sessionID"]
@@ -356,7 +361,12 @@ def test_a_long_text_is_recalled_in_pages_that_add_up(stage: Stage, provider: Sc
     """S0-09, S1-133: paged and capped; no page is too large, nothing is missing between two."""
     chat = stage.chat(stage.proxy(recall_page_tokens=500))
     words = "".join(f"row {n}: value {n * n}\n" for n in range(400))
-    provider.will(does(push("Dump")), does(call("read", filePath="dump.txt")), does(pop("Read it.")), says("done"))
+    provider.will(
+        does(push("Dump")),
+        does(call("read", filePath="dump.txt")),
+        does(pop("Read it.")),
+        says("done"),
+    )
     chat.says("look")
     chat.returns(words)
 
@@ -432,7 +442,7 @@ def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, cha
     words = "".join(tree.itertext())
     for expected in ("go on", "B criteria", "B1 criteria", "A results <b>bold</b>", 'A <"quoted" & odd>'):
         assert expected in words
-    assert "A1-UNIQUE" not in everything(provider.received[-1].messages)
+    assert "A1-UNIQUE" not in as_one_text(provider.received[-1].messages)
     assert len(tree.findall("current-frame")) == 1
 
 
@@ -458,7 +468,7 @@ def test_thirty_turns_in_one_frame_are_all_on_its_line(provider: ScriptedProvide
     for n in range(30):
         chat.returns(f"result {n}")
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert all(f"result {n}" in line for n in range(30))
 
 
@@ -496,14 +506,14 @@ def test_a_child_with_a_narrower_view_sees_the_task_and_no_history(
     chat.says("go on")
     chat.says("and?")
 
-    seen = everything(in_child)
+    seen = as_one_text(in_child)
     shown = [f"result {n}" for n in range(4) if f"result {n}" in seen]
     assert shown == ([] if view == "isolate" else ["result 2", "result 3"])
     assert "stack_frame_push" not in json.dumps([m.get("tool_calls") for m in in_child])
     assert texts(in_child)[1] == "user: explore"
     assert in_child[-1]["role"] == "user"
     assert "login works" in in_child[-1]["content"]
-    back = everything(provider.received[-1].messages)
+    back = as_one_text(provider.received[-1].messages)
     assert all(f"result {n}" in back for n in range(4))
     assert "child result" not in back
 
@@ -552,7 +562,7 @@ def test_notes_travel_into_details_and_the_next_block(provider: ScriptedProvider
 
     does_one(chat, provider, pop("done"))
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "Use JWT" in line
     assert "src/auth.py" in line
 
@@ -640,5 +650,5 @@ def test_a_failed_frame_tells_why_to_its_retry(provider: ScriptedProvider, chat:
     block = does_one(chat, provider, push("Migrate again", retry_of=first))
 
     assert "The lock was held by the worker." in block
-    assert "FAILED-ATTEMPT detail" not in everything(provider.received[-1].messages)
+    assert "FAILED-ATTEMPT detail" not in as_one_text(provider.received[-1].messages)
     assert chat.proxy.get(f"/stack/frames/{chat.proxy.frames()['Migrate again']['sessionID']}")["retryOf"] == first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, bash, does, everything, plan, push, texts
+from tests.harness import Conversation, Stage, as_one_text, bash, does, plan, push, texts
 from tests.scenarios.sessions import Session
 from tests.scenarios.test_inferred_frames import as_todos
 from tests.scenarios.test_tool_names import goes_cold
@@ -28,7 +28,7 @@ def test_with_replace_the_model_is_told_to_plan_in_frames_and_the_clients_tools_
 
     assert chat.says("Build the formatter.").text == "Planned."
 
-    sent = everything(provider.received[0].messages)
+    sent = as_one_text(provider.received[0].messages)
     assert (NEVER in sent, KEEP in sent) == (True, False)
     assert provider.received[0].tool_names[: len(TOOLS)] == list(TOOLS)
     assert chat.proxy.statuses() == {"Build the formatter.": "in_progress", "Lexer": "planned", "Parser": "planned"}
@@ -59,14 +59,14 @@ def test_another_wording_counts_from_the_next_block_that_is_written(stage: Stage
     proxy.config = proxy.config.model_copy(update={"guidance": "replace"})
     proxy.restart()
     session.turn("Yes, please go on.", closing="I go on.")
-    sent = everything(provider.received[-1].messages)
+    sent = as_one_text(provider.received[-1].messages)
     assert (KEEP in sent, NEVER in sent) == (True, False)
 
     provider.will(does(call("stack_cache_clear")), says("Noted."))
     chat.says("Yes, please note it.")
     goes_cold(session)
     session.turn("Yes, please go on.", closing="I go on.")
-    sent = everything(provider.received[-1].messages)
+    sent = as_one_text(provider.received[-1].messages)
     assert (KEEP in sent, NEVER in sent) == (False, True)
 
 
@@ -77,7 +77,7 @@ def test_in_mode_passive_nothing_is_told_of_plan_tools(stage: Stage, provider: S
     chat.says("Build the formatter.")
     chat.returns("a.py")
 
-    assert all("plan tool" not in everything(received.messages) for received in provider.received)
+    assert all("plan tool" not in as_one_text(received.messages) for received in provider.received)
 
 
 @pytest.mark.rows("C19")

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from llm_test_provider import (
-    Answer,
-    Call,
     Cut,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedProvider,
     Usage,
     cut,
@@ -25,7 +25,20 @@ from llm_test_provider import (
 from llm_test_provider.answer import EVENT_STREAM_TYPE
 from proxy.auth import issue_key
 from tests import laws
-from tests.harness import Conversation, Stage, activate, bash, does, envelope, everything, op, plan, pop, push, recall
+from tests.harness import (
+    Conversation,
+    Stage,
+    activate,
+    as_one_text,
+    bash,
+    does,
+    op,
+    other_members,
+    plan,
+    pop,
+    push,
+    recall,
+)
 from tests.tongues import CHAT, MESSAGES
 
 CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
@@ -165,19 +178,19 @@ def test_a_model_that_ignores_the_bound_gets_no_empty_answer_out(stage: Stage, p
 
 
 MISTAKES = {
-    "unknown name": Call("stack_no_such_tool", {}),
-    "truncated JSON": Call("stack_frame_push", '{"title": "Au'),
-    "a list": Call("stack_frame_push", "[1]"),
-    "no arguments": Call("stack_frame_push", ""),
-    "no criteria": Call("stack_frame_push", {"title": "Auth"}),
-    "1 MB": Call("stack_no_such_tool", {"x": "y" * 1_000_000}),
+    "unknown name": ScriptedCall("stack_no_such_tool", {}),
+    "truncated JSON": ScriptedCall("stack_frame_push", '{"title": "Au'),
+    "a list": ScriptedCall("stack_frame_push", "[1]"),
+    "no arguments": ScriptedCall("stack_frame_push", ""),
+    "no criteria": ScriptedCall("stack_frame_push", {"title": "Auth"}),
+    "1 MB": ScriptedCall("stack_no_such_tool", {"x": "y" * 1_000_000}),
     "unknown frame": activate("f0000000"),
     "unknown op": op("explode"),
     "results missing": pop(""),
     "status unknown": pop("done", status="great"),
     "no reason": op("invalidate"),
     "unknown ref": recall("nothing of that name"),
-    "odd types": Call("stack_frame_plan", {"children": "A, B"}),
+    "odd types": ScriptedCall("stack_frame_plan", {"children": "A, B"}),
 }
 
 
@@ -201,7 +214,7 @@ def test_a_mistake_of_the_model_is_answered_as_text(stage: Stage, provider: Scri
 
 @pytest.mark.parametrize("asked", [recall, activate])
 def test_a_frame_id_of_another_tenant_is_unknown(
-    stage: Stage, provider: ScriptedProvider, asked: Callable[[str], Call]
+    stage: Stage, provider: ScriptedProvider, asked: Callable[[str], ScriptedCall]
 ) -> None:
     """H3: neither its content nor its existence is told."""
     stage.looks_into_store = False  # which needs a key here
@@ -217,7 +230,7 @@ def test_a_frame_id_of_another_tenant_is_unknown(
     other.says("somebody else")
 
     told = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
-    assert "Secret" not in everything(provider.received[-1].messages)
+    assert "Secret" not in as_one_text(provider.received[-1].messages)
     assert told[0].replace(foreign, "") == told[1].replace("f7777777", "")
 
 
@@ -231,7 +244,7 @@ def test_a_frame_id_of_another_tenant_is_unknown(
     ids=["429", "500", "503 half told"],
 )
 def test_a_hidden_round_that_fails_once_is_asked_again(
-    provider: ScriptedProvider, chat: Conversation, trouble: Answer
+    provider: ScriptedProvider, chat: Conversation, trouble: ScriptedAnswer
 ) -> None:
     """DESIGN 7: no byte of it has left; the client never learns, and nothing is done twice."""
     provider.will(does(push("Auth")), trouble, says("Begun."))
@@ -277,7 +290,7 @@ def test_refusals_that_never_come_whole_are_an_error_with_its_receipt(
     """X-19, DESIGN 7: there is no body to pass on, so it is the way to the provider that failed; what the rounds before
     it cost is booked, and the client is told where it stands."""
     # A patch: the pauses between the tries show nothing here.
-    monkeypatch.setattr("proxy.exchange.rounds.PAUSE_S", 0.0)
+    monkeypatch.setattr("proxy.exchange.rounds.RETRY_DELAY_S", 0.0)
     chat = stage.chat()
     half_told = cut(status(503), after_bytes=3)
     provider.will(does(push("Auth"), usage=Usage(prompt=1000, completion=20)), half_told, half_told, half_told)
@@ -339,7 +352,7 @@ def test_a_client_that_leaves_between_hidden_rounds_stops_them(stage: Stage, pro
     provider.will(says("ok"), says("more"))
     assert chat.asks().text == "ok"
     chat.says("go on")
-    assert everything(provider.received[-1].messages).count('"stack_frame_push"') <= 1
+    assert as_one_text(provider.received[-1].messages).count('"stack_frame_push"') <= 1
     assert len(chat.proxy.conversations) == 1
 
 
@@ -367,7 +380,7 @@ def test_the_limits_of_the_client_travel_with_every_round(provider: ScriptedProv
 
     chat.says("hello", **wishes)
 
-    wished = envelope(chat.proxy.stage.notes[0].body)
+    wished = other_members(chat.proxy.stage.notes[0].body)
     assert wished.keys() >= {"temperature", "reasoning_effort", "service_tier", "metadata", "x_unknown"}
     for received in provider.received:
         assert {key: received.body[key] for key in wished} == wished
@@ -407,8 +420,8 @@ def test_usage_is_not_asked_for_where_the_provider_refuses_that(stage: Stage, pr
         "choices": [last],
         "usage": usage,
     }
-    unasked = Reply(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), (EVENT_STREAM_TYPE,))
-    provider.will(status(422, body=NO_QUESTION), says("one"), does(push("Auth")), Answer(instead=unasked))
+    unasked = FixedReply(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), (EVENT_STREAM_TYPE,))
+    provider.will(status(422, body=NO_QUESTION), says("one"), does(push("Auth")), ScriptedAnswer(instead=unasked))
 
     assert chat.says("hello").text == "one"
     answer = chat.says("go on")

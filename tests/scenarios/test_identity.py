@@ -8,33 +8,46 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, Usage, cut, says, stall
-from tests.harness import NUMBER, Conversation, Habits, Stage, bash, does, everything, op, plan, pop, push, texts
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, cut, says, stall
+from tests.harness import (
+    NUMBER,
+    ClientHabits,
+    Conversation,
+    Stage,
+    as_one_text,
+    bash,
+    does,
+    op,
+    plan,
+    pop,
+    push,
+    texts,
+)
 from tests.tongues import MESSAGES
 
 ECHOES = {
-    "kept": Habits(),
-    "respelled arguments": Habits(arguments="respelled"),
-    "defaulted arguments": Habits(arguments="defaulted"),
-    "empty text": Habits(nothing="empty"),
-    "absent text": Habits(nothing="absent"),
-    "text dropped beside calls": Habits(drops_text=True),
-    "lists of parts": Habits(parts=True, arguments="respelled"),
-    "tidied results": Habits(results="tidied"),
-    "reasoning dropped": Habits(keeps_reasoning=False),
+    "kept": ClientHabits(),
+    "respelled arguments": ClientHabits(arguments="respelled"),
+    "defaulted arguments": ClientHabits(arguments="defaulted"),
+    "empty text": ClientHabits(nothing="empty"),
+    "absent text": ClientHabits(nothing="absent"),
+    "text dropped beside calls": ClientHabits(drops_text=True),
+    "lists of parts": ClientHabits(parts=True, arguments="respelled"),
+    "tidied results": ClientHabits(results="tidied"),
+    "reasoning dropped": ClientHabits(keeps_reasoning=False),
 }
 
 
 @pytest.mark.rows("X-01", "X-03", "X-08", "X-21", "S0-08")
 @pytest.mark.parametrize("habits", ECHOES.values(), ids=ECHOES.keys())
 def test_a_turn_is_known_in_every_form_clients_echo_it_in(
-    stage: Stage, provider: ScriptedProvider, habits: Habits
+    stage: Stage, provider: ScriptedProvider, habits: ClientHabits
 ) -> None:
     """X-01, X-03, X-08, X-21, S0-08: one conversation, each message recorded once, first-sent bytes on the line."""
     chat = stage.chat(habits=habits)
     provider.will(
-        Answer(text="Looking.", calls=(bash("ls"), bash("pwd")), reasoning="Where am I?"),
-        Answer(calls=(push("Auth"), bash("cat a.py")), reasoning="A subtask."),
+        ScriptedAnswer(text="Looking.", calls=(bash("ls"), bash("pwd")), reasoning="Where am I?"),
+        ScriptedAnswer(calls=(push("Auth"), bash("cat a.py")), reasoning="A subtask."),
         says("Read.", reasoning="Enough."),
         does(pop("It is a.py.")), says("Done."),
     )  # fmt: skip
@@ -142,8 +155,8 @@ def test_an_identical_opening_request_joins_until_the_follow_up(provider: Script
     assert len(chat.proxy.conversations) == 1
     provider.will(says("three"))
     chat.says("go on")
-    assert "Second" in everything(provider.received[-1].messages)
-    assert "First" not in everything(provider.received[-1].messages[1:])
+    assert "Second" in as_one_text(provider.received[-1].messages)
+    assert "First" not in as_one_text(provider.received[-1].messages[1:])
     assert len(chat.proxy.conversations) == 1
 
 
@@ -181,11 +194,11 @@ def test_what_an_application_begins_every_session_with_makes_no_two_sessions_one
     other.says("Go on.")
 
     assert len(chat.proxy.conversations) == 2
-    assert "Shop" not in everything(provider.received[-1].messages)
+    assert "Shop" not in as_one_text(provider.received[-1].messages)
     provider.will(says("The first goes on."))
     chat.says("Go on.")
     assert len(chat.proxy.conversations) == 2
-    assert "The shop is begun." in everything(provider.received[-1].messages)
+    assert "The shop is begun." in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("D6")
@@ -203,8 +216,8 @@ def test_two_parallel_identical_openers_part_with_their_follow_ups(
     assert chat.says("to A").text == "yes A"
     assert other.says("to B").text == "yes B"
     first, second = provider.received[-2:]
-    assert "in B" not in everything(first.messages)
-    assert "in A" not in everything(second.messages)
+    assert "in B" not in as_one_text(first.messages)
+    assert "in A" not in as_one_text(second.messages)
     assert len(chat.proxy.conversations[0]["threads"]) == 2
     provider.will(says("A again"), says("B again"))
     chat.says("on, A")
@@ -256,7 +269,7 @@ def test_a_rewind_and_the_way_back_stand_beside_each_other(provider: ScriptedPro
 
     chat.says("and on")
 
-    assert "right" not in everything(provider.received[-1].messages)
+    assert "right" not in as_one_text(provider.received[-1].messages)
     assert "A" in chat.proxy.frames(chat.proxy.conversations[0]["id"], "main")
     assert chat.last is not None
     assert chat.last.headers["x-stack-thread"] == "main"
@@ -276,7 +289,7 @@ def test_a_fork_with_fewer_tools_is_a_conversation_of_its_own(
 
     parent, child = sorted(chat.proxy.conversations, key=lambda c: c["parent"] or "")
     assert child["parent"] == parent["id"]
-    assert "you are the fork" not in everything(provider.received[-1].messages)
+    assert "you are the fork" not in as_one_text(provider.received[-1].messages)
 
 
 def test_a_delegated_session_is_a_child_of_the_one_it_names(
@@ -314,7 +327,7 @@ def test_a_partial_answer_echoed_is_the_turn_it_was_cut_from(stage: Stage, provi
 @pytest.mark.parametrize("events", [4, 6])
 @pytest.mark.parametrize("calls", [[plan("A")], [bash("ls"), plan("A")], [plan("A"), bash("ls")]], ids=["1", "2", "3"])
 def test_of_a_partial_answer_no_call_stays_that_nobody_ran(
-    stage: Stage, provider: ScriptedProvider, calls: list[Call], events: int
+    stage: Stage, provider: ScriptedProvider, calls: list[ScriptedCall], events: int
 ) -> None:
     """The client kept the words alone, as nearly all do: ours beside its calls were not run either, whatever of them
     had arrived."""
@@ -385,8 +398,8 @@ def test_a_retry_while_the_first_stream_is_open(stage: Stage, provider: Scripted
     assert answer.text == "the second answer"
     connection.close()
     chat.says("go on")
-    assert "the second answer" in everything(provider.received[-1].messages)
-    assert "the first answer" not in everything(provider.received[-1].messages)
+    assert "the second answer" in as_one_text(provider.received[-1].messages)
+    assert "the first answer" not in as_one_text(provider.received[-1].messages)
     assert len(chat.proxy.conversations) == 1
 
 
@@ -442,7 +455,7 @@ def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: Script
     (conversation,) = chat.proxy.conversations
     assert conversation["requests"] == 21
     assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
-    lines = [everything(r.messages) for r in provider.received[2:]]
+    lines = [as_one_text(r.messages) for r in provider.received[2:]]
     assert all(sum(f"branch {n:02}" in line for n in range(20)) == 1 for line in lines)
 
 
@@ -468,7 +481,7 @@ def test_a_side_request_over_the_history_passes_beside_the_thread(
 
     chat.says("go on")
 
-    assert "Give this a title." not in everything(provider.received[-1].messages)
+    assert "Give this a title." not in as_one_text(provider.received[-1].messages)
     assert len(chat.proxy.conversations) == 1
 
 
@@ -550,7 +563,13 @@ def test_each_compaction_goes_on_from_where_the_work_stands(
     titles: list[str] = []
     for title in ("Auth", "Tokens", "Docs"):
         chat.history = begun_anew(first, role, *titles)
-        provider.will(does(push(title)), says("It is begun."), does(push(title)), says("It is begun."), says("More."))
+        provider.will(
+            does(push(title)),
+            says("It is begun."),
+            does(push(title)),
+            says("It is begun."),
+            says("More."),
+        )
         chat.proxy.stage.excuse()
         chat.says(f"begin {title}")
         chat.history.pop()
@@ -574,7 +593,12 @@ def test_a_history_from_before_a_compaction_goes_on_in_its_own_frames(
     provider.will(does(push("Auth")), says("Auth is begun."))
     chat.says("add a login")
     before = [dict(message) for message in chat.history]
-    provider.will(does(pop("The login works.")), says("It is done."), does(push("Docs")), says("Docs is begun."))
+    provider.will(
+        does(pop("The login works.")),
+        says("It is done."),
+        does(push("Docs")),
+        says("Docs is begun."),
+    )
     chat.says("finish it")
     chat.history = begun_anew("add a login", "user", "Auth")
     chat.proxy.stage.excuse()
@@ -649,12 +673,18 @@ def test_the_same_summary_twice_is_two_compactions(provider: ScriptedProvider, c
 
 @pytest.mark.parametrize("ending", [pop("The login works."), op("invalidate", reason="The login works.")])
 def test_the_end_of_a_frame_whose_call_was_compacted_away_takes_nothing_along(
-    provider: ScriptedProvider, chat: Conversation, ending: Call
+    provider: ScriptedProvider, chat: Conversation, ending: ScriptedCall
 ) -> None:
     """S0-04: no result can stand for it any more, so the client's summary stays, and what the model said at the
     end; the frame after it stands on that line as any other does."""
     compacted_by_hand(
-        chat, provider, says("On it."), does(ending), does(push("Docs")), does(pop("written")), says("Done.")
+        chat,
+        provider,
+        says("On it."),
+        does(ending),
+        does(push("Docs")),
+        does(pop("written")),
+        says("Done."),
     )
     chat.says("finish it")
 
@@ -666,7 +696,7 @@ def test_the_end_of_a_frame_whose_call_was_compacted_away_takes_nothing_along(
         "assistant: On it.",
         "user: finish it",
     ]
-    assert "The login works." in everything(line)
+    assert "The login works." in as_one_text(line)
     assert [name for message in line for name in named(message)][-1] == "stack_frame_push"
     assert "written" in told[-1]
 
@@ -679,13 +709,18 @@ def test_a_push_in_the_group_of_such_a_pop_has_a_call_of_its_own(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
     compacted_by_hand(
-        chat, provider, says("On it."), does(pop("It works."), push("Docs")), does(pop("written")), says("Done.")
+        chat,
+        provider,
+        says("On it."),
+        does(pop("It works."), push("Docs")),
+        does(pop("written")),
+        says("Done."),
     )
     chat.says("finish it")
 
     line = provider.received[-1].messages
     assert SUMMARY in texts(line)[1]
-    assert "It works." in everything(line)
+    assert "It works." in as_one_text(line)
     assert "written" in texts(line)[-1]
     assert chat.proxy.statuses()["Docs"] == "completed"
 
@@ -693,7 +728,11 @@ def test_a_push_in_the_group_of_such_a_pop_has_a_call_of_its_own(
 def test_a_history_cut_at_its_head_goes_on_with_its_frames(provider: ScriptedProvider, chat: Conversation) -> None:
     """DESIGN 5.3, H10 (cline): old messages dropped, the newest turns kept: aligned on what this proxy produced."""
     provider.will(
-        does(bash("ls")), does(push("Auth")), does(bash("cat a.py")), says("I have read the file a.py."), says("ok")
+        does(bash("ls")),
+        does(push("Auth")),
+        does(bash("cat a.py")),
+        says("I have read the file a.py."),
+        says("ok"),
     )
     chat.says("hello")
     chat.returns("a.py")
@@ -714,7 +753,10 @@ def test_a_client_that_drops_the_beginning_of_a_frame_has_it_told_again_once(
     model is at with it; as behind a history that the client compacted, the block follows the newest message."""
     steps = [does(bash(f"step {n}"), text=f"Now comes step {n} of the login.") for n in range(4)]
     provider.will(
-        does(push("Auth", criteria="the login works")), *steps, does(pop("built")), says("The login is built.")
+        does(push("Auth", criteria="the login works")),
+        *steps,
+        does(pop("built")),
+        says("The login is built."),
     )
     chat.says("add a login")
     for n in range(4):
@@ -814,8 +856,8 @@ def test_a_rewind_into_what_was_rewritten_goes_on_from_what_stood_there(
     told = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]
     assert told[1] != "main"
     assert list(chat.proxy.frames(*told)) == ["look around"]
-    assert "a.py b.py c.py" in everything(provider.received[-1].messages)
-    assert "I have begun" not in everything(provider.received[-1].messages)
+    assert "a.py b.py c.py" in as_one_text(provider.received[-1].messages)
+    assert "I have begun" not in as_one_text(provider.received[-1].messages)
     back.says("how many?")
     assert list(chat.proxy.frames(*told)) == ["look around"]
 
@@ -842,8 +884,8 @@ def test_a_cleared_output_stands_for_that_of_its_own_attempt(provider: ScriptedP
     back.says("go on")
 
     for asked in provider.received[-2:]:
-        assert "d.py e.py" in everything(asked.messages)
-        assert "a.py b.py c.py" not in everything(asked.messages)
+        assert "d.py e.py" in as_one_text(asked.messages)
+        assert "a.py b.py c.py" not in as_one_text(asked.messages)
 
 
 def test_a_changed_first_message_keeps_the_conversation(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -911,7 +953,7 @@ def test_another_model_in_mid_conversation_keeps_the_frames(provider: ScriptedPr
 @pytest.mark.spoken_in("chat", "responses", reason="the messages API refuses ids that repeat")
 def test_call_ids_that_repeat_in_every_turn_are_kept_apart(provider: ScriptedProvider, chat: Conversation) -> None:
     """CLIENTS 8.2, DESIGN 5.3: some providers number the calls of each answer from zero."""
-    same = [Answer(calls=(Call("bash", {"command": f"step {n}"}, "call_0"),)) for n in range(3)]
+    same = [ScriptedAnswer(calls=(ScriptedCall("bash", {"command": f"step {n}"}, "call_0"),)) for n in range(3)]
     provider.will(*same, says("done"))
     chat.says("hello")
     for n in range(3):

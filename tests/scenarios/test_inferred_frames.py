@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from llm_test_provider import Answer, Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Json, Stage, activate, bash, does, everything, pop, push
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
+from tests.harness import Conversation, Json, Stage, activate, as_one_text, bash, does, pop, push
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 
 Items = dict[str, str]
@@ -22,10 +22,10 @@ BOXES = {"planned": " ", "doing": "-", "done": "x"}
 class WholeList:
     """A tool that states the whole list each time."""
 
-    def __init__(self, state: Callable[[Items], Call]) -> None:
+    def __init__(self, state: Callable[[Items], ScriptedCall]) -> None:
         self.state = state
 
-    def groups(self, items: Items) -> Iterable[list[tuple[Call, str]]]:
+    def groups(self, items: Items) -> Iterable[list[tuple[ScriptedCall, str]]]:
         yield [(self.state(items), "ok")]
 
 
@@ -35,7 +35,7 @@ class OneByOne:
     def __init__(self) -> None:
         self.known: Items = {}
 
-    def groups(self, items: Items) -> Iterable[list[tuple[Call, str]]]:
+    def groups(self, items: Items) -> Iterable[list[tuple[ScriptedCall, str]]]:
         titles = [*self.known, *(title for title in items if title not in self.known)]
         numbers = {title: str(number) for number, title in enumerate(titles, 1)}
         if new := [title for title in titles if title not in self.known]:
@@ -55,16 +55,16 @@ class OneByOne:
         self.known = {title: items.get(title, "gone") for title in titles}
 
 
-def as_todos(items: Items) -> Call:
+def as_todos(items: Items) -> ScriptedCall:
     stated = [{"content": t, "status": WORDS[s], "activeForm": t, "priority": "high"} for t, s in items.items()]
     return call("TodoWrite", todos=stated)
 
 
-def as_update_plan(items: Items) -> Call:
+def as_update_plan(items: Items) -> ScriptedCall:
     return call("update_plan", explanation="on we go", plan=[{"step": t, "status": WORDS[s]} for t, s in items.items()])
 
 
-def as_checklist(items: Items) -> Call:
+def as_checklist(items: Items) -> ScriptedCall:
     return call("task_tracker", command="plan", task_list="\n".join(f"- [{BOXES[s]}] {t}" for t, s in items.items()))
 
 
@@ -91,7 +91,7 @@ class Work:
 
     def __init__(self, chat: Conversation, provider: ScriptedProvider, form: WholeList | OneByOne) -> None:
         self.chat, self.provider, self.form = chat, provider, form
-        self.groups: list[list[tuple[Call, str]]] = []
+        self.groups: list[list[tuple[ScriptedCall, str]]] = []
 
     def plan(self, **items: str) -> Work:
         self.groups += self.form.groups({title.replace("_", " "): status for title, status in items.items()})
@@ -102,7 +102,9 @@ class Work:
         return self
 
     def ends(self, asked: str, closing: str = "There.") -> None:
-        self.provider.will(*(Answer(calls=tuple(one for one, _ in group)) for group in self.groups), says(closing))
+        self.provider.will(
+            *(ScriptedAnswer(calls=tuple(one for one, _ in group)) for group in self.groups), says(closing)
+        )
         self.chat.says(asked)
         for group in self.groups:
             self.chat.returns(*(result for _, result in group))
@@ -517,7 +519,12 @@ def test_a_request_that_is_seen_later_brings_nothing_back_of_a_frame_that_was_po
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
     """L2, L3, DESIGN 9: a turn in which the model pushed and popped becomes part of a frame nobody pushed."""
-    provider.will(does(push("Tokens")), does(bash("pytest")), does(pop("12 passed.")), says("They do."))
+    provider.will(
+        does(push("Tokens")),
+        does(bash("pytest")),
+        does(pop("12 passed.")),
+        says("They do."),
+    )
     chat.says("Add a login with tokens.")
     chat.returns("12 passed in 0.1 s")
     before = provider.received[-1].messages
@@ -535,7 +542,12 @@ def test_an_item_begun_in_the_turn_of_a_push_leaves_the_push_where_it_was_made(
     """L2, S0-21: what a popped frame returned stands on its line, whatever the client's plan did in between."""
     items = [{"content": "Lexer", "status": "in_progress"}, {"content": "Parser", "status": "pending"}]
     provider.will(does(push("Tokens")), does(call("todowrite", todos=items)))
-    provider.will(does(pop("The lexer is done.")), does(pop("Tokens are done.")), says("Ok."), says("You are welcome."))
+    provider.will(
+        does(pop("The lexer is done.")),
+        does(pop("Tokens are done.")),
+        says("Ok."),
+        says("You are welcome."),
+    )
     chat.tools = ("bash", "todowrite")
     chat.says("Build the formatter.")
     chat.returns("Plan updated.")
@@ -552,8 +564,16 @@ def test_an_item_planned_in_a_frame_that_has_returned_is_begun_where_the_work_is
     provider: ScriptedProvider, chat: Conversation, status: str
 ) -> None:
     """L2: the plan outlives the frame it was made in, and what that frame did stays off the line."""
-    provider.will(does(push("Tokens")), does(todo("[>] Lexer | [ ] Parser")), does(bash("make lexer")))
-    provider.will(does(pop("The lexer is done.")), does(pop("Tokens are done.", status)), does(bash("ls")))
+    provider.will(
+        does(push("Tokens")),
+        does(todo("[>] Lexer | [ ] Parser")),
+        does(bash("make lexer")),
+    )
+    provider.will(
+        does(pop("The lexer is done.")),
+        does(pop("Tokens are done.", status)),
+        does(bash("ls")),
+    )
     provider.will(does(todo("[x] Lexer | [>] Parser")), does(bash("make parser")), says("All is done."))
     chat.tools = ("bash", "TodoWrite")
     chat.says("Build the formatter.")
@@ -589,7 +609,10 @@ def test_items_of_an_attempt_do_not_come_back_with_the_next_one(stage: Stage, pr
         chat.returns(output)
     before = provider.received[-1].messages
     provider.will(
-        does(activate("Deploy")), does(todo("[x] Build | [>] Ship")), does(bash("ship with the key")), says("Shipped.")
+        does(activate("Deploy")),
+        does(todo("[x] Build | [>] Ship")),
+        does(bash("ship with the key")),
+        says("Shipped."),
     )
     chat.says("Here is the key.")
     chat.returns("ok")
@@ -597,10 +620,10 @@ def test_items_of_an_attempt_do_not_come_back_with_the_next_one(stage: Stage, pr
 
     line = provider.received[-1].messages
     assert line[: len(before)] == before
-    assert "built: 40 files" not in everything(line)
-    assert "refused: no key" not in everything(line)
-    assert "ship with the key" in everything(line)
-    assert "shipped" in everything(line)
+    assert "built: 40 files" not in as_one_text(line)
+    assert "refused: no key" not in as_one_text(line)
+    assert "ship with the key" in as_one_text(line)
+    assert "shipped" in as_one_text(line)
     assert chat.proxy.active() == "Ship"
 
 

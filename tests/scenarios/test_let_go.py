@@ -6,7 +6,7 @@ import gc
 import time
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.exchange.pipeline import Call
+from proxy.exchange.pipeline import RequestHandler
 from tests.harness import Conversation, does, push
 
 PATIENCE_S = 5.0
@@ -30,5 +30,5 @@ def test_what_an_answered_request_held_is_gone_without_a_collection(
         gc.enable()
 
 
-def held() -> list[Call]:
-    return [each for each in gc.get_objects() if isinstance(each, Call)]
+def held() -> list[RequestHandler]:
+    return [each for each in gc.get_objects() if isinstance(each, RequestHandler)]

@@ -158,7 +158,9 @@ def test_the_model_only_reads_unless_the_configuration_lets_it(stage: Stage, pro
     for may, said in ((False, "Error: you may only read this. The operator sets subagent.min_duration"), (True, "Set")):
         chat = stage.chat(stage.proxy(subagent__model_may_configure=str(may).lower()))
         provider.will(
-            does(call("stack_config", minDuration=7, addPattern="scout")), does(call("stack_config")), says("ok")
+            does(call("stack_config", minDuration=7, addPattern="scout")),
+            does(call("stack_config")),
+            says("ok"),
         )
         chat.says("go")
         result, told = (text for text in texts(provider.received[-1].messages) if text.startswith("tool: "))

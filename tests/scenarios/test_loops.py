@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, call, says
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
 from proxy.auth import issue_key
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, pop, push, texts
 
@@ -20,7 +20,9 @@ def notes_in(messages: list[Json]) -> int:
     return "".join(texts(messages)).count(NOTE)
 
 
-def plays(chat: Conversation, provider: ScriptedProvider, *steps: tuple[Call, str], closing: str = "Done.") -> None:
+def plays(
+    chat: Conversation, provider: ScriptedProvider, *steps: tuple[ScriptedCall, str], closing: str = "Done."
+) -> None:
     """One turn of the user in which the model does these steps, one a message."""
     provider.will(*(does(made) for made, _ in steps), says(closing))
     chat.says(f"Please go on, part {len(chat.history)}.")
@@ -86,7 +88,13 @@ def test_a_restart_forgets_no_loop_and_tells_of_none_twice(chat: Conversation, p
 @pytest.mark.rows("S3-25", "C24")
 def test_a_new_frame_begins_without_loops(chat: Conversation, provider: ScriptedProvider) -> None:
     """C24, S3-25: what is counted is what this frame does."""
-    provider.will(does(bash("ls")), does(bash("ls")), does(push("Look"), bash("ls")), does(bash("ls")), says("Empty."))
+    provider.will(
+        does(bash("ls")),
+        does(bash("ls")),
+        does(push("Look"), bash("ls")),
+        does(bash("ls")),
+        says("Empty."),
+    )
     chat.says("What is there?")
     for _ in range(4):
         chat.returns("nothing here")
@@ -274,10 +282,15 @@ def test_a_refusal_survives_a_restart_in_the_middle_of_a_loop(
     "moves", [(push("Look again"),), (push("Look"), pop("Nothing."))], ids=["push", "push and pop"]
 )
 def test_a_refusal_ends_with_a_change_of_frame_in_the_same_turn(
-    blocked: Conversation, provider: ScriptedProvider, moves: tuple[Call, ...]
+    blocked: Conversation, provider: ScriptedProvider, moves: tuple[ScriptedCall, ...]
 ) -> None:
     """S3-25, C24: also where the model changes frames and calls again before the client hears of it."""
-    provider.will(does(bash("git status")), *(does(each) for each in moves), does(bash("git status")), says("Done."))
+    provider.will(
+        does(bash("git status")),
+        *(does(each) for each in moves),
+        does(bash("git status")),
+        says("Done."),
+    )
     blocked.returns(SAME)
 
     assert blocked.last is not None

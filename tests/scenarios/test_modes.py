@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, bash, does, envelope, everything, pop, push, recall
+from tests.harness import Conversation, Stage, as_one_text, bash, does, other_members, pop, push, recall
 from tests.tongues import CHAT
 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
@@ -36,7 +36,14 @@ def test_a_small_thread_stays_asleep(stage: Stage, provider: ScriptedProvider) -
 def test_a_thread_wakes_at_the_first_user_message_above_the_size(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 8: not inside a tool loop; once awake, for good."""
     chat = stage.chat(stage.proxy(wake_at_tokens=1_000))
-    provider.will(does(bash("cat big")), does(bash("ls")), says("read"), does(push("Auth")), says("begun"), says("ok"))
+    provider.will(
+        does(bash("cat big")),
+        does(bash("ls")),
+        says("read"),
+        does(push("Auth")),
+        says("begun"),
+        says("ok"),
+    )
 
     assert chat.says("read it").stack_status == "asleep"
     assert chat.returns("word " * 3_000).stack_status == "asleep"
@@ -73,14 +80,20 @@ def test_a_request_without_tools_on_an_awake_thread_is_rendered_on_its_line(
     provider: ScriptedProvider, chat: Conversation
 ) -> None:
     """L7, DESIGN 5.7: the same system text, no tools: the line, with the thread's frames and tools."""
-    provider.will(does(push("Auth")), does(bash("ls")), does(pop("done")), says("back"), says("toolless"))
+    provider.will(
+        does(push("Auth")),
+        does(bash("ls")),
+        does(pop("done")),
+        says("back"),
+        says("toolless"),
+    )
     chat.says("hello")
     chat.returns("SECRET-OF-CHILD")
 
     answer = chat.says("sum it up", tools=...)
 
     assert answer.stack_status == "full"
-    assert "SECRET-OF-CHILD" not in everything(provider.received[-1].messages)
+    assert "SECRET-OF-CHILD" not in as_one_text(provider.received[-1].messages)
     assert "stack_recall" in names(provider)
 
 
@@ -133,8 +146,8 @@ def test_an_awake_thread_carries_its_tools_whatever_the_request(
 
     assert answer.stack_status == "full"
     assert provider.received[0].body["tools"] == provider.received[1].body["tools"]
-    wished = envelope(chat.proxy.stage.notes[1].body)
-    assert len(wished) > len(envelope(chat.proxy.stage.notes[0].body))
+    wished = other_members(chat.proxy.stage.notes[1].body)
+    assert len(wished) > len(other_members(chat.proxy.stage.notes[0].body))
     assert {key: provider.received[1].body[key] for key in wished} == wished
 
 
@@ -201,7 +214,12 @@ def test_off_and_on_again_in_mid_conversation(provider: ScriptedProvider, chat: 
     """X-15, X-08, DESIGN 11: the client's full history goes without us; switched on, the line is where it was, and what
     happened meanwhile is on it."""
     provider.will(
-        does(push("Auth")), does(bash("ls")), does(bash("cat a.py")), says("read"), does(pop("Done.")), says("back")
+        does(push("Auth")),
+        does(bash("ls")),
+        does(bash("cat a.py")),
+        says("read"),
+        does(pop("Done.")),
+        says("back"),
     )
     chat.says("hello")
     chat.returns("a.py")
@@ -210,7 +228,7 @@ def test_off_and_on_again_in_mid_conversation(provider: ScriptedProvider, chat: 
 
     assert chat.says("go on").stack_status == "full"
 
-    in_child = everything(provider.received[4].messages)
+    in_child = as_one_text(provider.received[4].messages)
     assert all(words in in_child for words in ("stack_frame_push", "a.py", "print(1)", "read"))
     assert chat.proxy.statuses()["Auth"] == "completed"
 

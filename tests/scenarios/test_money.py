@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
-from llm_test_provider.script import Received
+from llm_test_provider.script import ReceivedRequest
 from proxy.accounting.pricing import Tariff, tariff_for
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
 from tests.tongues import messages
@@ -40,7 +40,12 @@ def begin(provider: ScriptedProvider, chat: Conversation) -> None:
 def frames(provider: ScriptedProvider, chat: Conversation) -> None:
     begin(provider, chat)
     for task in range(3):
-        provider.will(does(push(f"Task {task}")), *(does(bash(f"{n}")) for n in range(3)), does(pop("ok")), says("on"))
+        provider.will(
+            does(push(f"Task {task}")),
+            *(does(bash(f"{n}")) for n in range(3)),
+            does(pop("ok")),
+            says("on"),
+        )
     for task in range(3):
         chat.says(f"task {task}")
         for n in range(3):
@@ -51,13 +56,23 @@ def hidden_rounds_alone(provider: ScriptedProvider, chat: Conversation) -> None:
     """Everything costs, and nothing is saved."""
     begin(provider, chat)
     for n in range(3):
-        provider.will(does(push(f"Task {n}"), text="thinking about it " * 30), does(pop("nothing")), says("done"))
+        provider.will(
+            does(push(f"Task {n}"), text="thinking about it " * 30),
+            does(pop("nothing")),
+            says("done"),
+        )
         chat.says(f"{n} {LONG}")
 
 
 def a_plan_and_a_recall(provider: ScriptedProvider, chat: Conversation) -> None:
     begin(provider, chat)
-    provider.will(does(plan("First", "Second")), does(activate("First")), does(bash()), does(pop("found")), says("one"))
+    provider.will(
+        does(plan("First", "Second")),
+        does(activate("First")),
+        does(bash()),
+        does(pop("found")),
+        says("one"),
+    )
     chat.says(f"plan it {LONG}")
     chat.returns(LONG * 3)
     provider.will(does(recall("First")), says("two"), says("three"))
@@ -77,7 +92,14 @@ def two_branches(provider: ScriptedProvider, chat: Conversation) -> None:
 
 def a_client_that_compacts(provider: ScriptedProvider, chat: Conversation) -> None:
     begin(provider, chat)
-    provider.will(does(push("Long")), does(bash("a")), does(bash("b")), does(pop("ok")), says("one"), says("two"))
+    provider.will(
+        does(push("Long")),
+        does(bash("a")),
+        does(bash("b")),
+        does(pop("ok")),
+        says("one"),
+        says("two"),
+    )
     chat.says("go on")
     chat.returns(LONG * 2)
     chat.returns(LONG * 2)
@@ -98,7 +120,7 @@ def charged(usage: Usage, row: Tariff) -> float:
     return (paid * row.input * dear[0] + usage.completion * (row.output or 0.0) * dear[1]) / MILLION
 
 
-def sum_charged(asked: list[Received], row: Tariff) -> float:
+def sum_charged(asked: list[ReceivedRequest], row: Tariff) -> float:
     return sum(charged(received.usage, row) for received in asked if received.usage)
 
 
@@ -156,7 +178,15 @@ def test_a_saving_told_is_never_larger_than_the_true_one(
 def a_round_that_is_refused(provider: ScriptedProvider, chat: Conversation) -> None:
     begin(provider, chat)
     busy = status(503, headers={"retry-after": "0"})
-    provider.will(does(push("Long")), busy, does(bash("a")), does(pop("ok")), busy, says("one"), says("two"))
+    provider.will(
+        does(push("Long")),
+        busy,
+        does(bash("a")),
+        does(pop("ok")),
+        busy,
+        says("one"),
+        says("two"),
+    )
     chat.says(f"go on {LONG}")
     chat.returns(LONG * 2)
     chat.says("and on")

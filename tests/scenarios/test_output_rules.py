@@ -10,7 +10,7 @@ import pytest
 
 from llm_test_provider import Model, ScriptedProvider, says
 from proxy.config.sources import load_config
-from proxy.core.compaction.truncate_outputs import CLEARED, OutputRule
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX, OutputRule
 from proxy.errors import InvalidConfiguration
 from tests.commands.conftest import Shell
 from tests.harness import Stage
@@ -50,7 +50,7 @@ def test_a_rule_says_what_stays_of_an_output_that_is_cleared(stage: Stage, provi
     chat.returns(results[-1])
 
     told = [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
-    cleared = [text for text in told if text.startswith(CLEARED)]
+    cleared = [text for text in told if text.startswith(CLEARED_PREFIX)]
     assert [text[-9:] for text in cleared] == [f"the end {n}" for n in range(len(cleared))]
     assert cleared
     chat.says("go on")
@@ -88,9 +88,9 @@ def test_rules_may_lie_in_a_file_beside_the_configuration(tmp_path: Path) -> Non
     config = load_config(file=written)
 
     assert config == load_config(environ={"STACK_OUTPUTS": "rules.yaml"}, file=written)
-    assert config.output_rules.of("peruse") == OutputRule("read", whole=True)
-    assert config.output_rules.of("webfetch") == OutputRule("web*", tail=40)
-    assert config.output_rules.of("bash") is None
+    assert config.output_rules.rule_for("peruse") == OutputRule("read", keep_whole=True)
+    assert config.output_rules.rule_for("webfetch") == OutputRule("web*", tail=40)
+    assert config.output_rules.rule_for("bash") is None
     assert not load_config().output_rules
 
 

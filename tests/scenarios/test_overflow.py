@@ -9,12 +9,12 @@ from contextlib import closing
 
 import pytest
 
-from llm_test_provider import Answer as Scripted
-from llm_test_provider import Model, Reply, ScriptedProvider, When, only_done, overflow, says, throttled
+from llm_test_provider import FixedReply, Model, ScriptedProvider, When, only_done, overflow, says, throttled
+from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider.answer import EVENT_STREAM_TYPE, ErrorEvent
 from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
-from proxy.core.compaction.truncate_outputs import CLEARED
-from tests.harness import Answer, Conversation, Stage, bash, does, everything, op, pop, push, recall
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
+from tests.harness import Answer, Conversation, Stage, as_one_text, bash, does, op, pop, push, recall
 from tests.tongues import MESSAGES, RESPONSES
 
 PLAIN = pytest.mark.asked("plain")
@@ -85,7 +85,7 @@ def test_the_users_words_and_instructions_stay_when_the_line_is_trimmed(
     stage.excuse()
     chat.returns(results[-1])
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     assert "a.py b.py" not in line
     assert "frame-results" not in line
     assert "use JWT, please" in line
@@ -126,7 +126,7 @@ def test_a_stream_that_ends_without_a_word_is_taken_for_overflow_where_the_line_
     chat = stage.chat(stage.proxy(**UNFOLDED))
     results = [words(6_000, f"result {n}") for n in range(4)]
     worked(chat, provider, *results)
-    silence = Reply(200, comment + b"data: [DONE]\n\n", (EVENT_STREAM_TYPE,))
+    silence = FixedReply(200, comment + b"data: [DONE]\n\n", (EVENT_STREAM_TYPE,))
     provider.will(only_done().but(instead=silence), says("It fits now."))
     stage.excuse()
 
@@ -305,7 +305,7 @@ def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: Scripte
     chat = stage.chat(stage.proxy(**UNFOLDED, output_cap=500))
     provider.will(says("read"))
     chat.says(words(3_000, "everything"))
-    assert words(3_000, "everything").strip() in everything(provider.received[0].messages)
+    assert words(3_000, "everything").strip() in as_one_text(provider.received[0].messages)
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
@@ -327,7 +327,7 @@ def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: S
     line = provider.received[-1].messages
     assert sum(len(m.get("tool_calls") or ()) for m in line) == 6
     results = [m["content"] for m in line if m["role"] == "tool"]
-    cleared = [r for r in results if r.startswith(CLEARED)]
+    cleared = [r for r in results if r.startswith(CLEARED_PREFIX)]
     assert cleared == results[: len(cleared)]
     assert 2 <= len(cleared) <= 4
     assert "src/part_0.py" in cleared[0]
@@ -365,7 +365,7 @@ def test_a_history_that_outgrew_the_window_is_shortened_never_refused(
         assert (answer.status, answer.text) == (200, "In short: done.")
         assert answer.stack_status == "stateless; reason=window"
         assert [r.status for r in provider.received[before:]] == ([400, 200] if asked == 0 else [200])
-        line = everything(provider.received[-1].messages)
+        line = as_one_text(provider.received[-1].messages)
         assert all(
             said in line for said in ("do it all", f"Summarise our work, {asked}.", "result 19", "left out here")
         )
@@ -437,7 +437,7 @@ def test_what_the_client_sent_last_stays_while_the_model_recalls(stage: Stage, p
     """L4: what is recalled pushes out what is older, never the results that the model was just given."""
     chat = stage.chat(stage.proxy(**KNOWN))
     worked(chat, provider, *(words(900, f"result {n}") for n in range(4)))
-    assert "result 0" in everything(provider.received[-1].messages)
+    assert "result 0" in as_one_text(provider.received[-1].messages)
     provider.will(does(recall("do it all")), does(recall("do it all", page="2")), says("done"))
 
     assert chat.returns(words(900, "result 3")).text == "done"
@@ -481,7 +481,11 @@ def test_where_nothing_more_can_leave_the_line_the_client_s_own_request_is_asked
     """DESIGN 11: results that stand beside the call that opened a frame stay on its line; the client's history can be
     shortened all the same."""
     chat = stage.chat(stage.proxy(**UNFOLDED))
-    provider.will(*(does(push(f"Part {n}"), bash(f"step {n}")) for n in range(3)), does(bash("more")), says("Here."))
+    provider.will(
+        *(does(push(f"Part {n}"), bash(f"step {n}")) for n in range(3)),
+        does(bash("more")),
+        says("Here."),
+    )
     chat.says("do it all")
     for n in range(2):
         chat.returns(words(1_700, f"result {n}"))
@@ -493,7 +497,7 @@ def test_where_nothing_more_can_leave_the_line_the_client_s_own_request_is_asked
     shortened = chat.returns(words(1_700, "result 3"))
     assert (shortened.status, shortened.text) == (200, "Here.")
     assert shortened.stack_status == "stateless; reason=window"
-    told = everything(provider.received[-1].messages)
+    told = as_one_text(provider.received[-1].messages)
     assert ("do it all" in told, "result 0" in told, "result 3" in told) == (True, False, True)
 
 

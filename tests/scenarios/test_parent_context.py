@@ -10,7 +10,7 @@ import pytest
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.auth import issue_key
 from proxy.config.sources import load_config
-from tests.harness import Conversation, RunningProxy, Stage, bash, does, everything, push, recall, texts
+from tests.harness import Conversation, RunningProxy, Stage, as_one_text, bash, does, push, recall, texts
 from tests.scenarios.test_idle import idle
 from tests.stack.forest import count
 
@@ -59,7 +59,7 @@ def test_a_subagent_is_told_once_of_the_frames_above_its_call(stage: Stage, prov
     assert PROMPT not in block
     assert f"user: {PROMPT}" in texts(provider.received[-1].messages)[:at]
     assert at == len(provider.received[-1].messages) - 1
-    assert "stack-context" not in everything([answer.message])
+    assert "stack-context" not in as_one_text([answer.message])
 
     provider.will(does(bash("pytest")))
     child.branch(1).asks()
@@ -106,7 +106,7 @@ def test_off_an_awake_subagent_is_told_nothing(stage: Stage, provider: ScriptedP
     child.returns("2 failed")
 
     assert not told(provider)
-    assert "Flaky tests" not in everything(provider.received[-1].messages)
+    assert "Flaky tests" not in as_one_text(provider.received[-1].messages)
 
 
 def test_a_small_subagent_wakes_for_it_at_its_first_message(stage: Stage, provider: ScriptedProvider) -> None:

@@ -35,7 +35,11 @@ def built(provider: ScriptedProvider, chat: Conversation) -> Conversation:
     provider.will(does(plan("Model", "View")), says("planned"))
     chat.says("build it")
     known = chat.proxy.frames()
-    provider.will(does(activate(known["Model"]["sessionID"])), does(op("add_decision", decision="Use XML")), says("ok"))
+    provider.will(
+        does(activate(known["Model"]["sessionID"])),
+        does(op("add_decision", decision="Use XML")),
+        says("ok"),
+    )
     chat.says("begin")
     instead = op("add_decision", decision="Use JSON", reason="it is smaller", supersedes="xml")
     provider.will(does(instead), does(op("add_artifact", artifact="model.md")), says("ok"))
@@ -154,7 +158,13 @@ def test_frames_are_found_by_how_they_are_related(
     provider.will(does(plan("Model", "View")), says("planned"))
     chat.says("build it")
     first = chat.proxy.frames()["Model"]["sessionID"]
-    provider.will(does(activate(first)), does(push("Fields")), does(push("Names")), does(pop("named")), says("ok"))
+    provider.will(
+        does(activate(first)),
+        does(push("Fields")),
+        does(push("Names")),
+        does(pop("named")),
+        says("ok"),
+    )
     chat.says("begin")
     ids = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
 

@@ -14,7 +14,7 @@ import pytest
 
 from llm_test_provider import Model, ScriptedProvider, When, says
 from proxy.auth import issue_key
-from proxy.exchange.thread.quoted_history import ENDS
+from proxy.exchange.thread.quoted_history import RENDERING_END
 from tests.harness import Answer, Conversation, Json, Stage, bash, does, pop, push
 from tests.laws import text_of
 
@@ -47,7 +47,10 @@ def worked(chat: Conversation, provider: ScriptedProvider, outputs: int = 5, lin
     for title, question in zip(("Lexer", "Parser"), QUESTIONS, strict=True):
         made = [does(bash(f"make {title}.part{n} --all-of-it"), text=said(title, n)) for n in range(outputs)]
         provider.will(
-            does(push(title)), *made, does(pop(f"{title} is done: see src/{title}.py.")), says(f"{title}: ok.")
+            does(push(title)),
+            *made,
+            does(pop(f"{title} is done: see src/{title}.py.")),
+            says(f"{title}: ok."),
         )
         chat.says(question)
         for n in range(outputs):
@@ -106,7 +109,7 @@ def test_a_quoted_history_that_does_not_fit_is_told_in_its_place(
         told = text_of(provider.received[-1].messages[-1])
         assert told.startswith(BEFORE)
         assert told.endswith(BEHIND)
-        assert ENDS in told
+        assert RENDERING_END in told
         for kept in ("Lexer is done: see src/Lexer.py.", "Parser is done: see src/Parser.py.", *QUESTIONS, NEWEST):
             assert kept in told
         assert prose(10, "answer") in told
@@ -278,7 +281,7 @@ def test_a_conversation_of_another_tenant_is_never_told(stage: Stage, provider: 
     stranger = Conversation(chat.proxy, False, "You write summaries.", (), headers=blue)
 
     assert stranger.says(BEFORE + quote + BEHIND).status == 400
-    assert ENDS not in text_of(provider.received[-1].messages[-1])
+    assert RENDERING_END not in text_of(provider.received[-1].messages[-1])
     provider.will(says("one"))
     assert summarised(chat, quote).status == 200
 

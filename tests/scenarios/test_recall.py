@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, call, says
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
 from tests.laws import Body
 from tests.tongues import neutral
@@ -29,7 +29,7 @@ def told(provider: ScriptedProvider) -> str:
     return str(next(m["content"] for m in reversed(provider.received[-1].messages) if m["role"] == "tool"))
 
 
-def does_one(chat: Conversation, provider: ScriptedProvider, made: Call) -> str:
+def does_one(chat: Conversation, provider: ScriptedProvider, made: ScriptedCall) -> str:
     """One turn in which the model makes this call; what it was answered."""
     provider.will(does(made), says("ok"))
     chat.says("go on")

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Model, Received, Reply, ScriptedProvider, cut, says
+from llm_test_provider import FixedReply, Model, ReceivedRequest, ScriptedProvider, cut, says
 from proxy.auth import issue_key
-from proxy.store.conversation_cache import Shelf
+from proxy.store.conversation_cache import ConversationCache
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.provider.speakers import SPEAKERS, events_of
 from tests.scenarios.sessions import story_of
-from tests.scenarios.speaking import Beside, words
+from tests.scenarios.speaking import ManagementUser, words
 
 Json = dict[str, Any]
 RULES = {"role": "developer", "content": "Work with care."}
@@ -161,7 +161,7 @@ def client(stage: Stage) -> Forgetful:
     return Forgetful(stage.proxy(), stage.streamed)
 
 
-def judged(provider: ScriptedProvider, *, ours: bool = True) -> list[Received]:
+def judged(provider: ScriptedProvider, *, ours: bool = True) -> list[ReceivedRequest]:
     """Everything that was asked for: answered, whole in itself, stored as the client wanted, with our tools behind the
     client's where the proxy acts."""
     for received in provider.asked:
@@ -173,7 +173,7 @@ def judged(provider: ScriptedProvider, *, ours: bool = True) -> list[Received]:
     return provider.asked
 
 
-def told(received: Received) -> list[str]:
+def told(received: ReceivedRequest) -> list[str]:
     """The line as `role: text`, calls by their names."""
     said = []
     for message in received.messages:
@@ -424,7 +424,7 @@ def test_what_is_the_same_turn_after_turn_is_kept_once(client: Forgetful, provid
 
     assert [client.gets(each.id).json for each in (*answers, other)] == [each.response for each in (*answers, other)]
     client.proxy.restart()  # all of it is on disk then
-    turns = [placed.round.spoken.extra for placed in story_of(client.proxy).placed if placed.round]
+    turns = [placed.round.spoken.extra for placed in story_of(client.proxy).entries if placed.round]
     assert [("tools" in kept, "instructions" in kept, "head" in kept) for kept in turns] == [
         (True, True, True),
         (False, False, False),
@@ -530,9 +530,9 @@ def test_a_deletion_that_the_provider_refuses_can_be_asked_again(client: Forgetf
     """X-07: the refusal passes, and until all is gone the answer is there."""
     provider.will(does(op("status")), says("Done."))
     answer = client.says("look")
-    provider.reply(f"/v1/responses/{answer.id}", refusal := Reply(500, b'{"error": {"message": "not now"}}'))
+    provider.reply(f"/v1/responses/{answer.id}", refusal := FixedReply(500, b'{"error": {"message": "not now"}}'))
     refused = client.send("DELETE", f"/{answer.id}")
-    provider.reply(f"/v1/responses/{answer.id}", Reply(200, b"{}"))
+    provider.reply(f"/v1/responses/{answer.id}", FixedReply(200, b"{}"))
 
     assert (refused.status, refused.raw) == (500, refusal.body)
     assert client.gets(answer.id).json == answer.response
@@ -677,7 +677,7 @@ def test_a_name_that_takes_too_long_to_find_is_the_providers(
     provider.will(says("One."), says("Two."), says("Three."))
     first = client.says("first")
     with monkeypatch.context() as patched:
-        patched.setattr(Shelf, "answered", _endless)
+        patched.setattr(ConversationCache, "find_by_answer_id", _endless)
         second = client.says("second")
         left, sent = provider.asked[-1].raw, client.sent
     client.last = first
@@ -752,7 +752,7 @@ def test_what_a_person_says_stands_on_the_line_of_a_client_that_keeps_nothing(
     """Both lanes; the answer of two rounds is one to name, to ask for again, and to go on from."""
     provider.will(does(bash("ls")), says("All done."), says("Pushed."), says("Welcome."))
     client.says("look around")
-    person = Beside(client.proxy)
+    person = ManagementUser(client.proxy)
     person.says("use tabs")
     person.says("then push", "follow_up")
     answer = client.returns("a.py")

@@ -43,7 +43,10 @@ def test_a_child_sees_of_its_parent_what_its_view_shows(
     chat = stage.chat(stage.proxy(child_view=view))
     steps = ["one", "two", "three"]
     provider.will(
-        *(does(bash(step)) for step in steps), does(push("Child", "it is done")), does(bash("own")), says("ok")
+        *(does(bash(step)) for step in steps),
+        does(push("Child", "it is done")),
+        does(bash("own")),
+        says("ok"),
     )
     chat.says("the task")
     for step in steps:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_test_provider import Call, Model, ScriptedProvider, says
+from llm_test_provider import Model, ScriptedCall, ScriptedProvider, says
 from tests.harness import Conversation, Stage, bash, does, op, plan, pop, push, recall
 
 LITTLE = {"models": [Model("gpt-x", window=6_000)]}
@@ -27,7 +27,10 @@ def finished(chat: Conversation, provider: ScriptedProvider, frames: int) -> Non
     chat.says("do it all")
     for number in range(frames):
         provider.will(
-            does(push(f"Part {number}")), does(bash("look")), does(pop(words(150, f"came {number}"))), says("so")
+            does(push(f"Part {number}")),
+            does(bash("look")),
+            does(pop(words(150, f"came {number}"))),
+            says("so"),
         )
         chat.says(f"part {number}")
         chat.returns(words(600, f"seen {number}"))
@@ -57,7 +60,7 @@ def test_a_frame_is_told_as_little_of_the_tree_as_the_window_asks_for(
 @pytest.mark.parametrize("provider", [LITTLE], indirect=True)
 @pytest.mark.parametrize("asked", [op("get_state"), plan(*"abcdefghijklmnop")], ids=["state", "plan"])
 def test_what_a_tool_answers_is_cut_where_the_window_has_no_room_for_it(
-    stage: Stage, provider: ScriptedProvider, asked: Call
+    stage: Stage, provider: ScriptedProvider, asked: ScriptedCall
 ) -> None:
     chat = stage.chat(stage.proxy(**KNOWN))
     finished(chat, provider, 5)
@@ -79,7 +82,10 @@ def test_an_answer_of_ours_that_made_a_round_too_long_is_left_out_of_it(
     read, and from then on the window is known."""
     chat = stage.chat(stage.proxy(**UNFOLDED))
     provider.will(
-        does(push("Look")), *(does(bash(f"step {n}")) for n in range(3)), does(pop("seen")), does(bash("more"))
+        does(push("Look")),
+        *(does(bash(f"step {n}")) for n in range(3)),
+        does(pop("seen")),
+        does(bash("more")),
     )
     chat.says("do it all")
     for number in range(3):

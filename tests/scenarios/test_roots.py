@@ -9,15 +9,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from llm_test_provider import Answer, Model, ScriptedProvider, says
+from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, says
 from tests.harness import (
     Conversation,
     Json,
     Stage,
     activate,
+    as_one_text,
     bash,
     does,
-    everything,
     op,
     plan,
     pop,
@@ -216,10 +216,10 @@ def test_what_the_ended_tree_planned_is_not_begun_in_the_next_one(
 def test_an_item_of_the_clients_plan_that_stayed_open_is_planned_anew(stage: Stage, provider: ScriptedProvider) -> None:
     """What is done already stays where it was done."""
     chat = stage.chat(tools=TOOLS)
-    provider.will(Answer(calls=(todo("[x] Lexer | [ ] Parser"),)), does(pop(ENDED)), says("Enough."))
+    provider.will(ScriptedAnswer(calls=(todo("[x] Lexer | [ ] Parser"),)), does(pop(ENDED)), says("Enough."))
     chat.says("build the compiler")
     chat.returns("ok")
-    provider.will(Answer(calls=(todo("[x] Lexer | [>] Parser"),)), says("Parsing."))
+    provider.will(ScriptedAnswer(calls=(todo("[x] Lexer | [>] Parser"),)), says("Parsing."))
     chat.says("the parser too, please")
     chat.returns("ok")
 
@@ -240,7 +240,7 @@ def test_the_work_of_an_ended_tree_leaves_by_a_fold_and_is_recalled(stage: Stage
     chat = stage.chat(tools=TOOLS)
     session = Session(chat, provider)
     steps = [made_by(step) for step in ("read src/limit.py", "edit src/limit.py", "run pytest -q")]
-    provider.will(*(Answer(calls=(made,)) for made, _ in steps), does(pop(ENDED)), says("It rounds now."))
+    provider.will(*(ScriptedAnswer(calls=(made,)) for made, _ in steps), does(pop(ENDED)), says("It rounds now."))
     chat.says("make a.py round")
     for _, result in steps:
         chat.returns(session.output(result))
@@ -256,7 +256,7 @@ def test_the_work_of_an_ended_tree_leaves_by_a_fold_and_is_recalled(stage: Stage
         "assistant: It rounds now.",
     ]
     assert f'<frame ref="{root}" status="completed" steps="3">' in "\n".join(texts(line))
-    assert ENDED in everything(line)
+    assert ENDED in as_one_text(line)
     assert chat.proxy.frames()["make a.py round"]["folded"]
     provider.will(does(recall(root)), says("I see."))
     chat.says("how did you check it?")
@@ -271,7 +271,7 @@ def test_the_pop_that_ended_a_tree_keeps_its_thoughts_where_the_rest_is_folded(
     """The call stays on the line, and without what was thought before it the provider refuses the request."""
     session = Session(stage.chat(tools=TOOLS), provider, thinks="Let me see.")
     steps = [made_by(step) for step in ("read src/limit.py", "run pytest -q")]
-    provider.will(*(Answer(calls=(made,), reasoning="Let me see.") for made, _ in steps))
+    provider.will(*(ScriptedAnswer(calls=(made,), reasoning="Let me see.") for made, _ in steps))
     provider.will(does(pop(ENDED), reasoning="That is all."), says("It rounds now."))
     session.chat.says("make a.py round")
     for _, result in steps:
@@ -288,7 +288,11 @@ def test_a_client_that_clears_old_results_leaves_the_block_where_it_stands(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
     chat = stage.chat()
-    provider.will(does(bash("ls")), does(pop(ENDED)), says("Finished. It rounds now as it should, everywhere."))
+    provider.will(
+        does(bash("ls")),
+        does(pop(ENDED)),
+        says("Finished. It rounds now as it should, everywhere."),
+    )
     provider.will(says("I am on it, and write the changelog right now."), says("Sure."))
     chat.says("make a.py round")
     chat.returns("a.py and many words " * 20)

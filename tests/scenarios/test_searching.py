@@ -23,7 +23,11 @@ def searched(proxy: RunningProxy, query: str, headers: dict[str, str] | None = N
 
 def has_limited(chat: Conversation, provider: ScriptedProvider, results: str = LIMITER, asked: str = "limit") -> str:
     """A frame that is done; its id."""
-    provider.will(does(push("Rate limiter", "the API refuses what is too much")), does(pop(results)), says("done"))
+    provider.will(
+        does(push("Rate limiter", "the API refuses what is too much")),
+        does(pop(results)),
+        says("done"),
+    )
     chat.says(f"please {asked}")
     return str(chat.proxy.frames(newest(chat))["Rate limiter"]["sessionID"])
 

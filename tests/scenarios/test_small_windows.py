@@ -13,7 +13,19 @@ import pytest
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
+from tests.harness import (
+    Conversation,
+    Json,
+    RunningProxy,
+    Stage,
+    activate,
+    bash,
+    does,
+    plan,
+    pop,
+    push,
+    texts,
+)
 from tests.scenarios.bound import BoundModel
 
 TOOLS = ("bash", "edit", "read")

@@ -13,7 +13,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, call, says, status
 from proxy.core.ledger.queued_messages import HEADING
-from proxy.exchange.background.inbox import LONGEST, MOST_WAITING
+from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
 from tests.crash.killable import KillableProxy
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, texts
 from tests.laws import calls_of
@@ -140,7 +140,12 @@ def test_what_is_told_inside_a_frame_follows_it_out_while_the_turn_goes_on(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
     """A user message of the unfinished turn is handed to the frame it returns to; so are these words."""
-    provider.will(does(push("Auth"), bash("ls")), does(bash("pwd")), does(pop("it works")), says("done"))
+    provider.will(
+        does(push("Auth"), bash("ls")),
+        does(bash("pwd")),
+        does(pop("it works")),
+        says("done"),
+    )
     chat.says("add a login")
     beside(chat).says("use tabs")
     chat.returns("a.py")
@@ -306,16 +311,16 @@ def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: Scr
     provider.will(says("hello"))
     chat.says("hello")
     person = beside(chat)
-    assert person.refused("x" * (LONGEST + 1)) == (400, "bad_request")
+    assert person.refused("x" * (MAX_MESSAGE_CHARACTERS + 1)) == (400, "bad_request")
     assert person.refused(" \n") == (400, "no_text")
-    for n in range(MOST_WAITING):
+    for n in range(MAX_WAITING_MESSAGES):
         person.says(f"message {n}")
 
     assert person.refused("one more") == (409, "queue_full")
-    assert len(person.messages) == MOST_WAITING
+    assert len(person.messages) == MAX_WAITING_MESSAGES
     chat.proxy.asked("DELETE", f"{person.at}/messages")
     for _ in range(4):
-        person.says("x" * LONGEST)
+        person.says("x" * MAX_MESSAGE_CHARACTERS)
     assert person.refused("one more") == (409, "queue_full")
 
 
@@ -372,7 +377,10 @@ def test_words_of_a_turn_that_failed_are_not_told_to_another_thread(
 def test_where_the_client_rewrites_its_history_the_words_stay(chat: Conversation, provider: ScriptedProvider) -> None:
     """Clients prune old results: what stands in the place of one is another entry, and what the user said stays."""
     provider.will(
-        does(bash("ls")), does(bash("pwd")), says("That is all there is to see here, I am done."), says("more")
+        does(bash("ls")),
+        does(bash("pwd")),
+        says("That is all there is to see here, I am done."),
+        says("more"),
     )
     chat.says("Look around.")
     beside(chat).says("use tabs")
@@ -406,7 +414,11 @@ def test_a_fold_takes_the_work_and_leaves_the_words(stage: Stage, provider: Scri
     """They count as the user's own; the work around them is finished and leaves."""
     chat = stage.chat(stage.proxy(), tools=TOOLS)
     session = Session(chat, provider)
-    provider.will(does(call("read", filePath="handbook.md")), does(bash("make docs")), says("The title is right now."))
+    provider.will(
+        does(call("read", filePath="handbook.md")),
+        does(bash("make docs")),
+        says("The title is right now."),
+    )
     chat.says("Fix the title of the handbook.")
     beside(chat).says("use tabs")
     chat.returns(session.output("the handbook"))

@@ -10,8 +10,20 @@ import re
 
 import pytest
 
-from llm_test_provider import Call, ScriptedProvider, call, says
-from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bash, does, plan, pop, push, texts
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
+from tests.harness import (
+    Conversation,
+    Json,
+    RunningProxy,
+    Stage,
+    activate,
+    bash,
+    does,
+    plan,
+    pop,
+    push,
+    texts,
+)
 
 NOTE = '<stack-context note="memory-pressure"'
 WINDOW = 10_000
@@ -101,7 +113,7 @@ def test_a_window_that_nobody_knows_is_never_full(stage: Stage, provider: Script
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans
-def planned(title: str) -> Call:
+def planned(title: str) -> ScriptedCall:
     """A planned frame begins; the model names it by its title."""
     return activate(title)
 
@@ -116,7 +128,11 @@ def told(provider: ScriptedProvider) -> str:
 def test_after_a_failed_step_the_model_is_asked_to_plan_anew(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-11: with what is still planned, by name and id."""
     chat = stage.chat()
-    provider.will(does(plan("Model", "View", "Tests")), does(planned("Model")), does(pop("no schema", "failed")))
+    provider.will(
+        does(plan("Model", "View", "Tests")),
+        does(planned("Model")),
+        does(pop("no schema", "failed")),
+    )
     provider.will(says("Hm."))
     chat.says("Build it.")
 
@@ -131,7 +147,12 @@ def test_after_a_failed_step_the_model_is_asked_to_plan_anew(stage: Stage, provi
 def test_what_failed_beside_a_plan_asks_for_a_new_one_too(stage: Stage, provider: ScriptedProvider) -> None:
     """Also where it was no step of it."""
     chat = stage.chat()
-    provider.will(does(plan("Model")), does(push("Look")), does(pop("nothing there", "failed")), says("Hm."))
+    provider.will(
+        does(plan("Model")),
+        does(push("Look")),
+        does(pop("nothing there", "failed")),
+        says("Hm."),
+    )
     chat.says("Build it.")
 
     assert "Re-plan before you go on." in told(provider)
@@ -143,7 +164,12 @@ def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
 ) -> None:
     """S3-33: not while one of them waits."""
     chat = stage.chat()
-    provider.will(does(push("Page")), does(plan("Model", "View")), does(planned("Model")), does(pop("there")))
+    provider.will(
+        does(push("Page")),
+        does(plan("Model", "View")),
+        does(planned("Model")),
+        does(pop("there")),
+    )
     provider.will(does(planned("View")), does(pop("shown")), says("All of it."))
     chat.says("Build it.")
 
@@ -156,7 +182,12 @@ def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
 @pytest.mark.rows("S3-33")
 def test_after_the_last_step_of_the_goal_the_user_is_answered(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat()
-    provider.will(does(plan("Model")), does(planned("Model")), does(pop("there")), says("All of it."))
+    provider.will(
+        does(plan("Model")),
+        does(planned("Model")),
+        does(pop("there")),
+        says("All of it."),
+    )
     chat.says("Build it.")
 
     assert "If the overall goal is reached, answer the user" in told(provider)
@@ -171,7 +202,7 @@ def test_a_frame_that_was_never_planned_returns_no_advice(stage: Stage, provider
     assert "<next>" not in told(provider)
 
 
-def todo(*states: str) -> Call:
+def todo(*states: str) -> ScriptedCall:
     """The client's list of two items as it stands now."""
     items = [{"content": name, "status": state, "id": name} for name, state in zip("AB", states, strict=True)]
     return call("todowrite", todos=items)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Json, RunningProxy, Stage, bash, does, everything, push, recall
+from tests.harness import Json, RunningProxy, Stage, as_one_text, bash, does, push, recall
 from tests.scenarios.sessions import TOOLS, todo
 
 PROMPT = "Find the tests that fail now and then."
@@ -28,7 +28,11 @@ def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provide
     proxy = stage.proxy()
     parent = stage.chat(proxy, tools=(*TOOLS, "task"))
     child = stage.chat(proxy, tools=("bash",))
-    provider.will(does(call("task", description="flaky", prompt=PROMPT)), does(bash("pytest")), says("Two: a and b."))
+    provider.will(
+        does(call("task", description="flaky", prompt=PROMPT)),
+        does(bash("pytest")),
+        says("Two: a and b."),
+    )
     provider.will(says("Both are mended."))
 
     parent.says(TASK)
@@ -87,7 +91,12 @@ def test_what_a_subagent_did_is_recalled_after_a_restart_by_names_and_words(
     proxy = stage.proxy()
     parent = stage.chat(proxy, tools=(*TOOLS, "task"))
     child = stage.chat(proxy, tools=("bash",))
-    provider.will(does(call("task", prompt=PROMPT)), does(bash("pytest")), says("Two: a and b."), says("I begin."))
+    provider.will(
+        does(call("task", prompt=PROMPT)),
+        does(bash("pytest")),
+        says("Two: a and b."),
+        says("I begin."),
+    )
     parent.says(TASK)
     child.says(PROMPT)
     child.returns("2 failed, 40 passed")
@@ -136,7 +145,7 @@ def test_what_a_subagent_returned_is_told_when_the_work_around_it_leaves(
     for result in ("Two: a and b.", "content " * 2_000, "ok", "fine"):
         parent.returns(result)
 
-    line = everything(provider.received[-1].messages)
+    line = as_one_text(provider.received[-1].messages)
     frame = proxy.frames(titled(proxy)[TASK]["id"])[PROMPT]["sessionID"]
     assert "content content" not in line
     assert f"<results>{PROMPT} ({frame}, completed): Two: a and b.</results>" in line

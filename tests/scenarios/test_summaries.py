@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_test_provider import Answer, ScriptedProvider, html, reset, says, stall, status
-from tests.harness import RunningProxy, Stage, bash, does, everything, pop, push, texts
+from llm_test_provider import ScriptedAnswer, ScriptedProvider, html, reset, says, stall, status
+from tests.harness import RunningProxy, Stage, as_one_text, bash, does, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session, made_by
 
 MODEL = "claude-haiku-4-5"
@@ -118,7 +118,7 @@ def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
     first, _, rest = ENDS.partition("user: Add")
     played.plays(first)
     assert traces(provider)[: len(before)] == before
-    assert SUMMARY not in everything(provider.received[-1].messages)
+    assert SUMMARY not in as_one_text(provider.received[-1].messages)
 
     played.plays("user: Add" + rest)
     merged = traces(provider)
@@ -167,7 +167,14 @@ def test_what_a_frame_returned_is_in_the_question_and_beside_the_summary(
     made = ("todo: [>] Write the lexer | [ ] Write the parser", "run make lexer", "todo: [x] Write the lexer")
     begins, runs, ends = (does(made_by(step)[0]) for step in made)
     provider.will(
-        begins, runs, does(push("Tables")), runs, does(pop("gen_tables makes them.")), runs, ends, says("OK.")
+        begins,
+        runs,
+        does(push("Tables")),
+        runs,
+        does(pop("gen_tables makes them.")),
+        runs,
+        ends,
+        says("OK."),
     )
     played.chat.says("go on")
     for step in ("todo", "run", "run", "run", "todo"):
@@ -237,7 +244,7 @@ def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProv
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_without_a_usable_summary_the_trace_says_what_it_always_said(
-    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider, answer: Answer, outcome: str
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider, answer: ScriptedAnswer, outcome: str
 ) -> None:
     """S1-70c, S4-65: an error, silence, nonsense, or more than nine tenths of the span."""
     proxy = summarising(stage, writer, **({"summaries__timeout_s": 0.3} if outcome == "timeout" else {}))
@@ -247,7 +254,7 @@ def test_without_a_usable_summary_the_trace_says_what_it_always_said(
     until(proxy, **{outcome: 2})
     played.plays(ENDS)
     assert "<results>The lexer is written.</results>" in traces(provider)[-1]
-    assert "word word" not in everything(provider.received[-1].messages)
+    assert "word word" not in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("S1-70a")
@@ -278,11 +285,16 @@ def test_a_pop_of_the_model_waits_for_no_summary_and_is_told_in_its_own_words(
     proxy = summarising(stage, writer, summaries__timeout_s=600)
     writer.when(MODEL, stall(says(SUMMARY)))
     chat = stage.chat(proxy, tools=TOOLS)
-    provider.will(does(push("Lexer")), does(bash("make")), does(pop("The lexer reads all tokens.")), says("Done."))
+    provider.will(
+        does(push("Lexer")),
+        does(bash("make")),
+        does(pop("The lexer reads all tokens.")),
+        says("Done."),
+    )
     chat.says("Write the lexer.")
     assert chat.returns("line " * 3_000).text == "Done."
 
-    told = everything(provider.received[-1].messages)
+    told = as_one_text(provider.received[-1].messages)
     assert "The lexer reads all tokens." in told
     assert "line line" not in told
     assert (writer.received, outcomes(proxy)) == ([], {})

@@ -69,10 +69,19 @@ def worked(provider: ScriptedProvider, chat: Conversation) -> Conversation:
     chat.says("build it")
     known = chat.proxy.frames()
     for title, status in (("Model", "completed"), ("View", "failed")):
-        provider.will(does(activate(known[title]["sessionID"])), does(pop(f"{title} it is", status)), says("ok"))
+        provider.will(
+            does(activate(known[title]["sessionID"])),
+            does(pop(f"{title} it is", status)),
+            says("ok"),
+        )
         chat.says(f"go on with {title}")
     gone = op("invalidate", frameID=known["Docs"]["sessionID"], reason="nobody reads them")
-    provider.will(does(gone), does(activate(known["Tests"]["sessionID"])), does(push("Fixtures")), says("ok"))
+    provider.will(
+        does(gone),
+        does(activate(known["Tests"]["sessionID"])),
+        does(push("Fixtures")),
+        says("ok"),
+    )
     chat.says("and now the tests")
     return chat
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, call, says
-from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, everything, pop, push, texts
+from tests.harness import Conversation, Json, RunningProxy, Stage, as_one_text, bash, does, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
 from tests.stack.test_every_tool import NAMES
 
@@ -50,7 +50,7 @@ def test_a_summary_is_kept_and_changes_nothing_until_the_cache_is_cold(
 
     goes_cold(session)
     assert session.outputs_sent() == [1, 2, 3, 4]
-    assert f"<results>{NOTE}" not in everything(provider.received[-1].messages)
+    assert f"<results>{NOTE}" not in as_one_text(provider.received[-1].messages)
 
     session.turn("Yes, please go on.", closing="I go on.")
     assert session.outputs_sent() == []
@@ -62,7 +62,7 @@ def test_a_summary_is_kept_and_changes_nothing_until_the_cache_is_cold(
 def recalled(session: Session, query: str) -> str:
     session.provider.will(does(call("stack_recall", query=query)), says("ok"))
     session.chat.says("Yes, please look it up.")
-    return everything(session.provider.received[-1].messages[-1:])
+    return as_one_text(session.provider.received[-1].messages[-1:])
 
 
 @pytest.mark.rows("S1-65")
@@ -81,7 +81,7 @@ def test_nothing_to_sum_up_is_told_as_text(chat: Conversation, provider: Scripte
     """S1-132."""
     provider.will(does(call("stack_frame_summarize")), says("ok"))
     assert chat.says("hello").status == 200
-    assert "Error: nothing was done in" in everything(provider.received[-1].messages)
+    assert "Error: nothing was done in" in as_one_text(provider.received[-1].messages)
 
 
 # -------------------------------------------------------------------------------------------------------- subagents
@@ -163,7 +163,9 @@ def test_a_block_is_written_anew_when_nothing_of_the_line_is_cached(
         session.turn("Build the parser.", closing="Yes.")
     before = blocks(session)
     provider.will(
-        does(call("stack_add_decision", decision="Tables, not ifs")), does(call("stack_cache_clear")), says("Noted.")
+        does(call("stack_add_decision", decision="Tables, not ifs")),
+        does(call("stack_cache_clear")),
+        says("Noted."),
     )
     session.chat.says("Yes, please note it.")
     assert "That breaks the prefix" in texts(provider.received[-1].messages)[-1]
@@ -189,7 +191,12 @@ def test_a_block_is_written_anew_when_nothing_of_the_line_is_cached(
 def test_only_what_stands_in_the_context_can_be_written_anew(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-132."""
     chat = stage.chat()
-    provider.will(does(push("A")), does(pop("done")), does(call("stack_cache_clear", sessionID="A")), says("ok"))
+    provider.will(
+        does(push("A")),
+        does(pop("done")),
+        does(call("stack_cache_clear", sessionID="A")),
+        says("ok"),
+    )
     chat.says("go")
     told = texts(provider.received[-1].messages)[-1]
     assert told.startswith("tool: Error: no block of f")

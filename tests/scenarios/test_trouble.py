@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from llm_test_provider import (
-    Answer,
-    Call,
     Model,
-    Received,
+    ReceivedRequest,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedProvider,
     Usage,
     call,
@@ -21,7 +21,20 @@ from llm_test_provider import (
     status,
     throttled,
 )
-from tests.harness import Conversation, Habits, RunningProxy, Stage, bash, does, op, plan, pop, push, recall, texts
+from tests.harness import (
+    ClientHabits,
+    Conversation,
+    RunningProxy,
+    Stage,
+    bash,
+    does,
+    op,
+    plan,
+    pop,
+    push,
+    recall,
+    texts,
+)
 
 LIMITS = {
     "retry-after": "7",
@@ -162,7 +175,11 @@ def one_of_two_broken(stage: Stage, provider: ScriptedProvider, damage: str) -> 
     proxy = stage.proxy()
     chats = [stage.chat(proxy), stage.chat(proxy)]
     for number, chat in enumerate(chats):
-        provider.will(does(push(f"Part {number}")), does(bash(), text=f"I look at part {number} of it."), says("done"))
+        provider.will(
+            does(push(f"Part {number}")),
+            does(bash(), text=f"I look at part {number} of it."),
+            says("done"),
+        )
         chat.says("the very same opening")
         chat.returns("a result")
     damaged(proxy, chats[0], damage)
@@ -361,10 +378,10 @@ SIGNING = {"models": [Model("gpt-x", required=("thought_signature",))]}
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "dropped"])
 def test_what_a_provider_requires_back_is_restored(stage: Stage, provider: ScriptedProvider, keeps: bool) -> None:
     """L8, X-21: the provider refuses a call without its reasoning; most clients drop it."""
-    chat = stage.chat(habits=Habits(keeps_reasoning=keeps))
-    signed = Call("bash", {"command": "ls"}, signature="SIG-1")
+    chat = stage.chat(habits=ClientHabits(keeps_reasoning=keeps))
+    signed = ScriptedCall("bash", {"command": "ls"}, signature="SIG-1")
     provider.will(
-        does(push("Auth"), reasoning="first"), Answer(calls=(signed,), reasoning="second"),
+        does(push("Auth"), reasoning="first"), ScriptedAnswer(calls=(signed,), reasoning="second"),
         does(op("add_decision", decision="JWT"), reasoning="third"), says("done", reasoning="fourth"), says("end"),
     )  # fmt: skip
 
@@ -405,7 +422,10 @@ def test_a_long_session_of_frames_saves_tokens(stage: Stage, provider: ScriptedP
     chat = stage.chat()
     for task in range(5):
         provider.will(
-            does(push(f"Task {task}")), *(does(bash(f"{n}")) for n in range(4)), does(pop("done")), says("next")
+            does(push(f"Task {task}")),
+            *(does(bash(f"{n}")) for n in range(4)),
+            does(pop("done")),
+            says("next"),
         )
     for task in range(5):
         chat.says(f"task {task}")
@@ -424,7 +444,9 @@ def test_after_a_restart_the_same_line_goes_on(stage: Stage, provider: ScriptedP
     proxy = stage.proxy()
     chat = stage.chat(proxy)
     provider.will(
-        does(plan("A", "B"), text="A plan."), does(op("add_decision", decision="JWT"), bash("ls")), says("one")
+        does(plan("A", "B"), text="A plan."),
+        does(op("add_decision", decision="JWT"), bash("ls")),
+        says("one"),
     )
     chat.says("hello")
     proxy.restart()
@@ -465,14 +487,14 @@ def test_an_answer_after_a_failed_attempt_and_a_restart_is_kept(stage: Stage, pr
 @pytest.mark.rows("S3-29", "S3-30")
 @pytest.mark.parametrize("made", [(bash(),), ()], ids=["calls", "words"])
 def test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing(
-    stage: Stage, provider: ScriptedProvider, made: tuple[Call, ...]
+    stage: Stage, provider: ScriptedProvider, made: tuple[ScriptedCall, ...]
 ) -> None:
     """D1: killed before the answer was on disk, and behind its end. The data are as they were when the request left;
     what the client has of the answer comes with its next request."""
     proxy = stage.proxy()
     data, left_with = proxy.config.data, stage.folder / "as it left"
 
-    def answers(_: Received) -> Answer:
+    def answers(_: ReceivedRequest) -> ScriptedAnswer:
         shutil.copytree(data, left_with)
         return does(*made, text="First I look at it.")
 

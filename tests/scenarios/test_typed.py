@@ -19,9 +19,9 @@ from tests.harness import (
     Json,
     Stage,
     activate,
+    as_one_text,
     bash,
     does,
-    everything,
     plan,
     pop,
     push,
@@ -144,7 +144,7 @@ def test_what_was_typed_before_the_proxy_was_turned_off_passes_then(stage: Stage
 
     off, on = stage.lines(awake_only=False)[1:]
     assert "user: /stack status" in texts(off)
-    assert "/stack status" not in everything(on)
+    assert "/stack status" not in as_one_text(on)
     assert len(chat.proxy.conversations) == 1
     assert chat.proxy.conversations[0]["threads"] == ["main"]
 
@@ -237,7 +237,7 @@ def test_one_whose_answer_never_came_is_taken_out_as_well(stage: Stage, provider
 
     chat.says("go on")
 
-    assert "/stack status" not in everything(stage.lines()[-1])
+    assert "/stack status" not in as_one_text(stage.lines()[-1])
 
 
 def test_behind_results_that_were_not_answered_it_leaves_them_to_the_next_request(
@@ -387,13 +387,19 @@ def test_the_agent_works_on_what_a_person_planned_and_returns_as_from_any_frame(
     chat = begun(stage, provider)
     typed(chat, provider, "/stack plan Lexer | tokens come out; Printer")
     lexer = str(chat.proxy.frames()["Lexer"]["sessionID"])
-    provider.will(does(activate(lexer)), does(bash("ls")), does(pop("the lexer stands")), says("next?"), says("ok"))
+    provider.will(
+        does(activate(lexer)),
+        does(bash("ls")),
+        does(pop("the lexer stands")),
+        says("next?"),
+        says("ok"),
+    )
 
     chat.says("go on")
     chat.returns("lexer.py")
     chat.says("fine")
 
-    line = everything(stage.lines()[-1])
+    line = as_one_text(stage.lines()[-1])
     assert chat.proxy.statuses() == {"build a parser": "in_progress", "Lexer": "completed", "Printer": "planned"}
     assert "lexer.py" not in line
     assert "the lexer stands" in line
@@ -410,7 +416,7 @@ def test_the_agent_ends_a_frame_that_a_person_began(stage: Stage, provider: Scri
     chat.says("fine")
 
     assert chat.proxy.statuses() == {"build a parser": "in_progress", "Lexer": "completed"}
-    assert "lexer.py" in everything(stage.lines()[-1])
+    assert "lexer.py" in as_one_text(stage.lines()[-1])
 
 
 def test_what_the_user_says_next_never_ends_a_frame_that_a_person_began(
@@ -443,8 +449,8 @@ def test_a_frame_that_the_model_opened_returns_when_a_person_ends_it(stage: Stag
     line = stage.lines()[-1]
     assert "Ended as blocked" in told.text
     assert chat.proxy.active() == "add a login"
-    assert "secret.py" not in everything(line)
-    assert "The login needs a key." in everything(line)
+    assert "secret.py" not in as_one_text(line)
+    assert "The login needs a key." in as_one_text(line)
     assert "by hand" in notes(line)[0]
 
 
@@ -467,7 +473,13 @@ def test_a_frame_of_the_model_that_is_at_work_is_not_ended_over_its_head(
 def test_a_failed_frame_is_tried_again_with_its_lesson(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-39: pushed by the same title, or activated, it is another attempt that knows of the first one."""
     chat = stage.chat()
-    provider.will(does(push("Auth")), does(pop("the key was wrong", "failed")), says("failed"), says("ok"), says("ok"))
+    provider.will(
+        does(push("Auth")),
+        does(pop("the key was wrong", "failed")),
+        says("failed"),
+        says("ok"),
+        says("ok"),
+    )
     chat.says("add a login")
 
     typed(chat, provider, "/stack activate Auth")
@@ -496,7 +508,11 @@ def test_a_blocked_frame_of_the_model_is_resumed_without_what_it_did_before(
 ) -> None:
     """C6: a new segment, which no call opened; what came of it so far is told."""
     chat = stage.chat()
-    answers = [does(push("Auth")), does(recall("secret.py")), does(pop("needs a key", "blocked"))]
+    answers = [
+        does(push("Auth")),
+        does(recall("secret.py")),
+        does(pop("needs a key", "blocked")),
+    ]
     provider.will(*answers, *map(says, ("no", "ok", "ok")))
     chat.says("add a login")
 
@@ -506,7 +522,7 @@ def test_a_blocked_frame_of_the_model_is_resumed_without_what_it_did_before(
 
     line = stage.lines()[-1]
     assert chat.proxy.active() == "Auth"
-    assert "secret.py" not in everything(line)
+    assert "secret.py" not in as_one_text(line)
     assert "needs a key" in notes(line)[0]
 
 

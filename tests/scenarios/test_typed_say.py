@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, Stage, bash, does, everything, op
-from tests.scenarios.speaking import Beside, beside, in_flight, meanwhile, told_in, words
+from tests.harness import Conversation, Stage, as_one_text, bash, does, op
+from tests.scenarios.speaking import ManagementUser, beside, in_flight, meanwhile, told_in, words
 from tests.scenarios.test_typed import begun, typed
 
 pytestmark = pytest.mark.rows("S0-36", "S4-40", "S4-44")
@@ -24,7 +24,7 @@ def test_what_is_typed_for_the_agent_is_told_with_its_next_request(stage: Stage,
 
     for line in stage.lines()[1:]:
         assert told_in(line) == [words("use tabs", "and no semicolons")]
-        assert "/stack say" not in everything(line)
+        assert "/stack say" not in as_one_text(line)
     assert beside(chat).states == ["delivered", "delivered"]
 
 
@@ -66,7 +66,7 @@ def test_words_for_another_conversation_are_told_there(stage: Stage, provider: S
 
     told = typed(other, provider, f"/stack say --to {running[:length]} use tabs")
     assert told.text == f"[callstack] The agent of {running} is told with its next request."
-    assert Beside(chat.proxy, running).states == ["waiting"]
+    assert ManagementUser(chat.proxy, running).states == ["waiting"]
     chat.says("go on")
     assert told_in(provider.received[-1].messages) == [words("use tabs")]
 

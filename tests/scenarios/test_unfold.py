@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import Received, ScriptedProvider, Usage, says
+from llm_test_provider import ReceivedRequest, ScriptedProvider, Usage, says
 from proxy.auth import issue_key
 from proxy.cli import frames as keeping
 from proxy.cli import inspect as looking
@@ -58,7 +58,7 @@ def frame_of(session: Session, title: str = TITLE) -> str:
     return str(session.chat.proxy.frames()[title]["sessionID"])
 
 
-def written(received: Received) -> tuple[str, ...]:
+def written(received: ReceivedRequest) -> tuple[str, ...]:
     """The messages as they were sent."""
     tongue = tongue_at(received.path)
     assert tongue is not None

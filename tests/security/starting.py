@@ -29,13 +29,13 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessResult:
     code: int
     out: str
     err: str
 
 
-def started(starts: list[Start]) -> list[Ended]:
+def started(starts: list[Start]) -> list[ProcessResult]:
     """How each start ended, in order."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
     done = subprocess.run(
@@ -47,10 +47,10 @@ def started(starts: list[Start]) -> list[Ended]:
         timeout=60,
         check=True,
     )
-    return [Ended(**each) for each in json.loads(done.stdout)]
+    return [ProcessResult(**each) for each in json.loads(done.stdout)]
 
 
-def forked(start: Start) -> Ended:
+def forked(start: Start) -> ProcessResult:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
         if not child:
@@ -60,7 +60,7 @@ def forked(start: Start) -> Ended:
         _, status = os.waitpid(child, 0)
         out.seek(0)
         err.seek(0)
-        return Ended(os.waitstatus_to_exitcode(status), out.read(), err.read())
+        return ProcessResult(os.waitstatus_to_exitcode(status), out.read(), err.read())
 
 
 def run(start: Start) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests.api.pages import pages_in
-from tests.security.starting import Ended, Start, started
-from tests.wire.proxied import Proxied
+from tests.security.starting import ProcessResult, Start, started
+from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting
-from tests.wire.talking import CHAT, Heard, ask, body_of, exchange
+from tests.wire.talking import CHAT, ReceivedAnswer, ask, body_of, exchange
 
 PASSED = [
     ("POST", CHAT),
@@ -35,7 +35,7 @@ STRANGE = {
 }
 
 
-def managed(proxy: Proxied) -> list[tuple[str, str]]:
+def managed(proxy: ServedProxy) -> list[tuple[str, str]]:
     """Every page of the management API, by its own description, with words that are no ids."""
     described = pages_in(proxy.page("/stack/openapi.json")["paths"])
     return [("GET", "/health"), *((page.method, page.path.replace("{", "").replace("}", "")) for page in described)]
@@ -46,7 +46,9 @@ def body_for(method: str) -> dict[str, object] | None:
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-def test_a4_a_foreign_page_or_name_reaches_no_route(proxy: Proxied, provider: ScriptedProvider, strange: str) -> None:
+def test_a4_a_foreign_page_or_name_reaches_no_route(
+    proxy: ServedProxy, provider: ScriptedProvider, strange: str
+) -> None:
     for method, path in [*managed(proxy), *PASSED, ("GET", "/")]:
         told = ask(proxy.origin, body_for(method), method=method, path=path, headers=STRANGE[strange])
         assert (method, path, told.status) == (method, path, 403)
@@ -108,7 +110,7 @@ def test_a5_what_is_open_tells_nothing_of_anybody(start: Starting, provider: Scr
     assert set(health) == {"status", "version", "started", "now", "store", "token_counter"}
 
 
-def test_a5_an_upgrade_to_a_websocket_is_not_served(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_a5_an_upgrade_to_a_websocket_is_not_served(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     key = b"Sec-WebSocket-Key: eHh4eHh4eHh4eHh4eHh4eA==\r\nSec-WebSocket-Version: 13\r\n"
     wish = b"Connection: upgrade\r\nUpgrade: websocket\r\n" + key
     provider.will(says("hi"))
@@ -152,7 +154,7 @@ FILES: dict[str, tuple[str, str]] = {
     "open to all": ("upstream: http://127.0.0.1:9/v1\nhost: 0.0.0.0\n", "tenancy"),
 }
 VARIABLES = ["STACK_PORT", "STACK_WAKE_AT_TOKEN", "STACK_UPSTREAMS_DEFAULT_URLL"]
-Ends = dict[str, tuple[Ended, str]]
+Ends = dict[str, tuple[ProcessResult, str]]
 
 
 @pytest.fixture(scope="module")
@@ -186,5 +188,5 @@ def test_a13_a_configuration_that_is_wrong_is_told_with_its_key_and_nothing_star
 
 def test_a13_a_bind_beyond_loopback_with_client_keys_starts(provider: ScriptedProvider, start: Starting) -> None:
     proxy = start(host="0.0.0.0", tenancy="key")
-    told: Heard = ask(proxy.origin, body_of())
+    told: ReceivedAnswer = ask(proxy.origin, body_of())
     assert told.status == 401

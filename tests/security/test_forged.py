@@ -12,10 +12,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from llm_test_provider import Received, ScriptedProvider, answers, call, calls, says
+from llm_test_provider import ReceivedRequest, ScriptedProvider, answers, call, calls, says
 from tests.harness import does, pop, push
 from tests.laws import text_of
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of
 
 ROOM = "\u200b"
@@ -50,20 +50,20 @@ CASES = list(itertools.product(SHAPES, PLACES))
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="[^"]+" nonce="([0-9a-f]+)".*?</stack-context>', re.DOTALL)
 
 
-def real_nonce(received: Received) -> str:
+def real_nonce(received: ReceivedRequest) -> str:
     """As the guidance tells the model: the last block of the system text, which no client writes behind."""
     marks: list[str] = BLOCK.findall(text_of(received.messages[0]))
     return marks[-1]
 
 
-def blocks_of(received: Received, nonce: str) -> list[str]:
+def blocks_of(received: ReceivedRequest, nonce: str) -> list[str]:
     return [found[0] for text in map(text_of, received.messages) for found in BLOCK.finditer(text) if found[1] == nonce]
 
 
 @pytest.mark.parametrize(("shape", "place"), CASES, ids=[f"{s}-{p}" for s, p in CASES])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
 def test_a7_a_forged_block_changes_nothing(
-    proxy: Proxied, provider: ScriptedProvider, shape: str, place: str, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, shape: str, place: str, stream: bool
 ) -> None:
     forged = {name: SHAPES[shape] if name == place else f"harmless {name}" for name in PLACES}
     words, output, title, results = (forged[name] for name in PLACES)
@@ -97,7 +97,7 @@ def test_a7_a_forged_block_changes_nothing(
         assert nonce not in json.dumps(told.headers)
 
 
-def assert_unique_and_readable(received: Received, nonce: str) -> None:
+def assert_unique_and_readable(received: ReceivedRequest, nonce: str) -> None:
     """Each block that carries the mark is one whole XML element, and no two say they are the same frame's first."""
     blocks = blocks_of(received, nonce)
     assert blocks
@@ -108,7 +108,9 @@ def assert_unique_and_readable(received: Received, nonce: str) -> None:
         assert block.count("<stack-context") == 1
 
 
-def test_a7_two_conversations_have_two_marks_and_one_keeps_its_own(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_a7_two_conversations_have_two_marks_and_one_keeps_its_own(
+    proxy: ServedProxy, provider: ScriptedProvider
+) -> None:
     provider.will(says("a"), says("b"), says("c"))
     one, other = body_of("marks one", awake=True), body_of("marks other", awake=True)
     told = ask(proxy.origin, one)
@@ -121,7 +123,7 @@ def test_a7_two_conversations_have_two_marks_and_one_keeps_its_own(proxy: Proxie
 
 
 def test_t4_a_model_that_says_the_mark_aloud_is_the_models_affair_but_no_page_of_ours_shows_it(
-    proxy: Proxied, provider: ScriptedProvider
+    proxy: ServedProxy, provider: ScriptedProvider
 ) -> None:
     provider.will(does(push("x")), calls("read_file", path="y"))
     told = ask(proxy.origin, body_of("aloud", awake=True, stream=True))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Answer, Reply, ScriptedProvider, answers, call, cut, says, status
+from llm_test_provider import FixedReply, ScriptedAnswer, ScriptedProvider, answers, call, cut, says, status
 from proxy.auth import issue_key
 from tests.harness import does, pop, push
-from tests.wire.proxied import TOKEN, Journal, Proxied
+from tests.wire.proxied import TOKEN, LogCapture, ServedProxy
 from tests.wire.stage import Starting
-from tests.wire.talking import CHAT, Heard, ask, body_of
+from tests.wire.talking import CHAT, ReceivedAnswer, ask, body_of
 
 KEYS = {
     "authorization": "Bearer canary-authorization-0001",
@@ -28,7 +28,7 @@ CONTENT = "canary-content-0008"
 PATHS = ["/stack/conversations", "/stack/requests?limit=1000", "/stack/totals", "/stack/openapi.json", "/health"]
 
 
-def flows(proxy: Proxied, provider: ScriptedProvider) -> list[Heard]:
+def flows(proxy: ServedProxy, provider: ScriptedProvider) -> list[ReceivedAnswer]:
     """Everything that goes well, and everything that does not, each with every key."""
     leaky = {"error": {"message": f"Incorrect API key provided: {KEYS['x-api-key']}", "code": "invalid_api_key"}}
     provider.will(
@@ -40,7 +40,7 @@ def flows(proxy: Proxied, provider: ScriptedProvider) -> list[Heard]:
         status(500, body=leaky),
         cut(says(CONTENT * 20), after_bytes=100),
         says("asleep"),
-        Answer(instead=Reply(200, b"<html>" + KEYS["api-key"].encode(), (("content-type", "text/html"),))),
+        ScriptedAnswer(instead=FixedReply(200, b"<html>" + KEYS["api-key"].encode(), (("content-type", "text/html"),))),
     )
     several = [
         body_of(CONTENT, awake=True),
@@ -66,7 +66,7 @@ def contents(folder: Path) -> bytes:
     return b"".join(str(path).encode() + path.read_bytes() for path in files)
 
 
-def pages(proxy: Proxied) -> bytes:
+def pages(proxy: ServedProxy) -> bytes:
     """Everything the API shows an operator, less the bodies of messages."""
     operator = {"x-stack-key": TOKEN}
     told = [ask(proxy.origin, method="GET", path=path, headers=operator) for path in PATHS]
@@ -83,7 +83,7 @@ def found(keys: list[bytes], where: bytes) -> list[bytes]:
 
 
 def test_a8_a_clients_keys_are_in_no_log_no_file_no_page_and_no_error_of_ours(
-    start: Starting, provider: ScriptedProvider, journal: Journal, tmp_path: Path
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, tmp_path: Path
 ) -> None:
     proxy = start(log_level="debug")
     told = flows(proxy, provider)
@@ -100,14 +100,14 @@ def test_a8_a_clients_keys_are_in_no_log_no_file_no_page_and_no_error_of_ours(
 
 
 def test_a8_what_a_conversation_says_is_never_logged(
-    start: Starting, provider: ScriptedProvider, journal: Journal
+    start: Starting, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     flows(start(log_level="debug"), provider)
     assert CONTENT not in journal.text
 
 
 def test_a8_the_operators_keys_are_nowhere_but_on_the_wire(
-    start: Starting, provider: ScriptedProvider, journal: Journal, tmp_path: Path
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, tmp_path: Path
 ) -> None:
     proxy = start(upstreams__default__key=OPERATORS, upstreams__default__key_header="x-api-key")
     told = flows(proxy, provider)
@@ -123,7 +123,7 @@ def test_a8_the_operators_keys_are_nowhere_but_on_the_wire(
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key", "x-stack-key"])
 def test_a8_a_client_key_of_ours_never_leaves_and_is_kept_as_a_hash(
-    start: Starting, provider: ScriptedProvider, journal: Journal, tmp_path: Path, name: str
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, tmp_path: Path, name: str
 ) -> None:
     key = issue_key(tmp_path / "data" / "keys.json", "somebody")
     proxy = start(tenancy="key", log_level="debug")
@@ -140,7 +140,7 @@ def test_a8_a_client_key_of_ours_never_leaves_and_is_kept_as_a_hash(
 
 
 def test_a8_proxy_variables_of_the_environment_are_not_used(
-    start: Starting, provider: ScriptedProvider, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://user:canary-proxy-password@127.0.0.1:9")
@@ -153,7 +153,7 @@ def test_a8_proxy_variables_of_the_environment_are_not_used(
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 def test_a10_a_redirect_is_an_answer_and_is_not_followed(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, code: int
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, code: int
 ) -> None:
     with ScriptedProvider() as elsewhere:
         provider.will(status(code, headers={"location": f"{elsewhere.origin}/v1/chat/completions"}))
@@ -162,7 +162,7 @@ def test_a10_a_redirect_is_an_answer_and_is_not_followed(
         assert elsewhere.received == []
 
 
-def test_a10_nothing_a_client_sends_names_the_upstream(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_a10_nothing_a_client_sends_names_the_upstream(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     with ScriptedProvider() as elsewhere:
         provider.when(lambda _: True, says("ours"), loop=True)
         place = elsewhere.origin.removeprefix("http://")
@@ -216,7 +216,7 @@ def test_t10_everything_kept_is_readable_by_its_owner_alone(
     before = os.umask(umask)
     try:
         issue_key(tmp_path / "deep" / "data" / "keys.json", "somebody")
-        with Proxied(provider.url, tmp_path / "deep" / "data") as proxy:
+        with ServedProxy(provider.url, tmp_path / "deep" / "data") as proxy:
             provider.will(does(push("x")), says("hi"))
             ask(proxy.origin, body_of(awake=True))
             kept = [proxy.data, *proxy.data.rglob("*")]

@@ -20,9 +20,9 @@ from proxy.auth import issue_key
 from proxy.config.model import Config
 from tests.api.pages import SLOT, Page, pages_in
 from tests.harness import Json, does, pop, push, recall
-from tests.wire.proxied import TOKEN, Proxied
+from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
-from tests.wire.talking import Heard, ask, body_of
+from tests.wire.talking import ReceivedAnswer, ask, body_of
 
 SECRET = "the-first-tenants-own-words"
 SESSION = {"x-stack-session": "shared", "x-session-id": "shared"}
@@ -32,7 +32,7 @@ SESSION = {"x-stack-session": "shared", "x-session-id": "shared"}
 class Tenants:
     """A proxy and the keys of two of its users, as headers."""
 
-    proxy: Proxied
+    proxy: ServedProxy
     first: dict[str, str]
     second: dict[str, str]
 
@@ -59,7 +59,7 @@ def conversation() -> Json:
     return body_of(SECRET, awake=True, user="same-user")
 
 
-def work(tenants: Tenants, provider: ScriptedProvider, body: Json | None = None) -> Heard:
+def work(tenants: Tenants, provider: ScriptedProvider, body: Json | None = None) -> ReceivedAnswer:
     """The first tenant finishes a frame; what was in it has left the line. `body` is where its history grows."""
     provider.will(
         does(push(f"frame {SECRET}")),
@@ -75,7 +75,7 @@ def work(tenants: Tenants, provider: ScriptedProvider, body: Json | None = None)
     return told
 
 
-def replayed(tenants: Tenants, provider: ScriptedProvider, *answers: Any) -> tuple[list[Heard], list[bytes]]:
+def replayed(tenants: Tenants, provider: ScriptedProvider, *answers: Any) -> tuple[list[ReceivedAnswer], list[bytes]]:
     """The second tenant sends the first one's bytes, all of them; what it gets, and what leaves for it."""
     provider.received.clear()
     provider.will(*answers)
@@ -153,14 +153,14 @@ def described(used: Tenants) -> list[Page]:
     return pages_in(used.proxy.page("/stack/openapi.json")["paths"])
 
 
-def filled(page: Page, before: Heard) -> str:
+def filled(page: Page, before: ReceivedAnswer) -> str:
     """Where the first tenant's ids stand in the path."""
     ids = {"conversation": before.conversation, "frame": before.header("x-stack-frame"), "request": before.request}
     query = "?before=9000000000000" if page.name == "DELETE /stack/conversations" else page.how.query
     return SLOT.sub(lambda slot: ids.get(slot[1], "main"), page.path) + query
 
 
-def pages(used: Tenants, before: Heard, headers: dict[str, str]) -> list[tuple[str, int, bytes]]:
+def pages(used: Tenants, before: ReceivedAnswer, headers: dict[str, str]) -> list[tuple[str, int, bytes]]:
     """Every page of the first tenant's conversation, as its owner sees it."""
     read = [page for page in described(used) if page.method == "GET" and page.named and not page.how.before]
     told = [(page, ask(used.proxy.origin, method="GET", path=filled(page, before), headers=headers)) for page in read]

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.frame_block import render_block
-from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned
+from proxy.core.context.frame_block import render_flat
+from proxy.core.frames.events import ArtifactAdded, DecisionAdded, FrameEvent, FrameInvalidated, FramePlanned
 from proxy.core.frames.tree import Status, Tree
-from proxy.core.text import clean, estimate_tokens
-from proxy.core.tools.base import Budgets
+from proxy.core.text import estimate_tokens, remove_illegal_xml
+from proxy.core.tools.base import FrameBlockBudgets
 from tests.pace import within
 from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 
@@ -19,13 +19,13 @@ HOUR = 60 * MINUTE
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=80)
 
 
-def block(tree: Tree, frame: str = "", budgets: Budgets | None = None, now: int = HOUR, **more: bool) -> str:
-    return render_block(
+def block(tree: Tree, frame: str = "", budgets: FrameBlockBudgets | None = None, now: int = HOUR, **more: bool) -> str:
+    return render_flat(
         tree,
         frame or tree.active,
         nonce=NONCE,
         now=now,
-        budgets=budgets or Budgets(),
+        budgets=budgets or FrameBlockBudgets(),
         count=count,
         session="c0ffee0123456789",
         **more,
@@ -58,8 +58,8 @@ def test_a_child_is_told_goal_way_what_was_done_what_is_planned_and_what_comes_n
     """S1-140, S1-145, S1-148, S1-149, S1-152 to S1-155, S0-20 to S0-22, S0-24, S0-44."""
     tree = grown(
         *in_the_shop(),
-        Planned("fiban", "fbank", "Check IBAN", "IBANs are checked."),
-        Planned("frefund", "fpay", "Refund", "Refunds work."),
+        FramePlanned("fiban", "fbank", "Check IBAN", "IBANs are checked."),
+        FramePlanned("frefund", "fpay", "Refund", "Refunds work."),
     )
 
     assert block(tree) == GOLDEN_CHILD
@@ -128,13 +128,13 @@ def test_a_root_without_a_plan_is_asked_to_plan() -> None:
 @pytest.mark.parametrize(
     ("more", "active", "says"),
     [
-        ((Planned("fp", "fa", "Plan", "c"),), "fa", "Activate the first planned child, fp."),
-        ((Planned("fb", "froot", "B", "c"),), "fa", "then activate fb."),
+        ((FramePlanned("fp", "fa", "Plan", "c"),), "fa", "Activate the first planned child, fp."),
+        ((FramePlanned("fb", "froot", "B", "c"),), "fa", "then activate fb."),
         ((), "froot", "Plan the steps or work on"),
         ((), "fa", "When the criteria are met, pop with results."),
     ],
 )
-def test_the_next_action_has_four_forms(more: tuple[Planned, ...], active: str, says: str) -> None:
+def test_the_next_action_has_four_forms(more: tuple[FramePlanned, ...], active: str, says: str) -> None:
     """S1-148: planned children, a waiting sibling, the root, a leaf."""
     action = parsed(block(grown(rooted(), pushed("fa"), *more), active)).findtext("next-action") or ""
 
@@ -144,7 +144,7 @@ def test_the_next_action_has_four_forms(more: tuple[Planned, ...], active: str, 
 @pytest.mark.rows("S1-142")
 def test_a_root_with_planned_children_is_not_asked_to_plan() -> None:
     """S1-142."""
-    assert "<initial-planning" not in block(grown(rooted(), Planned("fp", "froot", "Plan", "c")))
+    assert "<initial-planning" not in block(grown(rooted(), FramePlanned("fp", "froot", "Plan", "c")))
     assert "<initial-planning" not in block(grown(rooted(), pushed("fa")))
 
 
@@ -157,7 +157,7 @@ def test_an_only_child_has_no_position() -> None:
 @pytest.mark.rows("S1-149", "D9")
 def test_ids_stand_in_full() -> None:
     """D9, S1-149."""
-    tree = grown(rooted(), pushed("fabcdefgh"), Planned("fijklmnop", "froot", "Next", "c"))
+    tree = grown(rooted(), pushed("fabcdefgh"), FramePlanned("fijklmnop", "froot", "Next", "c"))
 
     assert parsed(block(tree)).find("next-sibling[@id='fijklmnop']") is not None
 
@@ -178,7 +178,12 @@ def test_a_finished_sibling_is_listed_however_it_ended(status: Status) -> None:
 
 
 def test_invalidated_and_planned_siblings_are_not_listed_as_finished() -> None:
-    tree = grown(rooted(), Planned("fp", "froot", "P", "c"), Planned("fi", "froot", "I", "c"), Invalidated("fi", "no"))
+    tree = grown(
+        rooted(),
+        FramePlanned("fp", "froot", "P", "c"),
+        FramePlanned("fi", "froot", "I", "c"),
+        FrameInvalidated("fi", "no"),
+    )
 
     assert "completed-siblings" not in block(tree)
 
@@ -215,7 +220,7 @@ def test_a_long_result_is_cut_and_says_so() -> None:
 @pytest.mark.rows("S1-59")
 def test_many_decisions_get_half_of_the_current_budget_and_the_newest_stay() -> None:
     """S1-59."""
-    text = block(grown(rooted(), *(Decided("froot", f"Decision number {n} because of {n}.") for n in range(200))))
+    text = block(grown(rooted(), *(DecisionAdded("froot", f"Decision number {n} because of {n}.") for n in range(200))))
 
     decisions = parsed(text).findtext("current-frame/decisions") or ""
     assert decisions.startswith("[more decisions omitted]")
@@ -239,8 +244,8 @@ def test_the_plan_list_shares_the_current_budget() -> None:
     """S1-51: it covers criteria, artifacts, decisions and planned children together."""
     events: list[FrameEvent] = [rooted(criteria="word " * 900)]
     for number in range(150):
-        events += [ArtifactAdded("froot", f"src/module_{number}.py"), Decided("froot", f"Decision {number}")]
-        events.append(Planned(f"fplanned{number}", "froot", f"Step {number}", "c"))
+        events += [ArtifactAdded("froot", f"src/module_{number}.py"), DecisionAdded("froot", f"Decision {number}")]
+        events.append(FramePlanned(f"fplanned{number}", "froot", f"Step {number}", "c"))
     root = parsed(block(grown(*events)))
 
     parts = [root.find("current-frame"), root.find("planned-children")]
@@ -250,7 +255,7 @@ def test_the_plan_list_shares_the_current_budget() -> None:
 @pytest.mark.rows("S1-154", "S1-51")
 def test_many_planned_children_are_counted_and_the_first_ones_named() -> None:
     """S1-154, S1-51."""
-    tree = grown(rooted(), *(Planned(f"fplanned{n}", "froot", f"Step number {n}", "c") for n in range(100)))
+    tree = grown(rooted(), *(FramePlanned(f"fplanned{n}", "froot", f"Step number {n}", "c") for n in range(100)))
 
     plan = parsed(block(tree)).find("planned-children")
     assert plan is not None
@@ -261,7 +266,7 @@ def test_many_planned_children_are_counted_and_the_first_ones_named() -> None:
 
 
 def test_plain_tells_the_state_and_urges_nothing() -> None:
-    text = block(grown(rooted(), pushed("fa"), Planned("fp", "fa", "P", "c")), plain=True)
+    text = block(grown(rooted(), pushed("fa"), FramePlanned("fp", "fa", "P", "c")), plain=True)
 
     assert "<planned-children" in text
     assert "next-action" not in text
@@ -275,7 +280,7 @@ def test_the_whole_block_fits_its_total(total: int) -> None:
     """S1-48, S0-47, D5: by the counter that is handed in."""
     tree = deep(6, finished=5, text="The tokens of src/auth/token.py are refreshed in time. " * 20)
 
-    assert count(block(tree, budgets=Budgets(total=total))) <= total
+    assert count(block(tree, budgets=FrameBlockBudgets(total=total))) <= total
 
 
 @pytest.mark.rows("S1-49")
@@ -294,7 +299,7 @@ def test_thirty_ancestors_fit_their_budget() -> None:
 @pytest.mark.parametrize("budget", [100, 150, 300, 700])
 def test_ancestors_fit_a_budget_that_is_set_low(budget: int, levels: int) -> None:
     """Root and parent share it, rather than have what a frame gets at least each."""
-    text = block(deep(levels, text="word " * 400), budgets=Budgets(ancestors=budget))
+    text = block(deep(levels, text="word " * 400), budgets=FrameBlockBudgets(ancestors=budget))
 
     above = parsed(text).find("ancestors")
     assert above is not None
@@ -323,7 +328,7 @@ def test_what_is_cut_first_is_what_matters_least() -> None:
     tree = deep(5, finished=3, text="The tokens of src/auth/token.py are refreshed in time. " * 8)
 
     def standing(total: int) -> list[str]:
-        root = parsed(block(tree, budgets=Budgets(total=total)))
+        root = parsed(block(tree, budgets=FrameBlockBudgets(total=total)))
         found = {
             "siblings": root.find("completed-siblings/frame"),
             "path": root.find("ancestors/frame[@id='path1']"),
@@ -346,13 +351,13 @@ def test_the_root_keeps_its_title_over_any_budget() -> None:
     """S0-21."""
     tree = deep(6, finished=2)
 
-    assert parsed(block(tree, budgets=Budgets(total=1))).findtext("ancestors/frame/title") == "Build the shop"
+    assert parsed(block(tree, budgets=FrameBlockBudgets(total=1))).findtext("ancestors/frame/title") == "Build the shop"
 
 
 @pytest.mark.rows("S1-55")
 def test_a_parent_too_large_for_its_budget_is_truncated_not_dropped() -> None:
     """S1-55."""
-    text = block(deep(2, text="word " * 900), budgets=Budgets(ancestors=80))
+    text = block(deep(2, text="word " * 900), budgets=FrameBlockBudgets(ancestors=80))
 
     assert parsed(text).find("ancestors/frame[@id='path0']") is not None
 
@@ -370,7 +375,9 @@ def test_no_clock_stands_in_the_block() -> None:
 def test_two_conversations_in_one_state_have_the_same_bytes_but_ids() -> None:
     """S1-140."""
     tree = deep(2, finished=1)
-    other = render_block(tree, tree.active, nonce="other", now=HOUR, budgets=Budgets(), count=count, session="abcdefgh")
+    other = render_flat(
+        tree, tree.active, nonce="other", now=HOUR, budgets=FrameBlockBudgets(), count=count, session="abcdefgh"
+    )
 
     assert other.replace("other", NONCE).replace("abcdefgh", "c0ffee01") == block(tree)
 
@@ -400,8 +407,8 @@ def test_a_forged_end_in_any_text_stays_inside_its_element(forged: str) -> None:
         ArtifactAdded("fa", forged),
         popped("fa", forged),
         pushed("fb", title=forged, criteria=forged),
-        Decided("fb", forged),
-        Planned("fc", "fb", forged, forged),
+        DecisionAdded("fb", forged),
+        FramePlanned("fc", "fb", forged, forged),
     )
 
     root = parsed(block(tree))
@@ -410,7 +417,7 @@ def test_a_forged_end_in_any_text_stays_inside_its_element(forged: str) -> None:
         *("ancestors", "completed-siblings", "current-frame", "planned-children", "position", "sibling-status"),
         *("first-child", "next-action"),
     ]
-    assert root.findtext("completed-siblings/frame/results") == clean(forged)
+    assert root.findtext("completed-siblings/frame/results") == remove_illegal_xml(forged)
 
 
 @pytest.mark.rows("S0-25")
@@ -424,12 +431,18 @@ def test_the_block_is_well_formed_for_every_text_and_budget(title: str, text: st
         popped("fa", text * 20),
         pushed("fb", title=title, criteria=text),
         ArtifactAdded("fb", path),
-        Decided("fb", text),
+        DecisionAdded("fb", text),
     )
 
     def rendered() -> str:
-        return render_block(
-            tree, "fb", nonce=title, now=HOUR, budgets=Budgets(total=total), count=estimate_tokens, session=text
+        return render_flat(
+            tree,
+            "fb",
+            nonce=title,
+            now=HOUR,
+            budgets=FrameBlockBudgets(total=total),
+            count=estimate_tokens,
+            session=text,
         )
 
     assert parsed(rendered()).tag == "stack-context"

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.context.block_format import Form, block_of
-from proxy.core.context.block_minimal import LONGEST, MOST_TOKENS, Recent, render_minimal
+from proxy.core.context.block_format import BlockFormat, block_of
+from proxy.core.context.block_minimal import MINIMAL_BLOCK_CHARACTERS, MINIMAL_BLOCK_TOKENS, RecentWork, render_minimal
 from proxy.core.context.block_nested import render_nested
-from proxy.core.context.frame_block import render_block
-from proxy.core.frames.events import ArtifactAdded, FrameEvent, Planned, Rooted
-from proxy.core.frames.path_state import Story
+from proxy.core.context.frame_block import render_flat
+from proxy.core.frames.events import ArtifactAdded, FrameEvent, FramePlanned, RootStarted
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Tree
-from proxy.core.text import clean, estimate_tokens
-from proxy.core.tools.base import Budgets
+from proxy.core.text import estimate_tokens, remove_illegal_xml
+from proxy.core.tools.base import FrameBlockBudgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 from tests.stack.test_block import ANYTHING, FORGED, deep
 
@@ -32,8 +32,8 @@ def shop() -> Tree:
     """A goal, a task that is finished, one under way in its third step, and two planned behind that."""
     return grown(
         *in_the_shop(),
-        Planned("frefund", "fpay", "Refund", "Refunds work."),
-        Planned("freport", "fpay", "Report", "Reports work."),
+        FramePlanned("frefund", "fpay", "Refund", "Refunds work."),
+        FramePlanned("freport", "fpay", "Report", "Reports work."),
     )
 
 
@@ -43,14 +43,14 @@ def nested(tree: Tree, frame: str = "", total: int = 4_000, ancestors: int = 1_5
         frame or tree.active,
         nonce=NONCE,
         now=HOUR,
-        budgets=Budgets(total=total, ancestors=ancestors),
+        budgets=FrameBlockBudgets(total=total, ancestors=ancestors),
         count=count,
         session=SESSION,
     )
 
 
-def minimal(tree: Tree, frame: str = "", recent: Recent | None = None, budget: int = 4_000) -> str:
-    given = recent or Recent()
+def minimal(tree: Tree, frame: str = "", recent: RecentWork | None = None, budget: int = 4_000) -> str:
+    given = recent or RecentWork()
     return render_minimal(tree, frame or tree.active, given, nonce=NONCE, budget=budget, count=count, session=SESSION)
 
 
@@ -96,7 +96,7 @@ def test_what_was_finished_beside_a_parent_that_is_not_shown_stands_above_it() -
 @pytest.mark.rows("S0-24", "C20")
 @pytest.mark.parametrize("below", [(), (pushed("fdraft", "fnews", title="Draft"),)])
 def test_a_root_that_ended_stands_in_the_next_one_and_says_that_it_is_one(below: tuple[FrameEvent, ...]) -> None:
-    text = parsed(nested(grown(rooted(), popped("froot", "It sells."), Rooted("fnews", "News", "told"), *below)))
+    text = parsed(nested(grown(rooted(), popped("froot", "It sells."), RootStarted("fnews", "News", "told"), *below)))
 
     ended, *others = text.iterfind("child")
     assert text.findtext("title") == "News"
@@ -110,7 +110,7 @@ def test_a_root_that_ended_stands_in_the_next_one_and_says_that_it_is_one(below:
 
 
 def test_the_nested_root_names_what_is_planned_under_it() -> None:
-    text = parsed(nested(grown(rooted(), Planned("fa", "froot", "A", "c"), Planned("fb", "froot", "B", "c"))))
+    text = parsed(nested(grown(rooted(), FramePlanned("fa", "froot", "A", "c"), FramePlanned("fb", "froot", "B", "c"))))
 
     assert [child.get("status") for child in text.iterfind("child")] == ["planned", "planned"]
 
@@ -119,7 +119,9 @@ def test_the_nested_root_names_what_is_planned_under_it() -> None:
 @pytest.mark.rows("S3-02", "S3-04", "S3-07", "S3-08", "C2b")
 def test_the_minimal_view_tells_goal_task_subtask_and_the_next_one_alone() -> None:
     """S3-02, S3-04, S3-07: golden; nothing of what is finished, later or elsewhere."""
-    recent = Recent([("tests", False), ("lint", True), ("src/bank.py", True)], ["bash → error: 1 failed", "edit → ok"])
+    recent = RecentWork(
+        [("tests", False), ("lint", True), ("src/bank.py", True)], ["bash → error: 1 failed", "edit → ok"]
+    )
     text = minimal(shop(), recent=recent)
 
     assert text + "\n" == (GOLDEN / "minimal.xml").read_text()
@@ -128,7 +130,7 @@ def test_the_minimal_view_tells_goal_task_subtask_and_the_next_one_alone() -> No
 
 @pytest.mark.rows("S3-07", "C2b")
 def test_the_flat_form_tells_what_the_minimal_view_leaves_out() -> None:
-    flat = render_block(shop(), "fbank", nonce=NONCE, now=HOUR, budgets=Budgets(), count=count)
+    flat = render_flat(shop(), "fbank", nonce=NONCE, now=HOUR, budgets=FrameBlockBudgets(), count=count)
 
     assert "JWT in src/auth.py." in flat
     assert "JWT in src/auth.py." not in minimal(shop())
@@ -140,11 +142,11 @@ def test_a_minimal_view_is_at_most_two_thousand_characters_and_says_where_it_was
     """S3-08: and 500 tokens, however long everything is."""
     text = "a word & " * (length // 9)
     events: list[FrameEvent] = [rooted(text, text), pushed("fa", title=text, criteria=text)]
-    tree = grown(*events, pushed("fb", "fa", title=text, criteria=text), Planned("fc", "fa", text, text))
-    told = minimal(tree, recent=Recent([(text, True)] * 50, [text] * 50))
+    tree = grown(*events, pushed("fb", "fa", title=text, criteria=text), FramePlanned("fc", "fa", text, text))
+    told = minimal(tree, recent=RecentWork([(text, True)] * 50, [text] * 50))
 
-    assert len(told) <= LONGEST
-    assert count(told) <= MOST_TOKENS
+    assert len(told) <= MINIMAL_BLOCK_CHARACTERS
+    assert count(told) <= MINIMAL_BLOCK_TOKENS
     assert ("...</success-criteria>" in told) == (length > 100)
 
 
@@ -161,16 +163,18 @@ def test_a_deep_path_shows_the_two_frames_that_matter() -> None:
 
 
 def test_a_goal_with_a_plan_names_the_first_step() -> None:
-    text = parsed(minimal(grown(rooted(), Planned("fa", "froot", "A", "c"), Planned("fb", "froot", "B", "c"))))
+    text = parsed(
+        minimal(grown(rooted(), FramePlanned("fa", "froot", "A", "c"), FramePlanned("fb", "froot", "B", "c")))
+    )
 
     assert [(e.tag, e.get("id")) for e in text] == [("goal", "froot"), ("next-subtask", "fa")]
 
 
 # ------------------------------------------------------------------------------------------------------------ all forms
 @pytest.mark.rows("S1-156")
-@pytest.mark.parametrize("form", [Form(nested=True), Form(minimal=True), Form(figures=True)])
+@pytest.mark.parametrize("form", [BlockFormat(nested=True), BlockFormat(minimal=True), BlockFormat(shows_budgets=True)])
 @pytest.mark.parametrize("forged", FORGED)
-def test_no_text_ends_an_element_in_any_form(form: Form, forged: str) -> None:
+def test_no_text_ends_an_element_in_any_form(form: BlockFormat, forged: str) -> None:
     """S1-156, T4."""
     tree = grown(
         rooted(forged, forged),
@@ -178,29 +182,35 @@ def test_no_text_ends_an_element_in_any_form(form: Form, forged: str) -> None:
         ArtifactAdded("fa", forged),
         popped("fa", forged),
         pushed("fb", title=forged, criteria=forged),
-        Planned("fc", "fb", forged, forged),
+        FramePlanned("fc", "fb", forged, forged),
     )
-    text = block_of(form, Story(tree=tree), tree, "fb", nonce=NONCE, now=HOUR, budgets=Budgets(), count=count)
-    titles = {clean(" ".join(clean(forged).split())), None}
+    text = block_of(
+        form, PathState(tree=tree), tree, "fb", nonce=NONCE, now=HOUR, budgets=FrameBlockBudgets(), count=count
+    )
+    titles = {remove_illegal_xml(" ".join(remove_illegal_xml(forged).split())), None}
 
     assert {element.findtext("title") for element in parsed(text).iter()} <= titles
 
 
 @pytest.mark.rows("S0-25")
 @settings(max_examples=60)
-@given(ANYTHING, ANYTHING, st.integers(1, 1_500), st.sampled_from([Form(nested=True), Form(minimal=True)]))
-def test_every_form_is_well_formed_for_every_text_and_budget(title: str, text: str, total: int, form: Form) -> None:
+@given(
+    ANYTHING, ANYTHING, st.integers(1, 1_500), st.sampled_from([BlockFormat(nested=True), BlockFormat(minimal=True)])
+)
+def test_every_form_is_well_formed_for_every_text_and_budget(
+    title: str, text: str, total: int, form: BlockFormat
+) -> None:
     """S0-25."""
     tree = grown(rooted(title, text), pushed("fa", title=title, criteria=text), popped("fa", text * 20), pushed("fb"))
 
     told = block_of(
         form,
-        Story(tree=tree),
+        PathState(tree=tree),
         tree,
         "fb",
         nonce=title,
         now=HOUR,
-        budgets=Budgets(total=total),
+        budgets=FrameBlockBudgets(total=total),
         count=estimate_tokens,
         session=text,
     )
@@ -214,13 +224,13 @@ def test_figures_tell_the_budgets_and_what_they_left_out() -> None:
     tree = deep(6, finished=5, text="word " * 400)
     told = parsed(
         block_of(
-            Form(figures=True),
-            Story(tree=tree),
+            BlockFormat(shows_budgets=True),
+            PathState(tree=tree),
             tree,
             tree.active,
             nonce=NONCE,
             now=HOUR,
-            budgets=Budgets(),
+            budgets=FrameBlockBudgets(),
             count=count,
         )
     )
@@ -237,8 +247,8 @@ def test_figures_tell_the_budgets_and_what_they_left_out() -> None:
 @pytest.mark.rows("S1-146", "S1-147")
 def test_two_siblings_in_progress_are_counted_and_warned_of() -> None:
     """S1-146, S1-147: what a subagent does beside it is no disorder."""
-    tree = grown(rooted(), pushed("fa", title="First"), pushed("fb"), Planned("fc", "froot", "Third", "c"))
-    told = parsed(render_block(tree, "fb", nonce=NONCE, now=HOUR, budgets=Budgets(), count=count))
+    tree = grown(rooted(), pushed("fa", title="First"), pushed("fb"), FramePlanned("fc", "froot", "Third", "c"))
+    told = parsed(render_flat(tree, "fb", nonce=NONCE, now=HOUR, budgets=FrameBlockBudgets(), count=count))
 
     status = told.find("sibling-status")
     assert status is not None

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.block_nested import ABOUT, render_lineage
-from proxy.core.frames.events import Delegated, FrameEvent
+from proxy.core.context.block_nested import ABOUT_PARENTS, render_lineage
+from proxy.core.frames.events import FrameEvent, SubagentStarted
 from proxy.core.frames.tree import Tree
-from proxy.core.tools.base import Budgets
+from proxy.core.tools.base import FrameBlockBudgets
 from tests.stack.forest import MINUTE, NONCE, count, grown, popped, pushed, rooted
 
 pytestmark = pytest.mark.rows("S1-71i")
@@ -20,7 +20,7 @@ ANYTHING = st.text(st.characters(exclude_categories=()), max_size=80)
 
 
 def told(tree: Tree, total: int = 1_500) -> str:
-    budgets = replace(Budgets(), total=total)
+    budgets = replace(FrameBlockBudgets(), total=total)
     return render_lineage(tree, "fsub", nonce=NONCE, now=60 * MINUTE, budgets=budgets, count=count)
 
 
@@ -31,12 +31,13 @@ def delegated(levels: int, title: str = "Sort the tests", text: str = "They are 
     for level in range(levels):
         events += [pushed(f"done{level}", parent), popped(f"done{level}"), pushed(f"at{level}", parent, title, text)]
         parent = f"at{level}"
-    return grown(*events, Delegated("fsub", parent, "THE-PROMPT", "ALL-OF-THE-PROMPT", "other", "call"))
+    return grown(*events, SubagentStarted("fsub", parent, "THE-PROMPT", "ALL-OF-THE-PROMPT", "other", "call"))
 
 
 def test_it_is_the_way_from_the_root_to_the_frame_of_the_call_and_nothing_else() -> None:
     assert told(delegated(1)) == (
-        f'<stack-context note="parents" nonce="{NONCE}">\n<about>{ABOUT}</about>\n<ancestors count="2" omitted="0">\n'
+        f'<stack-context note="parents" nonce="{NONCE}">\n<about>{ABOUT_PARENTS}</about>\n'
+        '<ancestors count="2" omitted="0">\n'
         '<frame id="froot" status="in_progress">\n<title>Build the shop</title>\n'
         "<success-criteria>The shop sells things.</success-criteria>\n</frame>\n"
         '<frame id="at0" status="in_progress">\n<title>Sort the tests</title>\n'

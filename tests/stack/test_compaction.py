@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.frames.events import Decided, Planned
-from proxy.core.frames.results import decisions_in, derived_compaction, returned_text, title_of
+from proxy.core.frames.events import DecisionAdded, FramePlanned
+from proxy.core.frames.results import decisions_in, derive_compaction, frame_results_text, title_of
 from proxy.core.frames.tree import Status, children
-from proxy.core.text import clean
+from proxy.core.text import remove_illegal_xml
 from tests.stack.forest import count, grown, popped, pushed, rooted
 
 SECTIONS = ["title", "results", "files", "decisions", "children", "user-said", "details"]
@@ -22,12 +22,12 @@ def returned(
     tree = grown(
         rooted(),
         pushed("fa", title="Auth"),
-        Decided("fa", "Use JWT."),
+        DecisionAdded("fa", "Use JWT."),
         pushed("fb", "fa", title="Keys"),
         popped("fb"),
-        Planned("fc", "fa", "Rotate", "Keys rotate."),
+        FramePlanned("fc", "fa", "Rotate", "Keys rotate."),
     )
-    return returned_text(
+    return frame_results_text(
         tree,
         tree.frames["fa"],
         Status.COMPLETED,
@@ -69,7 +69,7 @@ def test_a_pop_returns_fixed_sections_and_the_ref_that_recalls_the_rest() -> Non
 def test_a_section_without_content_says_none() -> None:
     """S2-20."""
     tree = grown(rooted(), pushed("fa"))
-    told = returned_text(
+    told = frame_results_text(
         tree,
         tree.frames["fa"],
         Status.FAILED,
@@ -138,7 +138,7 @@ def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
     root = parsed(returned(text, (text,), (text,)))
 
     assert [e.tag for e in root] == SECTIONS
-    assert (root.findtext("user-said/said") or "") == clean(text)
+    assert (root.findtext("user-said/said") or "") == remove_illegal_xml(text)
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
@@ -146,7 +146,7 @@ def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
 @pytest.mark.rows("S0-13", "S0-15", "C4")
 def test_a_short_text_is_its_own_compaction() -> None:
     """C4, S0-13, S0-15."""
-    assert derived_compaction(" Login works. ", count) == "Login works."
+    assert derive_compaction(" Login works. ", count) == "Login works."
 
 
 @pytest.mark.rows("S2-12", "S2-13", "S0-15")
@@ -156,7 +156,7 @@ def test_a_long_text_keeps_its_beginning_and_the_names_of_the_rest() -> None:
         "Login works now. " + "And so it went on. " * 300 + "In src/auth/token.py, refresh_token() calls parseHeader."
     )
 
-    short = derived_compaction(text, count)
+    short = derive_compaction(text, count)
 
     assert short.startswith("Login works now.")
     assert {"src/auth/token.py", "refresh_token()", "parseHeader"} <= set(short.rpartition("names: ")[2].split(", "))
@@ -165,7 +165,7 @@ def test_a_long_text_keeps_its_beginning_and_the_names_of_the_rest() -> None:
 
 @given(st.text(st.characters(exclude_categories=()), max_size=600), st.integers(5, 60))
 def test_a_derived_compaction_never_exceeds_its_limit(text: str, limit: int) -> None:
-    assert count(derived_compaction(text, count, limit)) <= limit
+    assert count(derive_compaction(text, count, limit)) <= limit
 
 
 @pytest.mark.rows("S1-36")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.frames.events import Delegated, FrameEvent, Popped
+from proxy.core.frames.events import FrameEvent, FramePopped, SubagentStarted
 from proxy.core.frames.tree import Status
 from proxy.core.tools import run
 from tests.stack.forest import call, popped
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.rows("S1-120")
 CHILD = "d" * 32
 
 
-def delegated(frame: str = "fsub", title: str = "Find flaky tests", conversation: str = CHILD) -> Delegated:
-    return Delegated(frame, "froot", title, "Listed.", conversation, f"call-{frame}")
+def delegated(frame: str = "fsub", title: str = "Find flaky tests", conversation: str = CHILD) -> SubagentStarted:
+    return SubagentStarted(frame, "froot", title, "Listed.", conversation, f"call-{frame}")
 
 
 def told(*events: FrameEvent, **arguments: object) -> tuple[str, tuple[FrameEvent, ...]]:
@@ -27,13 +27,15 @@ def told(*events: FrameEvent, **arguments: object) -> tuple[str, tuple[FrameEven
 def test_it_is_named_by_frame_title_or_conversation_or_not_at_all(named: str) -> None:
     text, events = told(delegated(), sessionID=named, status="failed", summary="No longer wanted.")
 
-    assert events == (Popped("fsub", Status.FAILED, "No longer wanted.", "No longer wanted."),)
+    assert events == (FramePopped("fsub", Status.FAILED, "No longer wanted.", "No longer wanted."),)
     assert text.startswith("Subagent fsub (Find flaky tests) is failed.")
 
 
 def test_without_a_status_it_is_completed_and_without_a_summary_that_is_told() -> None:
     _, (event,) = told(delegated())
-    assert event == Popped("fsub", Status.COMPLETED, "Ended before its result came.", "Ended before its result came.")
+    assert event == FramePopped(
+        "fsub", Status.COMPLETED, "Ended before its result came.", "Ended before its result came."
+    )
 
 
 @pytest.mark.rows("S1-132")

@@ -6,36 +6,36 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.tools import run
-from proxy.core.tools.base import Outcome, Settings, Subagents
-from tests.stack.forest import Talk, call, rooted
+from proxy.core.tools.base import SubagentRules, ToolResult, ToolSettings
+from tests.stack.forest import LedgerBuilder, call, rooted
 
 pytestmark = pytest.mark.rows("S1-118")
 
-HOLDS = Subagents(min_duration=5_000, min_messages=4, idle_delay=9_000, patterns=("scout$",))
+HOLDS = SubagentRules(min_duration=5_000, min_messages=4, idle_delay=9_000, patterns=("scout$",))
 OWN = replace(HOLDS, model_may_configure=True)
 
 
-def done(holds: Subagents, **arguments: object) -> Outcome:
-    talk = Talk()
+def done(holds: SubagentRules, **arguments: object) -> ToolResult:
+    talk = LedgerBuilder()
     talk.client("user", "go")
     talk.happens(rooted())
-    outcome = run(talk.desk(settings=Settings(subagents=holds)), call("k", "stack_config", **arguments))
+    outcome = run(talk.desk(settings=ToolSettings(subagents=holds)), call("k", "stack_config", **arguments))
     assert outcome.events == ()
     return outcome
 
 
-def refused(holds: Subagents, **arguments: object) -> str:
+def refused(holds: SubagentRules, **arguments: object) -> str:
     outcome = done(holds, **arguments)
-    assert outcome.settings == {}
+    assert outcome.subagent_settings == {}
     assert outcome.text.startswith("Error: ")
     assert len(outcome.text) < 600
     return outcome.text
 
 
 @pytest.mark.parametrize("holds", [HOLDS, OWN])
-def test_it_tells_what_holds(holds: Subagents) -> None:
+def test_it_tells_what_holds(holds: SubagentRules) -> None:
     asked = done(holds)
-    assert asked.settings == {}
+    assert asked.subagent_settings == {}
     assert asked.text == (
         "enabled: yes\nminDuration: 5000\nminMessageCount: 4\nautoCompleteOnIdle: yes\nidleCompletionDelay: 9000\n"
         "injectParentContext: no\npropagateSummaries: yes\npatterns: 'scout$'"
@@ -78,7 +78,7 @@ def test_where_it_may_the_model_says_which_keys_it_wants(
     arguments: dict[str, object], wanted: dict[str, object]
 ) -> None:
     outcome = done(OWN, **arguments)
-    assert outcome.settings == wanted
+    assert outcome.subagent_settings == wanted
     assert outcome.text.startswith(f"Set, for everybody: {', '.join(wanted)}.")
 
 

@@ -8,21 +8,21 @@ from msgspec.structs import replace
 
 from proxy.core.frames.events import (
     ArtifactAdded,
-    Decided,
-    Delegated,
-    Entered,
-    Folded,
-    Kept,
-    Parted,
-    Planned,
-    Popped,
-    Replaced,
-    Rooted,
-    Trimmed,
+    ContextTrimmed,
+    DecisionAdded,
+    FrameEntered,
+    FrameFolded,
+    FrameKept,
+    FramePlanned,
+    FramePopped,
+    FrameSplit,
+    ResultReplaced,
+    RootStarted,
+    SubagentStarted,
 )
 from proxy.core.frames.tree import Status
-from proxy.core.tools import definitions, run
-from tests.stack.forest import Talk, call, popped, pushed
+from proxy.core.tools import run, tool_definitions
+from tests.stack.forest import LedgerBuilder, call, popped, pushed
 from tests.stack.test_looking import ask, desk_after
 
 NAMES = {
@@ -45,10 +45,10 @@ HOSTILE: list[dict[str, object]] = [
 @pytest.mark.rows("S1-134")
 def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
     """S1-134: the dispatcher reaches them and does not list them, so its bytes stay what they were."""
-    full = {each["name"] for each in definitions("full")}
+    full = {each["name"] for each in tool_definitions("full")}
 
     assert full >= NAMES.keys()
-    assert not any(name.removeprefix("stack_") in str(definitions("core")) for name in NAMES)
+    assert not any(name.removeprefix("stack_") in str(tool_definitions("core")) for name in NAMES)
     desk = desk_after()
     for name in NAMES:
         assert ask(desk, "stack", op=name.removeprefix("stack_")) == ask(desk, name)
@@ -71,7 +71,7 @@ def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: di
 @pytest.mark.rows("S1-112", "S1-12")
 def test_the_context_is_told_with_budgets_selection_and_line() -> None:
     done = (pushed("fauth", title="Auth"), popped("fauth", "JWT in src/auth.py."))
-    desk = desk_after(*done, pushed("fpay", title="Pay"), Planned("fbank", "fpay", "Bank", "Transfers work."))
+    desk = desk_after(*done, pushed("fpay", title="Pay"), FramePlanned("fbank", "fpay", "Bank", "Transfers work."))
 
     told = ask(desk, "stack_context_info")
     assert told.startswith("Active: fpay (Pay)\n")
@@ -83,9 +83,9 @@ def test_the_context_is_told_with_budgets_selection_and_line() -> None:
 @pytest.mark.rows("S1-112")
 def test_the_line_is_told_with_the_tokens_of_the_words_that_stand_on_it() -> None:
     """A trace takes some, and an output that was cleared those of what stands for it."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "go on")
-    talk.happens(Rooted("froot", "Go on", "It goes."))
+    talk.happens(RootStarted("froot", "Go on", "It goes."))
     talk.model(("", (call("c1", "bash"), call("c2", "bash"))))
     folded, cleared = (talk.client("tool", f"output of {n}", n) for n in ("c1", "c2"))
     message = talk.ledger.entries[cleared].message
@@ -93,8 +93,8 @@ def test_the_line_is_told_with_the_tokens_of_the_words_that_stand_on_it() -> Non
     talk.ledger.entries[cleared] = replace(talk.ledger.entries[cleared], message=replace(message, tokens=30_000))
     assert "Line: 4 entries, 30,000 tokens," in ask(talk.desk(), "stack_context_info")
 
-    talk.happens(Folded("froot", (folded,), "one two three"))
-    talk.happens(Replaced(cleared, "four five", "pruned"))
+    talk.happens(FrameFolded("froot", (folded,), "one two three"))
+    talk.happens(ResultReplaced(cleared, "four five", "pruned"))
 
     assert "Line: 3 entries, 5 tokens," in ask(talk.desk(), "stack_context_info")
 
@@ -119,20 +119,20 @@ def test_the_preview_is_the_block_as_it_was_told_cut_with_what_is_missing() -> N
 @pytest.mark.rows("S1-116")
 def test_compactions_are_told_by_how_they_left_and_what_is_pending() -> None:
     over = (
-        Entered("fone", "froot", "One", "c", "request"),
-        Popped("fone", Status.COMPLETED, "one", "one"),
-        Entered("ftwo", "froot", "Two", "c", "request"),
-        Popped("ftwo", Status.COMPLETED, "two", "two"),
+        FrameEntered("fone", "froot", "One", "c", "request"),
+        FramePopped("fone", Status.COMPLETED, "one", "one"),
+        FrameEntered("ftwo", "froot", "Two", "c", "request"),
+        FramePopped("ftwo", Status.COMPLETED, "two", "two"),
     )
     desk = desk_after(
         pushed("fauth", title="Auth"),
         popped("fauth"),
         *over,
-        Folded("fone", ("e1",), "trace of one"),
-        Kept("fone"),
-        Parted("fpart", "froot", "Part", "so far", ()),
-        Trimmed(("e2",), "trace"),
-        Delegated("fsub", "froot", "Look", "c", "c2", "k9"),
+        FrameFolded("fone", ("e1",), "trace of one"),
+        FrameKept("fone"),
+        FrameSplit("fpart", "froot", "Part", "so far", ()),
+        ContextTrimmed(("e2",), "trace"),
+        SubagentStarted("fsub", "froot", "Look", "c", "c2", "k9"),
     )
 
     told = ask(desk, "stack_compaction_info")
@@ -151,7 +151,7 @@ def test_a_summary_has_results_artifacts_and_decisions() -> None:
     desk = desk_after(
         pushed("fauth", title="Auth"),
         ArtifactAdded("fauth", "src/auth.py"),
-        Decided("fauth", "Use JWT."),
+        DecisionAdded("fauth", "Use JWT."),
         popped("fauth", "JWT works."),
     )
 
@@ -166,9 +166,9 @@ def test_a_summary_has_results_artifacts_and_decisions() -> None:
 
 # ----------------------------------------------------------------------------------------------------------- subagents
 SUBAGENTS = (
-    Delegated("fold", "froot", "Look for all the flaky tests there are", "c", "c1", "k1"),
-    Delegated("fnew", "froot", "Mend them", "c", "c2", "k2"),
-    Popped("fold", Status.COMPLETED, "two", "two"),
+    SubagentStarted("fold", "froot", "Look for all the flaky tests there are", "c", "c1", "k1"),
+    SubagentStarted("fnew", "froot", "Mend them", "c", "c2", "k2"),
+    FramePopped("fold", Status.COMPLETED, "two", "two"),
 )
 
 
@@ -190,7 +190,7 @@ def test_subagents_are_listed_the_newest_activity_first_with_short_titles() -> N
 
 @pytest.mark.rows("S1-119")
 def test_subagents_are_counted_with_rates_of_one_decimal() -> None:
-    third = Delegated("fthird", "froot", "Third", "c", "c3", "k3")
+    third = SubagentStarted("fthird", "froot", "Third", "c", "c3", "k3")
     told = ask(desk_after(*SUBAGENTS, third), "stack_stats")
 
     assert told.splitlines()[:3] == [

@@ -8,76 +8,85 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.compaction.cost_gate import (
-    EXPECTED,
-    EXPECTED_LATER,
-    PRESSURE,
+    EXPECTED_REQUESTS,
+    EXPECTED_REQUESTS_LATER,
+    PRESSURE_SHARE,
+    RECALL_PROBABILITY,
     RECALL_TOKENS,
-    RECALLED,
-    YOUNG,
-    Prices,
-    Reason,
-    Rewrite,
+    YOUNG_CONVERSATION_REQUESTS,
+    CachePrices,
+    ContextRewrite,
+    GateReason,
+    evaluate_rewrite,
     expected_requests,
-    weighed,
 )
 
-WARM = Prices(0.1, 1.25)
-FOLD = Rewrite(removed=10_000, compaction=1_000, behind=2_000, line=40_000)
+WARM = CachePrices(0.1, 1.25)
+FOLD = ContextRewrite(removed=10_000, compaction=1_000, behind=2_000, context_tokens=40_000)
 
 
 @pytest.mark.rows("S4-36")
 def test_a_warm_fold_is_weighed_as_design_says() -> None:
     """(T-C)*r*N against S*(w-r) + C*w + q*recall."""
-    verdict = weighed(FOLD, WARM, 50, cold=False)
+    verdict = evaluate_rewrite(FOLD, WARM, 50, cold=False)
 
     assert verdict.gain == pytest.approx(9_000 * 0.1 * 50)
-    recall = RECALLED * (RECALL_TOKENS * 1.25 + 40_000 * 0.1)
+    recall = RECALL_PROBABILITY * (RECALL_TOKENS * 1.25 + 40_000 * 0.1)
     assert verdict.cost == pytest.approx(2_000 * 1.15 + 1_000 * 1.25 + recall)
-    assert (verdict.worth, verdict.reason) == (True, Reason.GATE)
+    assert (verdict.is_worth_it, verdict.reason) == (True, GateReason.GATE)
 
 
 @pytest.mark.rows("S4-36")
 def test_much_behind_the_cut_is_not_worth_it() -> None:
-    verdict = weighed(replace(FOLD, behind=60_000), WARM, 50, cold=False)
+    verdict = evaluate_rewrite(replace(FOLD, behind=60_000), WARM, 50, cold=False)
 
-    assert (verdict.worth, verdict.reason) == (False, Reason.NOT_YET)
+    assert (verdict.is_worth_it, verdict.reason) == (False, GateReason.NOT_YET)
     assert verdict.cost > verdict.gain
 
 
 def test_lost_reasoning_is_a_cost() -> None:
-    free = weighed(FOLD, WARM, 50, cold=False)
+    free = evaluate_rewrite(FOLD, WARM, 50, cold=False)
 
-    assert weighed(replace(FOLD, reasoning=500), WARM, 50, cold=False).cost == free.cost + 500
+    assert evaluate_rewrite(replace(FOLD, reasoning=500), WARM, 50, cold=False).cost == free.cost + 500
 
 
 def test_with_a_cold_cache_nothing_is_written_twice() -> None:
-    verdict = weighed(replace(FOLD, behind=60_000), WARM, 50, cold=True)
+    verdict = evaluate_rewrite(replace(FOLD, behind=60_000), WARM, 50, cold=True)
 
-    assert (verdict.worth, verdict.reason) == (True, Reason.COLD)
+    assert (verdict.is_worth_it, verdict.reason) == (True, GateReason.COLD)
     assert verdict.gain == pytest.approx(9_000 * 0.1 * 50 + 9_000 * 1.15)
 
 
 def test_a_cold_cache_is_no_reason_to_grow() -> None:
-    assert not weighed(Rewrite(100, 300, 0, 1_000), WARM, 50, cold=True).worth
+    assert not evaluate_rewrite(ContextRewrite(100, 300, 0, 1_000), WARM, 50, cold=True).is_worth_it
 
 
 def test_a_line_near_the_window_is_folded_whatever_it_costs() -> None:
     """Above 60 % of a window that is known, and only where it gets shorter."""
-    dear = replace(FOLD, behind=60_000, line=int(100_000 * PRESSURE) + 1)
+    dear = replace(FOLD, behind=60_000, context_tokens=int(100_000 * PRESSURE_SHARE) + 1)
 
-    assert weighed(dear, WARM, 50, cold=False, window=100_000).reason is Reason.PRESSURE
-    assert weighed(replace(dear, line=int(100_000 * PRESSURE)), WARM, 50, cold=False, window=100_000).worth is False
-    assert weighed(dear, WARM, 50, cold=False).worth is False
-    assert weighed(replace(dear, removed=500), WARM, 50, cold=False, window=100_000).worth is False
+    assert evaluate_rewrite(dear, WARM, 50, cold=False, window=100_000).reason is GateReason.PRESSURE
+    assert (
+        evaluate_rewrite(
+            replace(dear, context_tokens=int(100_000 * PRESSURE_SHARE)), WARM, 50, cold=False, window=100_000
+        ).is_worth_it
+        is False
+    )
+    assert evaluate_rewrite(dear, WARM, 50, cold=False).is_worth_it is False
+    assert evaluate_rewrite(replace(dear, removed=500), WARM, 50, cold=False, window=100_000).is_worth_it is False
 
 
 def test_waking_has_to_earn_what_it_adds() -> None:
-    assert weighed(replace(FOLD, added=1_000), WARM, 50, cold=False).gain == pytest.approx(8_000 * 0.1 * 50)
-    assert not weighed(Rewrite(0, 0, 0, 40_000, added=1_000), WARM, 50, cold=False).worth
+    assert evaluate_rewrite(replace(FOLD, added=1_000), WARM, 50, cold=False).gain == pytest.approx(8_000 * 0.1 * 50)
+    assert not evaluate_rewrite(ContextRewrite(0, 0, 0, 40_000, added=1_000), WARM, 50, cold=False).is_worth_it
 
 
 def test_requests_still_expected_are_the_medians_of_recorded_ones() -> None:
-    assert [expected_requests(n) for n in (0, YOUNG, YOUNG + 1, 500)] == [EXPECTED, EXPECTED, *[EXPECTED_LATER] * 2]
+    assert [expected_requests(n) for n in (0, YOUNG_CONVERSATION_REQUESTS, YOUNG_CONVERSATION_REQUESTS + 1, 500)] == [
+        EXPECTED_REQUESTS,
+        EXPECTED_REQUESTS,
+        *[EXPECTED_REQUESTS_LATER] * 2,
+    ]
 
 
 TOKENS = st.integers(0, 200_000)
@@ -87,11 +96,11 @@ TOKENS = st.integers(0, 200_000)
 def test_more_behind_is_never_better_and_more_removed_never_worse(
     removed: int, compaction: int, behind: int, more: int, *, cold: bool
 ) -> None:
-    here = Rewrite(removed + 1, compaction, behind, removed + behind + 1)
-    net = weighed(here, WARM, 50, cold=cold)
-    further = weighed(replace(here, behind=behind + more), WARM, 50, cold=cold)
-    larger = weighed(replace(here, removed=removed + 1 + more), WARM, 50, cold=cold)
+    here = ContextRewrite(removed + 1, compaction, behind, removed + behind + 1)
+    net = evaluate_rewrite(here, WARM, 50, cold=cold)
+    further = evaluate_rewrite(replace(here, behind=behind + more), WARM, 50, cold=cold)
+    larger = evaluate_rewrite(replace(here, removed=removed + 1 + more), WARM, 50, cold=cold)
 
     assert further.gain - further.cost <= net.gain - net.cost
     assert larger.gain - larger.cost >= net.gain - net.cost
-    assert net.worth == (net.gain > net.cost)
+    assert net.is_worth_it == (net.gain > net.cost)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core import tools
-from proxy.core.frames.events import Delegated
+from proxy.core.frames.events import SubagentStarted
 from proxy.core.ledger.messages import Call
-from proxy.core.tools.base import Desk
+from proxy.core.tools.base import ToolContext
 from tests.stack.forest import count
 from tests.stack.test_looking import STORY, desk_after
 
@@ -105,11 +105,11 @@ LONGEST = 9_000
 INSIDE = "failed inside the proxy"
 
 
-def desk() -> Desk:
-    return desk_after(*STORY, Delegated("fsub", "froot", "Look around", "All is seen.", "d" * 32, "call"))
+def desk() -> ToolContext:
+    return desk_after(*STORY, SubagentStarted("fsub", "froot", "Look around", "All is seen.", "d" * 32, "call"))
 
 
-def asked(name: str, arguments: str, at: Desk) -> str:
+def asked(name: str, arguments: str, at: ToolContext) -> str:
     """What the model is told. Nothing is raised for what it did."""
     told = tools.run(at, Call("k", name, arguments)).text
     assert told.strip()
@@ -159,7 +159,7 @@ def parameters() -> Iterator[tuple[str, str]]:
     "S1-133",
 )
 def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
-    offered = {tool["name"] for tool in tools.definitions("full")}
+    offered = {tool["name"] for tool in tools.tool_definitions("full")}
     assert set(NAMES) <= offered
     for name in NAMES:
         told = asked(name, json.dumps(FINE.get(name, {})), desk())
@@ -169,14 +169,14 @@ def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
 @pytest.mark.rows("S1-134")
 def test_the_list_is_small_constant_and_names_each_once() -> None:
     """At most 1,200 tokens (and 800 by design) with the dispatcher; the same bytes whenever it is asked for."""
-    core = json.dumps(tools.definitions("core"))
+    core = json.dumps(tools.tool_definitions("core"))
     assert count(core) <= 800
     for profile in ("core", "full", "passive"):
-        listed = tools.definitions(profile)
-        assert json.dumps(listed) == json.dumps(tools.definitions(profile))
+        listed = tools.tool_definitions(profile)
+        assert json.dumps(listed) == json.dumps(tools.tool_definitions(profile))
         names = [tool["name"] for tool in listed]
         assert len(set(names)) == len(names)
-    behind = set(tools.definitions("core")[-1]["parameters"]["properties"]["op"]["enum"])
+    behind = set(tools.tool_definitions("core")[-1]["parameters"]["properties"]["op"]["enum"])
     assert behind <= {tool.op for tool in tools.TOOLS}
 
 
@@ -255,4 +255,8 @@ def test_whatever_is_asked_is_answered(data: st.DataObject) -> None:
     known = list(tool.parameters.get("properties", {}))
     arguments = data.draw(st.dictionaries(st.sampled_from([*known, "frameID", "x"]), JSON, max_size=4))
     at = data.draw(st.sampled_from([desk(), desk_after()]))
-    asked(tool.name, json.dumps(arguments), replace(at, group=replace(at.group, alone=data.draw(st.booleans()))))
+    asked(
+        tool.name,
+        json.dumps(arguments),
+        replace(at, call_group=replace(at.call_group, has_only_stack_calls=data.draw(st.booleans()))),
+    )

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.block_minimal import Recent, render_minimal
+from proxy.core.context.block_minimal import RecentWork, render_minimal
 from proxy.core.context.block_nested import render_nested
-from proxy.core.context.explain_block import Ancestor, Explanation, Sibling, Why, explained
-from proxy.core.context.frame_block import render_block
+from proxy.core.context.explain_block import (
+    BlockExplanation,
+    ExplainedAncestor,
+    ExplainedSibling,
+    SelectionReason,
+    explain_block,
+)
+from proxy.core.context.frame_block import render_flat
 from proxy.core.context.relatives import keywords_of
 from proxy.core.context.relevance import score_ancestor, score_sibling
 from proxy.core.frames.events import ArtifactAdded
 from proxy.core.frames.tree import Tree
 from proxy.core.text import estimate_tokens
-from proxy.core.tools.base import Budgets
+from proxy.core.tools.base import FrameBlockBudgets
 from tests.stack.forest import MINUTE, NONCE, grown, popped, pushed, rooted
 
 HOUR = 60 * MINUTE
@@ -41,20 +47,22 @@ def shop(**more: str) -> Tree:
     )
 
 
-def why(tree: Tree, block: str = "", budgets: Budgets | None = None, now: int = NOW) -> Explanation:
+def why(tree: Tree, block: str = "", budgets: FrameBlockBudgets | None = None, now: int = NOW) -> BlockExplanation:
     told = block or flat(tree, budgets, now)
-    return explained(tree, tree.active, now, told, estimate_tokens)
+    return explain_block(tree, tree.active, now, told, estimate_tokens)
 
 
-def flat(tree: Tree, budgets: Budgets | None = None, now: int = NOW) -> str:
-    return render_block(tree, tree.active, nonce=NONCE, now=now, budgets=budgets or Budgets(), count=estimate_tokens)
+def flat(tree: Tree, budgets: FrameBlockBudgets | None = None, now: int = NOW) -> str:
+    return render_flat(
+        tree, tree.active, nonce=NONCE, now=now, budgets=budgets or FrameBlockBudgets(), count=estimate_tokens
+    )
 
 
-def all_of(found: Explanation) -> list[Ancestor | Sibling]:
+def all_of(found: BlockExplanation) -> list[ExplainedAncestor | ExplainedSibling]:
     return [*found.ancestors, *found.siblings]
 
 
-def ends(found: Explanation) -> dict[str, tuple[bool, str]]:
+def ends(found: BlockExplanation) -> dict[str, tuple[bool, str]]:
     return {each.frame.id: (each.kept, each.why.value) for each in all_of(found)}
 
 
@@ -65,8 +73,8 @@ def test_an_ancestor_is_told_with_the_parts_of_its_score() -> None:
     parent, root = why(tree).ancestors
 
     assert [(a.frame.id, a.depth, a.kept, a.why) for a in (parent, root)] == [
-        ("fpay", 1, True, Why.PARENT),
-        ("froot", 2, True, Why.ROOT),
+        ("fpay", 1, True, SelectionReason.PARENT),
+        ("froot", 2, True, SelectionReason.ROOT),
     ]
     hours = (NOW - tree.frames["fpay"].updated_at) / HOUR
     assert (parent.parts.nearness, parent.parts.status, parent.parts.results, parent.parts.artifacts) == (
@@ -89,11 +97,11 @@ def test_a_sibling_is_told_with_what_words_give_apart_from_the_rest() -> None:
     hours = (NOW - found.frame.updated_at) / HOUR
 
     assert (found.words.criteria, found.words.results, found.words.artifacts) == (20, 10, 25)
-    assert (found.rest.results, found.rest.artifacts, found.rest.status) == (30, 15, 20)
-    assert found.rest.recency == 100 - 10 * hours
-    assert (found.level, found.relevance, found.why) == (0, 55, Why.WORDS)
-    assert found.score == 55 + 65 + found.rest.recency
-    assert found.score == score_sibling(found.frame, keywords_of(tree.current), hours).total
+    assert (found.base_score.results, found.base_score.artifacts, found.base_score.status) == (30, 15, 20)
+    assert found.base_score.recency == 100 - 10 * hours
+    assert (found.level, found.relevance, found.why) == (0, 55, SelectionReason.WORDS)
+    assert found.score == 55 + 65 + found.base_score.recency
+    assert found.score == score_sibling(found.frame, keywords_of(tree.active_frame), hours).total
 
 
 @pytest.mark.rows("S1-55", "S1-56", "S1-57")
@@ -120,8 +128,8 @@ def test_each_is_told_why_it_stands_or_not() -> None:
 def test_the_attempt_before_goes_first_whatever_it_is_about() -> None:
     found = next(s for s in why(shop(retry_of="fodd0")).siblings if s.frame.id == "fodd0")
 
-    assert (found.kept, found.why) == (True, Why.RETRIED)
-    assert found.score > 1_000_000 > found.rest.total
+    assert (found.kept, found.why) == (True, SelectionReason.RETRIED)
+    assert found.score > 1_000_000 > found.base_score.total
 
 
 @pytest.mark.rows("S1-54", "S1-56")
@@ -131,8 +139,8 @@ def test_what_a_budget_left_out_is_told_with_what_it_would_have_taken() -> None:
         event for n in range(6) for event in (pushed(f"g{n}", "f5", title=f"G {n}"), popped(f"g{n}", "word " * 300))
     ]
     tree = grown(rooted(), *path, *beside, pushed("fnow", "f5"))
-    told = why(tree, budgets=Budgets(total=900, ancestors=400, siblings=300))
-    out = [each for each in all_of(told) if each.why is Why.NO_ROOM]
+    told = why(tree, budgets=FrameBlockBudgets(total=900, ancestors=400, siblings=300))
+    out = [each for each in all_of(told) if each.why is SelectionReason.NO_ROOM]
 
     assert {type(each).__name__ for each in out} == {"Ancestor", "Sibling"}
     assert all(not each.kept and each.tokens > 100 for each in out)
@@ -153,17 +161,17 @@ def test_tokens_are_those_that_it_takes_in_the_block() -> None:
 
 
 def nested(tree: Tree) -> str:
-    return render_nested(tree, tree.active, nonce=NONCE, now=NOW, budgets=Budgets(), count=estimate_tokens)
+    return render_nested(tree, tree.active, nonce=NONCE, now=NOW, budgets=FrameBlockBudgets(), count=estimate_tokens)
 
 
 @pytest.mark.rows("S1-54", "S1-56")
 def test_the_minimal_view_says_that_it_tells_of_no_sibling() -> None:
     tree = shop()
     block = render_minimal(
-        tree, tree.active, Recent((), ()), nonce=NONCE, budget=4000, count=estimate_tokens, session="c0ffee01"
+        tree, tree.active, RecentWork((), ()), nonce=NONCE, budget=4000, count=estimate_tokens, session="c0ffee01"
     )
 
-    assert {s.why for s in why(tree, block).siblings} == {Why.VIEW}
+    assert {s.why for s in why(tree, block).siblings} == {SelectionReason.VIEW}
 
 
 @pytest.mark.rows("S1-54", "S1-56")
@@ -179,7 +187,7 @@ def test_words_in_front_of_a_block_stand_for_no_frame() -> None:
 def test_nothing_above_and_nothing_beside_is_no_mistake() -> None:
     tree = grown(rooted())
 
-    assert why(tree) == Explanation((), ())
+    assert why(tree) == BlockExplanation((), ())
 
 
 @pytest.mark.rows("S1-54", "D12")

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.facts import artifacts_of, facts_of
-from proxy.core.compaction.trace import Facts, merged
-from proxy.core.observers import NAMES
+from proxy.core.compaction.facts import artifacts_in_facts, facts_of
+from proxy.core.compaction.trace import SpanFacts, merge_facts
+from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import steps_of
-from tests.stack.working import Watched, bash
+from tests.stack.working import GrowingConversation, bash
 
 Made = tuple[str, dict[str, Any]]
 
 
-def known(*groups: tuple[list[Made], list[str]]) -> Facts:
+def known(*groups: tuple[list[Made], list[str]]) -> SpanFacts:
     """The facts of a conversation of these call groups with their results."""
-    watched = Watched(folds=False).user("Build it.")
+    watched = GrowingConversation(folds=False).user("Build it.")
     for made, results in groups:
         watched.does(*made, results=results)
     watched.says("Done.")
-    return facts_of(watched.story.placed, NAMES)
+    return facts_of(watched.story.entries, DEFAULT_TOOL_ROLES)
 
 
 def edit(path: str) -> Made:
@@ -47,7 +47,7 @@ def test_files_that_were_changed_and_read() -> None:
     )
 
     assert (facts.changed, facts.read) == (("a.py",), ("b.py",))
-    assert artifacts_of(facts) == ("a.py",)
+    assert artifacts_in_facts(facts) == ("a.py",)
 
 
 def test_what_was_created_here_stays_so_when_it_is_worked_on() -> None:
@@ -57,14 +57,14 @@ def test_what_was_created_here_stays_so_when_it_is_worked_on() -> None:
     )
 
     assert facts.changed == ("new.py (created)",)
-    assert artifacts_of(facts) == ("new.py",)
+    assert artifacts_in_facts(facts) == ("new.py",)
 
 
 def test_a_deleted_file_is_no_artifact() -> None:
     facts = known(([("delete", {"path": "old.py"})], ["Deleted old.py"]))
 
     assert facts.changed == ("old.py (deleted)",)
-    assert artifacts_of(facts) == ()
+    assert artifacts_in_facts(facts) == ()
 
 
 def test_what_is_known_of_a_thing_later_takes_the_place_of_what_was_known() -> None:
@@ -78,7 +78,7 @@ def test_what_is_known_of_a_thing_later_takes_the_place_of_what_was_known() -> N
     )
 
     assert before.errors != after.errors
-    both = merged(before, after)
+    both = merge_facts(before, after)
     assert (both.changed, both.commands, both.errors) == (after.changed, after.commands, after.errors)
 
 
@@ -95,25 +95,25 @@ def test_a_command_has_the_state_of_its_newest_run() -> None:
 
 
 def test_a_call_without_a_result_changed_nothing() -> None:
-    watched = Watched(folds=False).user("Build it.").does(edit("a.py")).user("stop").says("Stopped.")
+    watched = GrowingConversation(folds=False).user("Build it.").does(edit("a.py")).user("stop").says("Stopped.")
 
-    assert facts_of(watched.story.placed, NAMES).changed == ()
+    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES).changed == ()
 
 
 def test_a_repeated_id_is_answered_by_what_followed_it() -> None:
-    watched = Watched(folds=False).user("Build it.")
+    watched = GrowingConversation(folds=False).user("Build it.")
     for command in ("one", "two"):
         watched.calls = 0
         watched.does(bash(command), results=[f"{command} is done"])
     watched.says("Done.")
 
-    done = [(each.call.arguments, each.result) for step in steps_of(watched.story.placed) for each in step.done]
+    done = [(each.call.arguments, each.result) for step in steps_of(watched.story.entries) for each in step.executions]
     assert done == [('{"command": "one"}', "one is done"), ('{"command": "two"}', "two is done")]
 
 
 def test_a_result_without_a_call_is_nobodys_fact() -> None:
-    watched = Watched(folds=False).user("Build it.")
+    watched = GrowingConversation(folds=False).user("Build it.")
     watched.tells("tool", "The file a.py has been updated.", "call_9")
     watched.says("Done.")
 
-    assert facts_of(watched.story.placed, NAMES) == Facts()
+    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES) == SpanFacts()

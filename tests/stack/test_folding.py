@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from proxy.core.compaction import compaction_plan as folding
-from proxy.core.compaction.compaction_plan import Folding
-from proxy.core.compaction.cost_gate import Prices, Reason
-from proxy.core.compaction.segments import Segment, Weights, segments_of
-from proxy.core.compaction.trace import read_trace
-from proxy.core.context.message_list import assemble, on_line
-from proxy.core.frames.events import Kept, Replaced, recorded
+from proxy.core.compaction.compaction_plan import CompactionPlan
+from proxy.core.compaction.cost_gate import CachePrices, GateReason
+from proxy.core.compaction.segments import Segment, TokensByPlace, segments_of
+from proxy.core.compaction.trace import parse_traces
+from proxy.core.context.message_list import build_context, context_entries
+from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
 from proxy.core.ledger.messages import Message
 from proxy.core.observers import keywords as names
-from tests.stack.working import SCRIBE, Watched, bash, events_of, moment, padded, todo
+from tests.stack.working import SCRIBE, GrowingConversation, bash, events_of, moment, padded, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."
 
 
-def worked(title: str, groups: int = 4, tokens: int = 400, **settings: Any) -> Watched:
+def worked(title: str, groups: int = 4, tokens: int = 400, **settings: Any) -> GrowingConversation:
     """A request with so many call groups, ended in words, and another one that has just come; nothing is folded."""
-    watched = Watched(folds=False, settings=settings).user(title)
+    watched = GrowingConversation(folds=False, settings=settings).user(title)
     for n in range(groups):
         watched.does(bash(f"command {n}"), results=[padded(f"output {n}", tokens)])
     watched.says("It is all done.").user(ELSEWHERE)
@@ -32,33 +32,33 @@ def worked(title: str, groups: int = 4, tokens: int = 400, **settings: Any) -> W
     return watched
 
 
-def texts(watched: Watched) -> list[str]:
-    return [m.text[:20] for m in assemble(watched.story, SCRIBE).messages]
+def texts(watched: GrowingConversation) -> list[str]:
+    return [m.text[:20] for m in build_context(watched.story, SCRIBE).messages]
 
 
-def decided(made: Folding) -> list[tuple[str, bool, Reason]]:
-    return [(d.kind, d.verdict.worth, d.verdict.reason) for d in made.decisions]
+def decided(made: CompactionPlan) -> list[tuple[str, bool, GateReason]]:
+    return [(d.kind, d.verdict.is_worth_it, d.verdict.reason) for d in made.decisions]
 
 
 def test_a_finished_request_leaves_but_for_its_words() -> None:
     watched = worked("Build the formatter.")
     made = watched.fold()
 
-    assert decided(made) == [("fold", True, Reason.GATE)]
+    assert decided(made) == [("fold", True, GateReason.GATE)]
     assert texts(watched) == ["Build the formatter.", "<stack-context frame", "It is all done.", ELSEWHERE[:20]]
 
 
 def test_the_figures_are_those_of_the_line() -> None:
     watched = worked("Build the formatter.")
-    before = assemble(watched.story, SCRIBE).tokens
+    before = build_context(watched.story, SCRIBE).tokens
     (decision,) = watched.fold(head=1_000).decisions
     rewrite = decision.verdict.rewrite
-    after = assemble(watched.story, SCRIBE)
+    after = build_context(watched.story, SCRIBE)
 
     traces = [m.tokens for m in after.messages if m.text.startswith("<stack-context")]
     assert rewrite.compaction == sum(traces) > 0
     assert before - after.tokens == rewrite.removed - sum(traces)
-    assert rewrite.line == before + 1_000
+    assert rewrite.context_tokens == before + 1_000
 
 
 @pytest.mark.rows("S4-65")
@@ -78,19 +78,19 @@ def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none() -> None:
     (decision,) = watched.fold().decisions
 
     assert watched.foldings[-1].events == ()
-    assert (decision.verdict.worth, decision.verdict.reason) == (False, Reason.NOT_YET)
+    assert (decision.verdict.is_worth_it, decision.verdict.reason) == (False, GateReason.NOT_YET)
     assert decision.verdict.rewrite.removed == 0
 
 
 def test_nothing_finished_is_no_question() -> None:
-    watched = Watched(folds=False).user("Build it.").does(bash("make"), results=[padded("made")])
+    watched = GrowingConversation(folds=False).user("Build it.").does(bash("make"), results=[padded("made")])
     watched.arrives()
 
-    assert watched.fold() == Folding()
+    assert watched.fold() == CompactionPlan()
 
 
 def test_a_few_requests_more_make_it_worth() -> None:
-    watched = worked("Build the formatter.", prices=Prices(0.01, 1.25))
+    watched = worked("Build the formatter.", prices=CachePrices(0.01, 1.25))
 
     assert not watched.fold(requests=5).events
     assert watched.fold(requests=500).events
@@ -101,14 +101,16 @@ def test_a_few_requests_more_make_it_worth() -> None:
 def test_a_cold_cache_is_a_reason(cold: bool) -> None:
     watched = worked("Build the formatter.")
 
-    assert watched.fold(cold=cold).decisions[0].verdict.reason is (Reason.COLD if cold else Reason.GATE)
+    assert watched.fold(cold=cold).decisions[0].verdict.reason is (GateReason.COLD if cold else GateReason.GATE)
 
 
 def test_work_that_is_kept_is_not_folded() -> None:
     """A person wants it on the line."""
     watched = worked("Build the formatter.")
     request = next(f for f in watched.story.tree.frames.values() if f.origin == "request" and f.results)
-    watched.ledger.add_event(recorded(Kept(request.id), watched.story.tip, 0, watched.ledger.seq, watched.now))
+    watched.ledger.add_event(
+        as_ledger_event(FrameKept(request.id), watched.story.tip, 0, watched.ledger.next_seq, watched.now)
+    )
     watched.story = watched.again
 
     assert not watched.fold().events
@@ -118,13 +120,17 @@ def test_work_that_is_kept_is_not_folded() -> None:
 def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: str) -> None:
     """The figures are those of the line, and the trace of outputs that were cleared is no longer than what is left of
     them."""
-    watched = Watched(folds=False).user("Build the formatter.").does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    watched = (
+        GrowingConversation(folds=False)
+        .user("Build the formatter.")
+        .does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    )
     for n in range(12):
         watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", 3_000)])
     watched.arrives()
-    for placed in watched.story.placed:
+    for placed in watched.story.entries:
         if placed.entry.message and placed.entry.message.text.startswith("lexed"):
-            watched._happens(Replaced(placed.entry.id, words, "pruned"), watched.story.tip)
+            watched._happens(ResultReplaced(placed.entry.id, words, "pruned"), watched.story.tip)
     watched.story = watched.again
     watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
     before = watched.arrives().tokens
@@ -133,15 +139,15 @@ def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: st
 
     (decision,) = made.decisions
     assert decision.verdict.rewrite.removed < before
-    assert decision.verdict.rewrite.line == before
+    assert decision.verdict.rewrite.context_tokens == before
     assert made.events
     assert after.tokens < before
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
-def long_work(groups: int, **settings: Any) -> Watched:
+def long_work(groups: int, **settings: Any) -> GrowingConversation:
     """One request that goes on and on, cut where it is due."""
-    watched = Watched(settings={"frame_max": 1_500, **settings}).user("Find the leak.")
+    watched = GrowingConversation(settings={"frame_max": 1_500, **settings}).user("Find the leak.")
     for n in range(groups):
         watched.does(bash(f"probe {n}"), results=[padded(f"output {n}", 300)])
     watched.arrives()
@@ -161,17 +167,17 @@ def test_long_work_is_cut_past_its_size() -> None:
 def test_traces_of_parts_stand_side_by_side_while_the_cache_is_warm() -> None:
     """Each of them is told once."""
     watched = long_work(30)
-    told = [entry for trim in watched.story.tree.trims for entry in trim.entries]
+    told = [entry for trim in watched.story.tree.removals for entry in trim.entries]
     traces = [text for text in watched.texts if text.startswith("<stack-context")]
 
-    assert len(traces) == len(watched.story.tree.trims) == len(events_of(watched, "folded")) > 1
+    assert len(traces) == len(watched.story.tree.removals) == len(events_of(watched, "folded")) > 1
     assert len(told) == len(set(told))
 
 
 def test_each_trace_has_one_ref_that_is_a_frame() -> None:
     watched = long_work(30)
 
-    for trim in watched.story.tree.trims:
+    for trim in watched.story.tree.removals:
         (ref,) = re.findall(r'\bref="([^"]+)"', trim.trace)
         assert ref == trim.frame
         assert ref in watched.story.tree.frames
@@ -181,7 +187,7 @@ def test_each_trace_has_one_ref_that_is_a_frame() -> None:
 def test_a_finished_request_tells_anew_what_its_items_told() -> None:
     """S2-21: what was done before the first item leaves with it, and one trace stands for all; each thing is told
     once."""
-    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
     watched.user("Implement a rate limiter for the public API.")
     for n in range(4):
         watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
@@ -190,10 +196,10 @@ def test_a_finished_request_tells_anew_what_its_items_told() -> None:
         for n in range(5):
             watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")])
     watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
-    before = [trim.frame for trim in watched.story.tree.trims]
+    before = [trim.frame for trim in watched.story.tree.removals]
     watched.user(ELSEWHERE).says("Bonjour.")
 
-    (trim,) = watched.story.tree.trims
+    (trim,) = watched.story.tree.removals
     assert len(before) == 2
     assert watched.story.tree.frames[trim.frame].origin == "request"
     assert [text for text in watched.texts if text.startswith("<stack-context")] == [trim.trace]
@@ -202,7 +208,7 @@ def test_a_finished_request_tells_anew_what_its_items_told() -> None:
 
 @pytest.mark.rows("S2-21", "S2-08")
 def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> None:
-    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
     watched.user("Implement a rate limiter for the public API.")
     for n in range(4):
         watched.does(
@@ -215,13 +221,13 @@ def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> Non
     watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
     watched.user(ELSEWHERE).says("Bonjour.")
 
-    (trim,) = watched.story.tree.trims
-    assert read_trace(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
+    (trim,) = watched.story.tree.removals
+    assert parse_traces(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
 
 
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
     """Its work goes on, whatever it was planned for."""
-    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
     watched.user("Implement a rate limiter for the public API.")
     watched.does(todo("[ ] Limiter"), results=["ok"]).says("That is the plan.")
     watched.user(ELSEWHERE).does(bash("translate"), results=["ok"]).says("Bonjour.")
@@ -235,7 +241,7 @@ def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
 
 
 def test_a_trace_that_takes_up_another_one_has_room_for_what_that_tells() -> None:
-    watched = Watched().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
     watched.user("Implement a rate limiter for the public API.")
     for n in range(4):
         watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
@@ -244,18 +250,18 @@ def test_a_trace_that_takes_up_another_one_has_room_for_what_that_tells() -> Non
         named = " ".join(f"bucket_name_{n}_{of}" for of in range(20))
         watched.does(bash(f"bucket {n}"), results=[padded(named, 400)])
     watched.does(todo("[x] Bucket"), results=["ok"]).says("It limits.")
-    (before,) = watched.story.tree.trims
+    (before,) = watched.story.tree.removals
     watched.user(ELSEWHERE).says("Bonjour.")
 
-    (trim,) = watched.story.tree.trims
+    (trim,) = watched.story.tree.removals
     assert trim.frame != before.frame
-    assert len(read_trace(before.trace).names) > 20
-    assert set(read_trace(before.trace).names) <= set(read_trace(trim.trace).names)
+    assert len(parse_traces(before.trace).names) > 20
+    assert set(parse_traces(before.trace).names) <= set(parse_traces(trim.trace).names)
 
 
 def test_what_the_rest_of_the_line_shows_is_not_told() -> None:
     """What the user said and what closed the work before, and its trace; not what leaves itself."""
-    watched = Watched().user("Repair src/asked.py.")
+    watched = GrowingConversation().user("Repair src/asked.py.")
     for n in range(4):
         watched.does(bash(f"first {n}"), results=[padded("src/asked.py src/first.py", 400)])
     watched.says("Done in src/closed.py.").user("Write an onboarding email.")
@@ -263,7 +269,7 @@ def test_what_the_rest_of_the_line_shows_is_not_told() -> None:
         watched.does(bash(f"second {n}"), results=[padded("src/closed.py src/first.py src/second.py", 400)])
     watched.says("Written.").user(ELSEWHERE).arrives()
 
-    names_told = [set(read_trace(trim.trace).names) for trim in watched.story.tree.trims]
+    names_told = [set(parse_traces(trim.trace).names) for trim in watched.story.tree.removals]
     assert names_told == [{"src/first.py"}, {"src/second.py"}]
 
 
@@ -273,7 +279,7 @@ def test_the_same_story_gives_the_same_bytes() -> None:
 
 
 def test_several_items_leave_each_with_its_own_trace() -> None:
-    watched = Watched().user("Build the formatter.")
+    watched = GrowingConversation().user("Build the formatter.")
     watched.does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
     for item, after in (("lex", "[x] Lexer | [>] Parser"), ("parse", "[x] Lexer | [x] Parser")):
         for n in range(4):
@@ -287,9 +293,9 @@ def test_several_items_leave_each_with_its_own_trace() -> None:
     assert not any("output" in text[:20] for text in watched.texts)
 
 
-def many_requests(number: int) -> Watched:
+def many_requests(number: int) -> GrowingConversation:
     """So many requests, each with four call groups, and another one that has just come; nothing is folded."""
-    watched = Watched(folds=False)
+    watched = GrowingConversation(folds=False)
     for request in range(number):
         watched.user(f"New task {request}: write module_{request}.py.")
         for n in range(4):
@@ -304,33 +310,37 @@ def test_what_stays_is_not_looked_over_for_each_frame_that_leaves(monkeypatch: p
     each of its frames. Counted, for a busy machine's clock says nothing."""
     watched = many_requests(30)
     looked_at: list[None] = []
-    named_in = names._named_in
+    named_in = names._names_by_speaker
 
     def counting(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
         looked_at.append(None)
         return named_in(message)
 
-    monkeypatch.setattr(names, "_named_in", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(
+        names, "_names_by_speaker", counting
+    )  # how often is asked here; a time would tell of the machine
     made = watched.fold(cold=True)
 
     assert len(made.events) >= 25
-    assert len(looked_at) < 4 * len(watched.story.placed)
+    assert len(looked_at) < 4 * len(watched.story.entries)
 
 
 def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the one a look at each of them gives, with all that stands behind it grouped anew."""
     watched = many_requests(12)
-    story, line = watched.story, on_line(watched.story)
-    weights = Weights.of(story, line, SCRIBE)
+    story, line = watched.story, context_entries(watched.story)
+    weights = TokensByPlace.measure(story, line, SCRIBE)
     found = segments_of(story, line, weights)
-    grouped, weighed = folding._grouped, folding._weighed
+    grouped, weighed = folding._group_by_frame, folding._evaluate_estimated
     times: list[int] = []
 
-    def counting(segments: Sequence[Segment]) -> tuple[folding.Candidate, ...]:
+    def counting(segments: Sequence[Segment]) -> tuple[folding.CompactionCandidate, ...]:
         times.append(len(segments))
         return grouped(segments)
 
-    monkeypatch.setattr(folding, "_grouped", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(
+        folding, "_group_by_frame", counting
+    )  # how often is asked here; a time would tell of the machine
     for requests in (1, 2, 5, 50):
         now = moment(story.tip, requests=requests, head=3_000)
         looked_at = [
@@ -338,5 +348,7 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
         ]
         assert len(looked_at) == len(found) == 12
         times.clear()
-        assert folding._chosen(found, weights, now) == max(looked_at, key=lambda each: folding._merit(each[1]))
+        assert folding._choose_segments(found, weights, now) == max(
+            looked_at, key=lambda each: folding._verdict_rank(each[1])
+        )
         assert len(times) == 1

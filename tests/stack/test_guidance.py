@@ -4,21 +4,21 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.core.context.guidance import MIRROR, guidance
-from proxy.core.observers.tool_roles import NAMES
+from proxy.core.context.guidance import MIRROR_GUIDANCE, guidance_text
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.stack.forest import count
 
 OPERATIONS = ("frame_push", "frame_pop", "frame_plan", "frame_activate", "stack_recall")
 
 
 def replacing(*offered: str) -> str:
-    return guidance("replace", offered, NAMES)
+    return guidance_text("replace", offered, DEFAULT_TOOL_ROLES)
 
 
 @pytest.mark.rows("S1-141", "S1-150", "C19", "S1-143", "D5")
 def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> None:
     """DESIGN 6 (at most 300 tokens), C19, S1-141, S1-150."""
-    told = guidance("mirror", ["TodoWrite"], NAMES)
+    told = guidance_text("mirror", ["TodoWrite"], DEFAULT_TOOL_ROLES)
     assert count(told) <= 240
     assert "NEVER" not in told
     assert "Keep using your usual todo or plan tool." in told
@@ -28,8 +28,11 @@ def test_the_guidance_is_short_and_never_forbids_the_clients_own_plan_tool() -> 
 @pytest.mark.rows("C19")
 def test_what_is_told_by_default_has_the_bytes_it_always_had() -> None:
     """C19: a conversation that woke before there was a choice goes on with the same prefix as one that wakes now."""
-    assert guidance("mirror", (), NAMES) == MIRROR
-    assert sha256(MIRROR.encode()).hexdigest() == "216dd6cbd433de25aeba5bbe1eac6de927031ab68f78e39584e3cedfdaa8bd81"
+    assert guidance_text("mirror", (), DEFAULT_TOOL_ROLES) == MIRROR_GUIDANCE
+    assert (
+        sha256(MIRROR_GUIDANCE.encode()).hexdigest()
+        == "216dd6cbd433de25aeba5bbe1eac6de927031ab68f78e39584e3cedfdaa8bd81"
+    )
 
 
 @pytest.mark.rows("C19", "S1-76", "S1-141", "S1-150")
@@ -40,7 +43,7 @@ def test_replacing_names_the_plan_tools_that_the_client_offers_and_no_other_tool
     assert "NEVER use TodoWrite, mcp__work__Task_Create, TaskUpdate or any other todo or plan tool." in told
     assert "Keep using" not in told
     assert all(name in told for name in OPERATIONS)
-    assert [line for line in told.splitlines() if line not in MIRROR.splitlines()] == [
+    assert [line for line in told.splitlines() if line not in MIRROR_GUIDANCE.splitlines()] == [
         "- Frames are your only plan: lay out and track all work with the stack tools. NEVER use TodoWrite, "
         "mcp__work__Task_Create, TaskUpdate or any other todo or plan tool."
     ]
@@ -48,7 +51,9 @@ def test_replacing_names_the_plan_tools_that_the_client_offers_and_no_other_tool
 
 @pytest.mark.rows("C19")
 def test_a_tool_that_configuration_calls_a_plan_tool_is_named_too() -> None:
-    told = guidance("replace", ["steps", "TodoWrite"], NAMES.extended({"steps": "plan", "TodoWrite": "none"}))
+    told = guidance_text(
+        "replace", ["steps", "TodoWrite"], DEFAULT_TOOL_ROLES.with_entries({"steps": "plan", "TodoWrite": "none"})
+    )
 
     assert "NEVER use steps or any other todo or plan tool." in told
 
@@ -75,4 +80,4 @@ def test_replacing_stays_within_the_budget_of_the_guidance_whatever_tools_are_ca
 
     assert count(told) <= 300
     assert told.count("</stack-context>") == 0
-    assert len(told.splitlines()) == len(MIRROR.splitlines())
+    assert len(told.splitlines()) == len(MIRROR_GUIDANCE.splitlines())

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.tool_call_interceptor import (
-    MOST_WAITING,
-    CallPart,
-    Calls,
-    End,
-    Event,
-    Fault,
+    MAX_WAITING_CHUNKS,
+    CallAssembler,
+    CallDelta,
+    CallOwner,
+    Chunk,
+    ChunkEvent,
     Finish,
-    Opening,
-    Other,
-    Owner,
-    Piece,
-    Reasoning,
-    Show,
-    Shown,
-    Text,
-    UsageTold,
+    Interceptor,
+    OutgoingChunk,
+    ReasoningDelta,
+    ResponseStart,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    UnknownEvent,
+    UsageReport,
 )
 
 
@@ -30,81 +30,81 @@ class Play:
     """One answer: says events of a round piece by piece and keeps what leaves."""
 
     def __init__(self, *, wants_usage: bool = True) -> None:
-        self.show = Show(wants_usage=wants_usage)
-        self.left: list[Shown] = []
+        self.show = Interceptor(wants_usage=wants_usage)
+        self.left: list[OutgoingChunk] = []
         self.count = 0
         self.round()
 
     def round(self) -> None:
-        self.calls = Calls()
+        self.calls = CallAssembler()
         self.show.begin_round(self.calls)
 
-    def say(self, *events: Event) -> list[Shown]:
+    def say(self, *events: ChunkEvent) -> list[OutgoingChunk]:
         self.count += 1
-        now = self.show.see(Piece(events, self.count))
+        now = self.show.process(Chunk(events, self.count))
         self.left += now
         return now
 
-    def call(self, name: str, arguments: str = "", index: int | None = 0, id_: str = "") -> list[Shown]:
-        return self.say(CallPart(0, self.calls.take(index, id_, name, arguments), index))
+    def call(self, name: str, arguments: str = "", index: int | None = 0, id_: str = "") -> list[OutgoingChunk]:
+        return self.say(CallDelta(0, self.calls.add_part(index, id_, name, arguments), index))
 
-    def end(self) -> list[Shown]:
+    def end(self) -> list[OutgoingChunk]:
         now = self.show.end_round()
         self.left += now
         return now
 
     @property
     def sources(self) -> list[object]:
-        return [shown.piece.source for shown in self.left]
+        return [shown.chunk.source for shown in self.left]
 
     @property
     def text(self) -> str:
-        return "".join(e.text for shown in self.left for e in shown.events if isinstance(e, Text))
+        return "".join(e.text for shown in self.left for e in shown.events if isinstance(e, TextDelta))
 
 
 def test_a_round_without_calls_of_ours_leaves_whole_and_in_order() -> None:
     play = Play()
-    play.say(Opening())
-    play.say(Text("a"))
+    play.say(ResponseStart())
+    play.say(TextDelta("a"))
     play.call("", id_="x")
-    play.say(Text("behind a call without a name"))
+    play.say(TextDelta("behind a call without a name"))
     assert play.sources == [1, 2]
     play.call("bash", "{}")
     play.say(Finish("tool_calls"))
-    play.say(UsageTold())
-    play.say(End())
+    play.say(UsageReport())
+    play.say(StreamEnd())
     assert play.sources == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert all(shown.whole for shown in play.left)
+    assert all(shown.is_unchanged for shown in play.left)
 
 
 @pytest.mark.rows("X-11")
 def test_x11_nothing_of_a_call_of_ours_leaves_and_the_ending_is_held() -> None:
     play = Play()
-    play.say(Text("a"))
+    play.say(TextDelta("a"))
     assert play.call("stack_recall") == []
     assert play.call("", '{"ref"') == []
     assert play.say(Finish("tool_calls")) == []
-    assert play.say(UsageTold()) == []
-    assert play.say(End()) == []
+    assert play.say(UsageReport()) == []
+    assert play.say(StreamEnd()) == []
     assert play.end() == []
     assert play.show.held_finish
     assert play.show.held_end
-    assert not play.show.finish_left
+    assert not play.show.finish_sent
 
 
 def test_no_answer_waits_for_a_name_without_end() -> None:
     play = Play()
     play.call("", "{}")
-    for _ in range(MOST_WAITING):
-        play.say(Text("a"))
-    assert len(play.left) == MOST_WAITING + 1
-    assert play.calls.all[0].owner is Owner.CLIENT
+    for _ in range(MAX_WAITING_CHUNKS):
+        play.say(TextDelta("a"))
+    assert len(play.left) == MAX_WAITING_CHUNKS + 1
+    assert play.calls.calls[0].owner is CallOwner.CLIENT
 
 
 def test_h5_a_long_signed_thought_of_a_hidden_round_does_not_leave() -> None:
     play = Play()
-    for _ in range(MOST_WAITING + 9):
-        play.say(Reasoning(signed=True))
+    for _ in range(MAX_WAITING_CHUNKS + 9):
+        play.say(ReasoningDelta(signed=True))
     play.call("stack_status", "{}")
     play.end()
     assert play.left == []
@@ -114,11 +114,11 @@ def test_the_bare_dispatcher_is_ours_and_a_longer_word_is_the_clients() -> None:
     play = Play()
     assert play.call("stack") == []
     assert play.call("", "{}") == []
-    assert play.show.hides
+    assert play.show.has_stack_call
     other = Play()
     assert other.call("stack") == []
     assert len(other.call("overflow")) == 2
-    assert not other.show.hides
+    assert not other.show.has_stack_call
 
 
 def test_client_calls_are_counted_on_over_hidden_ones_and_rounds() -> None:
@@ -128,9 +128,9 @@ def test_client_calls_are_counted_on_over_hidden_ones_and_rounds() -> None:
     play.call("read", "{}", index=2)
     play.round()
     play.call("edit", "{}", index=0)
-    shown = [e.index for s in play.left for e in s.events if isinstance(e, CallPart)]
+    shown = [e.index for s in play.left for e in s.events if isinstance(e, CallDelta)]
     assert shown == [0, 1, 2]
-    assert play.show.shown_calls == 3
+    assert play.show.client_call_count == 3
 
 
 def test_a_number_is_never_given_twice_where_a_provider_counts_from_1() -> None:
@@ -138,15 +138,15 @@ def test_a_number_is_never_given_twice_where_a_provider_counts_from_1() -> None:
     play.call("bash", "{}", index=1)
     play.call("stack_recall", "{}", index=2)
     play.call("read", "{}", index=3)
-    assert [e.index for s in play.left for e in s.events if isinstance(e, CallPart)] == [1, 2]
+    assert [e.index for s in play.left for e in s.events if isinstance(e, CallDelta)] == [1, 2]
 
 
 @pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_is_dropped_with_its_hidden_round_and_readable_is_not() -> None:
     play = Play()
-    play.say(Reasoning())
-    play.say(Reasoning(signed=True))
-    play.say(Reasoning())
+    play.say(ReasoningDelta())
+    play.say(ReasoningDelta(signed=True))
+    play.say(ReasoningDelta())
     assert play.sources == [1]
     play.call("stack_recall", "{}")
     play.say(Finish("tool_calls"))
@@ -156,10 +156,10 @@ def test_x21_signed_reasoning_is_dropped_with_its_hidden_round_and_readable_is_n
 
 @pytest.mark.rows("X-21")
 def test_x21_signed_reasoning_leaves_with_the_first_word_or_call_of_its_round() -> None:
-    for visible in (Text("a"), None):
+    for visible in (TextDelta("a"), None):
         play = Play()
-        play.say(Reasoning(signed=True))
-        play.say(Text(" "))
+        play.say(ReasoningDelta(signed=True))
+        play.say(TextDelta(" "))
         assert play.sources == []
         play.say(visible) if visible else play.call("bash")
         assert play.sources == [1, 2, 3]
@@ -168,21 +168,21 @@ def test_x21_signed_reasoning_leaves_with_the_first_word_or_call_of_its_round() 
 def test_texts_of_rounds_are_joined_by_a_blank_line_once_there_are_words() -> None:
     play = Play()
     for said in ("A", "\n", "B"):
-        play.say(Opening())
-        play.say(Text(said))
+        play.say(ResponseStart())
+        play.say(TextDelta(said))
         play.call("stack_recall", "{}")
         play.end()
         play.round()
-    play.say(Text("\n"))
-    play.say(Text("C"))
+    play.say(TextDelta("\n"))
+    play.say(TextDelta("C"))
     assert play.text == "A\n\nB\n\n\nC"
 
 
 def test_usage_that_the_client_did_not_ask_for_never_leaves() -> None:
     play = Play(wants_usage=False)
-    shown = play.say(Finish("stop"), UsageTold())
+    shown = play.say(Finish("stop"), UsageReport())
     assert [s.events for s in shown] == [(Finish("stop"),)]
-    assert play.say(UsageTold()) == []
+    assert play.say(UsageReport()) == []
 
 
 def test_one_ending_is_told_over_all_rounds() -> None:
@@ -199,7 +199,7 @@ def test_a_call_of_ours_behind_the_ending_is_late() -> None:
     play = Play()
     play.say(Finish("stop"))
     assert play.call("stack_recall", "{}") == []
-    assert play.calls.all[0].late
+    assert play.calls.calls[0].is_too_late
 
 
 def test_a_fault_leaves_as_it_came_in_any_round() -> None:
@@ -207,33 +207,33 @@ def test_a_fault_leaves_as_it_came_in_any_round() -> None:
     play.call("stack_recall", "{}")
     play.end()
     play.round()
-    assert [s.whole for s in play.say(Fault())] == [True]
+    assert [s.is_unchanged for s in play.say(StreamError())] == [True]
 
 
 def test_parts_without_an_index_go_on_with_the_newest_call() -> None:
-    calls = Calls()
-    first = calls.take(None, "a", "bash", "")
-    assert calls.take(None, "", "", "{") is first
-    second = calls.take(None, "b", "read", "")
-    assert calls.take(None, "", "", "{") is second
-    assert calls.take(None, "a", "", "}") is first
+    calls = CallAssembler()
+    first = calls.add_part(None, "a", "bash", "")
+    assert calls.add_part(None, "", "", "{") is first
+    second = calls.add_part(None, "b", "read", "")
+    assert calls.add_part(None, "", "", "{") is second
+    assert calls.add_part(None, "a", "", "}") is first
     assert first.arguments == "{}"
 
 
 def test_a_name_that_is_repeated_is_not_doubled() -> None:
-    calls = Calls()
+    calls = CallAssembler()
     for _ in range(3):
-        call = calls.take(0, "a", "stack_recall", "x")
-    assert (call.name, call.arguments, len(calls.all)) == ("stack_recall", "xxx", 1)
-    assert call.owner is Owner.OURS
+        call = calls.add_part(0, "a", "stack_recall", "x")
+    assert (call.name, call.arguments, len(calls.calls)) == ("stack_recall", "xxx", 1)
+    assert call.owner is CallOwner.OURS
 
 
-SAID: dict[str, Event] = {
-    "text": Text("a"),
-    "blank": Text(" "),
-    "signed": Reasoning(signed=True),
-    "readable": Reasoning(),
-    "usage": UsageTold(),
+SAID: dict[str, ChunkEvent] = {
+    "text": TextDelta("a"),
+    "blank": TextDelta(" "),
+    "signed": ReasoningDelta(signed=True),
+    "readable": ReasoningDelta(),
+    "usage": UsageReport(),
 }
 EVENTS = st.sampled_from(["text", "blank", "ours", "client", "unnamed", "signed", "readable", "other", "usage"])
 
@@ -249,11 +249,11 @@ def test_whatever_is_said_pieces_leave_once_in_order_and_no_call_of_ours_does(ro
                 case "ours" | "client" | "unnamed":
                     play.call({"ours": "stack_x", "client": "bash"}.get(word, ""), "{}", index, f"{number}-{index}")
                 case _:
-                    play.say(SAID.get(word, Other()))
+                    play.say(SAID.get(word, UnknownEvent()))
         play.end()
     order = [s for s in play.sources if isinstance(s, int)]
     assert order == sorted(set(order))
-    parts = [e for s in play.left for e in s.events if isinstance(e, CallPart)]
-    assert all(p.call.owner is Owner.CLIENT for p in parts)
+    parts = [e for s in play.left for e in s.events if isinstance(e, CallDelta)]
+    assert all(p.call.owner is CallOwner.CLIENT for p in parts)
     assert len(parts) == sum(w in ("client", "unnamed") for r in rounds for w in r)
     assert len({p.index for p in parts}) == len(parts)

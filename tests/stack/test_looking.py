@@ -4,41 +4,49 @@ import json
 
 import pytest
 
-from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Invalidated, Planned, Popped, Rooted
+from proxy.core.frames.events import (
+    ArtifactAdded,
+    DecisionAdded,
+    FrameEvent,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    RootStarted,
+)
 from proxy.core.frames.tree import Status
 from proxy.core.tools import run
-from proxy.core.tools.base import Desk
-from proxy.core.tools.inspect_tools import state_of
-from tests.stack.forest import Talk, call, popped, pushed
+from proxy.core.tools.base import ToolContext
+from proxy.core.tools.inspect_tools import tree_state
+from tests.stack.forest import LedgerBuilder, call, popped, pushed
 
 
-def desk_after(*events: FrameEvent) -> Desk:
-    talk = Talk()
+def desk_after(*events: FrameEvent) -> ToolContext:
+    talk = LedgerBuilder()
     talk.client("user", "go")
-    talk.happens(Rooted("froot", "Build the shop", "The shop sells things."))
+    talk.happens(RootStarted("froot", "Build the shop", "The shop sells things."))
     for event in events:
         talk.client("user", f"step {talk.minute}")
         talk.happens(event)
     return talk.desk()
 
 
-def ask(desk: Desk, name: str, **arguments: object) -> str:
+def ask(desk: ToolContext, name: str, **arguments: object) -> str:
     return run(desk, call("k", name, **arguments)).text
 
 
 STORY: tuple[FrameEvent, ...] = (
     pushed("fauth", title="Auth", criteria="Login works."),
     ArtifactAdded("fauth", "src/auth.py"),
-    Decided("fauth", "Use JWT."),
+    DecisionAdded("fauth", "Use JWT."),
     popped("fauth", "JWT in src/auth.py."),
     pushed("fcard", title="Card"),
     popped("fcard", "No key.", Status.FAILED),
     pushed("fwait", title="Wait"),
     popped("fwait", "Waits for the bank.", Status.BLOCKED),
-    Planned("fold", "froot", "Old way", "c"),
-    Invalidated("fold", "Not needed."),
+    FramePlanned("fold", "froot", "Old way", "c"),
+    FrameInvalidated("fold", "Not needed."),
     pushed("fpay", title="Pay", criteria="Paying works."),
-    Planned("fbank", "fpay", "Bank", "Transfers work."),
+    FramePlanned("fbank", "fpay", "Bank", "Transfers work."),
 )
 
 
@@ -82,7 +90,7 @@ def test_status_cuts_titles_at_sixty_and_results_at_a_hundred_characters() -> No
 @pytest.mark.rows("S1-107")
 def test_status_lists_orphans() -> None:
     """S1-107."""
-    assert "Orphans" in ask(desk_after(Planned("flost", "fgone", "Lost", "c")), "stack_status")
+    assert "Orphans" in ask(desk_after(FramePlanned("flost", "fgone", "Lost", "c")), "stack_status")
 
 
 @pytest.mark.rows("S1-108")
@@ -192,10 +200,10 @@ def test_the_state_has_the_names_of_the_specification() -> None:
 
 
 def test_the_state_of_a_popped_frame_holds_both_forms_of_its_results() -> None:
-    tree = desk_after(pushed("fa"), Popped("fa", Status.COMPLETED, "long", "short")).tree
+    tree = desk_after(pushed("fa"), FramePopped("fa", Status.COMPLETED, "long", "short")).tree
 
-    assert state_of(tree, logs="out")["frames"]["fa"]["resultsCompacted"] == "short"
-    assert state_of(tree, logs="out")["frames"]["fa"]["logPath"] == "out/fa.log"
+    assert tree_state(tree, logs="out")["frames"]["fa"]["resultsCompacted"] == "short"
+    assert tree_state(tree, logs="out")["frames"]["fa"]["logPath"] == "out/fa.log"
 
 
 @pytest.mark.parametrize("name", ["stack_status", "stack_tree", "stack_get_state", "stack_frame_details"])
@@ -219,7 +227,7 @@ def test_a_decision_is_noted_with_its_reason() -> None:
     """S1-111."""
     done = run(desk_after(pushed("fa")), call("k", "stack_add_decision", decision="Use JWT", reason="no sessions"))
 
-    assert done.events == (Decided("fa", "Use JWT (because: no sessions)"),)
+    assert done.events == (DecisionAdded("fa", "Use JWT (because: no sessions)"),)
 
 
 @pytest.mark.rows("S1-132")

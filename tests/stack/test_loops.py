@@ -10,27 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.frames.events import Looped, LoopsCleared, Popped, Pushed, recorded
-from proxy.core.frames.path_state import follow
+from proxy.core.frames.events import FramePopped, FramePushed, LoopDetected, LoopWarningsCleared, as_ledger_event
+from proxy.core.frames.path_state import replay
 from proxy.core.frames.tree import Loop, Status
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import NAMES, Done
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution
 from proxy.core.policy.loop_detection import (
     ALTERNATION,
     FAILURES,
     REPETITION,
-    Rules,
-    arisen,
-    note,
-    refused,
-    shown,
-    signature,
+    LoopRules,
+    call_signature,
+    describe_call,
+    find_new_loop,
+    loop_note,
+    looping_signatures,
 )
-from tests.stack.working import Watched, bash
+from tests.stack.working import GrowingConversation, bash
 
 Made = tuple[str, dict[str, Any] | str]
 Step = tuple[Made, str]
-RULES = Rules()
+RULES = LoopRules()
 
 
 def read(path: str, result: str = "") -> Step:
@@ -49,10 +49,10 @@ PYTEST = run("pytest -q", "1 failed, 3 passed\nExit code: 1")
 CAT = run("cat x", "one line")
 
 
-class Worker(Watched):
+class Worker(GrowingConversation):
     """A conversation in which every loop is told of as soon as it closes. `warned` are those loops."""
 
-    def __init__(self, rules: Rules = RULES) -> None:
+    def __init__(self, rules: LoopRules = RULES) -> None:
         super().__init__(folds=False)
         self.rules = rules
         self.warned: list[Loop] = []
@@ -73,10 +73,10 @@ class Worker(Watched):
     def looks(self) -> None:
         """What the proxy does with each request."""
         self.arrives()
-        loop = arisen(self.story, NAMES, self.rules)
+        loop = find_new_loop(self.story, DEFAULT_TOOL_ROLES, self.rules)
         if loop is not None:
             self.warned.append(loop)
-            self._happens(Looped(self.story.tree.active, replace(loop, at=self.story.tip)), self.story.tip)
+            self._happens(LoopDetected(self.story.tree.active, replace(loop, at=self.story.tip)), self.story.tip)
             self.story = self.again
 
     @property
@@ -161,7 +161,7 @@ def test_a_scattered_repetition_is_looked_for_among_the_newest_calls() -> None:
     far = [step for n in range(4) for step in (CAT, *(read(f"{n}/{m}") for m in range(5)))]
 
     assert Worker().works(*far, CAT).counts == []
-    assert Worker(Rules(window=40)).works(*far, CAT).counts == [(REPETITION, 5)]
+    assert Worker(LoopRules(window=40)).works(*far, CAT).counts == [(REPETITION, 5)]
 
 
 @pytest.mark.rows("S3-21")
@@ -215,8 +215,8 @@ def test_three_steps_that_take_turns_are_a_loop_at_the_sixth() -> None:
 
     assert Worker().works(*turns, *turns[:2]).counts == []
     assert Worker().works(*turns, *turns).counts == [(ALTERNATION, 2)]
-    assert Worker(Rules(period=2)).works(*turns, *turns).counts == []
-    assert Worker(Rules(period=1)).works(*[read("a"), read("b")] * 2).counts == []
+    assert Worker(LoopRules(period=2)).works(*turns, *turns).counts == []
+    assert Worker(LoopRules(period=1)).works(*[read("a"), read("b")] * 2).counts == []
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -228,8 +228,8 @@ def _after_attempts(*statuses: str, title: str = "Migrate the tables") -> list[t
     for n, status in enumerate(statuses):
         root = worker.story.tree.active
         frame = f"fattempt{n}"
-        pushed = Pushed(frame, root, title, "they are", worker.story.tip, f"0/p{n}", "block")
-        for event in (pushed, Popped(frame, Status(status), "no", "no")):
+        pushed = FramePushed(frame, root, title, "they are", worker.story.tip, f"0/p{n}", "block")
+        for event in (pushed, FramePopped(frame, Status(status), "no", "no")):
             worker._happens(event, worker.story.tip)
         worker.story = worker.again
         worker.user(f"go on {n}")
@@ -274,10 +274,10 @@ def test_a_change_of_frame_begins_anew() -> None:
     """C24, S3-25: what was counted in one frame is not counted in the next, nor on the way back."""
     worker = Worker().works(CAT, CAT)
     root, tip = worker.story.tree.active, worker.story.tip
-    worker._happens(Pushed("fchild", root, "Look closer", "seen", tip, "0/p", "block"), tip)
+    worker._happens(FramePushed("fchild", root, "Look closer", "seen", tip, "0/p", "block"), tip)
     worker.story = worker.again
     assert worker.works(CAT, CAT).counts == []
-    worker._happens(Popped("fchild", Status.COMPLETED, "seen", "seen"), worker.story.tip)
+    worker._happens(FramePopped("fchild", Status.COMPLETED, "seen", "seen"), worker.story.tip)
     worker.story = worker.again
     assert worker.works(CAT, CAT).counts == []
     assert worker.works(CAT).counts == [(REPETITION, 3)]
@@ -288,7 +288,9 @@ def test_what_a_person_cleared_is_counted_anew() -> None:
     """S3-25: cleared by the API."""
     worker = Worker().works(CAT, CAT, CAT)
     tree, tip = worker.story.tree, worker.story.tip
-    worker.ledger.add_event(recorded(LoopsCleared(tree.active, tip), tip, 0, worker.ledger.seq, worker.now))
+    worker.ledger.add_event(
+        as_ledger_event(LoopWarningsCleared(tree.active, tip), tip, 0, worker.ledger.next_seq, worker.now)
+    )
     worker.story = worker.again
 
     assert worker.story.tree.loops == ()
@@ -303,13 +305,13 @@ def test_loops_stand_on_the_path_they_arose_on() -> None:
     before = worker.ledger.path(worker.story.tip)[:-2]
 
     assert [loop.count for loop in worker.again.tree.loops] == [3]
-    assert follow(worker.ledger, before, {}).tree.loops == ()
+    assert replay(worker.ledger, before, {}).tree.loops == ()
 
 
 # -------------------------------------------------------------------------------------------------------------
 # signature
 def _signed(arguments: str, name: str = "bash") -> str:
-    return signature(Call("c", name, arguments), NAMES)
+    return call_signature(Call("c", name, arguments), DEFAULT_TOOL_ROLES)
 
 
 @pytest.mark.rows("S3-20")
@@ -342,8 +344,8 @@ def test_what_a_call_asks_for_counts(one: str, other: str) -> None:
 def test_whatever_a_model_writes_has_a_signature_and_can_be_shown(arguments: str, result: str) -> None:
     call = Call("c", "bash", arguments)
 
-    assert len(signature(call, NAMES)) == 16
-    assert len(shown(Done(call, result), NAMES)) <= 120
+    assert len(call_signature(call, DEFAULT_TOOL_ROLES)) == 16
+    assert len(describe_call(ToolExecution(call, result), DEFAULT_TOOL_ROLES)) <= 120
 
 
 @pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")])
@@ -351,7 +353,7 @@ def test_whatever_a_model_writes_has_a_signature_and_can_be_shown(arguments: str
 def test_arguments_nested_too_deep_to_be_read_stand_for_themselves(opens: str, closes: str, depth: int) -> None:
     made = [Call("c", "bash", opens * depth + inner + closes * depth) for inner in ("1", "2", "1")]
 
-    first, other, again = (signature(call, NAMES) for call in made)
+    first, other, again = (call_signature(call, DEFAULT_TOOL_ROLES) for call in made)
     assert first == again != other
 
 
@@ -359,7 +361,7 @@ def test_arguments_nested_too_deep_to_be_read_stand_for_themselves(opens: str, c
 @pytest.mark.parametrize("kind", [REPETITION, ALTERNATION, FAILURES])
 def test_a_note_names_calls_and_count_and_says_what_to_do(kind: str) -> None:
     """S3-24. What a call says cannot close the note."""
-    told = note(Loop(kind, ("1",), ("bash: cat </stack-context>",), 3), "n0nce")
+    told = loop_note(Loop(kind, ("1",), ("bash: cat </stack-context>",), 3), "n0nce")
 
     assert told.count("</stack-context>") == 1
     assert "3 times" in told
@@ -427,7 +429,7 @@ def test_labelled_scripts_are_told_apart(script: Labelled) -> None:
 # --------------------------------------------------------------------------------------------------------------
 # refusing
 def _refused(worker: Worker) -> int:
-    return len(refused(worker.story, NAMES, RULES.window))
+    return len(looping_signatures(worker.story, DEFAULT_TOOL_ROLES, RULES.window))
 
 
 @pytest.mark.rows("C12", "D11")
@@ -456,7 +458,7 @@ def test_both_calls_of_a_to_and_fro_are_refused_and_new_words_end_it() -> None:
 def test_a_task_that_failed_again_refuses_nothing() -> None:
     """D11: no action is refused because a task failed."""
     worker = Worker().works(CAT)
-    told = Looped(worker.story.tree.active, Loop(FAILURES, ("migrate",), ("Migrate",), 2, worker.story.tip))
+    told = LoopDetected(worker.story.tree.active, Loop(FAILURES, ("migrate",), ("Migrate",), 2, worker.story.tip))
     worker._happens(told, worker.story.tip)
     worker.story = worker.again
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, Thread, turn_id, unthought
-from proxy.core.ledger.messages import Call, Message, Request, Spoken, identity_of
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, Thread, turn_id, without_thinking
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
 from proxy.core.matching import rewritten_history as aligning
 from proxy.core.matching import walk_history as walking
-from proxy.core.matching.match import How, Match, Part
+from proxy.core.matching.match import Match, MatchKind, RequestRole
 
 READ = Call("call_1", "read", '{"path":"a.py"}')
 
@@ -41,20 +41,20 @@ class Book:
     def arrive(self, asked: Request, found: Match | None = None) -> str:
         """Record a request; the id of its last entry."""
         found = found or matching.match(self.ledger, asked)
-        entries = matching.grown(self.ledger, asked, found, "main", self.now)
+        entries = matching.new_entries(self.ledger, asked, found, "main", self.now)
         for entry in entries:
-            self.ledger.add(entry)
+            self.ledger.add_entry(entry)
         return entries[-1].id if entries else found.path[-1].id
 
     def answer(self, node: str, *said: Message, complete: bool = True) -> str:
         """Record a turn of these rounds; its id."""
         self.now += 1
-        turn = turn_id(node, len(self.ledger.turns_under.get(node, ())))
-        self.ledger.add(Entry(turn, node, self.ledger.seq, Kind.TURN, "main", created=self.now))
+        turn = turn_id(node, len(self.ledger.turns_by_parent.get(node, ())))
+        self.ledger.add_entry(Entry(turn, node, self.ledger.next_seq, EntryKind.TURN, "main", created=self.now))
         for number, spoken in enumerate(said):
             last = number == len(said) - 1
             self.ledger.add_round(
-                Round(turn, number, Spoken(spoken, "stop", complete=complete), last=last, created=self.now)
+                Round(turn, number, ModelResponse(spoken, "stop", complete=complete), last=last, created=self.now)
             )
         return turn
 
@@ -63,7 +63,7 @@ class Book:
 def book() -> Book:
     """user, call, result, answer: two turns of ours."""
     book = Book()
-    first = book.answer(book.arrive(request(ASK), Match(How.NEW)), CALLED)
+    first = book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), CALLED)
     assert first
     book.answer(book.arrive(request(ASK, CALLED, RESULT)), ANSWER)
     return book
@@ -73,11 +73,13 @@ def book() -> Book:
 def test_a_history_we_produced_continues(book: Book) -> None:
     """X-03: only the new tail is new."""
     found = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
-    assert (found.how, found.depth) == (How.CONTINUED, 4)
+    assert (found.kind, found.depth) == (MatchKind.CONTINUED, 4)
 
 
-LONG = tuple(message("assistant" if at % 2 else "user", f"{at} is said here") for at in range(2 * walking.MANY))
-GOES_BACK = LONG[: walking.MANY + 1]
+LONG = tuple(
+    message("assistant" if at % 2 else "user", f"{at} is said here") for at in range(2 * walking.MIN_MESSAGES_TO_REUSE)
+)
+GOES_BACK = LONG[: walking.MIN_MESSAGES_TO_REUSE + 1]
 EDITED = (*LONG[:5], message("assistant", "said otherwise"), *LONG[6:])
 
 
@@ -93,10 +95,10 @@ def test_a_long_history_is_found_where_it_stands_whatever_was_found_before(
     before = walking.walk(book.ledger, LONG)
     if twin is not None:  # the same words, answered to the same request again: the newest one counts where work goes on
         book.answer(before[twin - 1].id, LONG[twin])
-        newest = book.ledger.turns_under[before[twin - 1].id][-1]
-        book.ledger.add(Entry("e" * 32, newest, book.ledger.seq, Kind.MESSAGE, "main", LONG[twin + 1]))
+        newest = book.ledger.turns_by_parent[before[twin - 1].id][-1]
+        book.ledger.add_entry(Entry("e" * 32, newest, book.ledger.next_seq, EntryKind.MESSAGE, "main", LONG[twin + 1]))
     found = walking.walk(book.ledger, asked)
-    book.ledger.walked = ()
+    book.ledger.last_walked_path = ()
     assert found == walking.walk(book.ledger, asked)
     assert len(before) == len(LONG)
     assert len(found) == next((at for at, (a, b) in enumerate(zip(asked, LONG, strict=False)) if a != b), len(found))
@@ -118,7 +120,7 @@ def test_a_turn_is_recognised_however_its_arguments_are_spelled(book: Book, echo
 def test_a_turn_with_calls_is_recognised_without_its_text() -> None:
     """crewai drops the text of a turn that has calls."""
     book = Book()
-    book.answer(book.arrive(request(ASK), Match(How.NEW)), message("assistant", "I will read it.", (READ,)))
+    book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), message("assistant", "I will read it.", (READ,)))
     assert matching.match(book.ledger, request(ASK, CALLED, RESULT)).depth == 2
 
 
@@ -130,7 +132,7 @@ def test_other_arguments_are_another_call(book: Book) -> None:
 def test_rounds_of_one_turn_come_back_as_one_message() -> None:
     """What the client saw of two rounds is joined by a blank line."""
     book = Book()
-    node = book.arrive(request(ASK), Match(How.NEW))
+    node = book.arrive(request(ASK), Match(MatchKind.NEW))
     pushed = message("assistant", "Let me see.", (Call("p", "stack_frame_push", "{}"),))
     book.answer(node, pushed, message("assistant", "It is done."))
     seen = message("assistant", "Let me see.\n\nIt is done.")
@@ -154,19 +156,19 @@ THOUGHT_ALOUD = "<think>It asks for a file.</think>\n\nI read it.\n\n<think>And 
 @pytest.mark.parametrize("calls", [(), (READ,)], ids=["words", "words and a call"])
 def test_what_was_thought_aloud_does_not_count(echo: str, calls: tuple[Call, ...], *, is_known: bool) -> None:
     book = Book()
-    book.answer(book.arrive(request(ASK), Match(How.NEW)), message("assistant", THOUGHT_ALOUD, calls))
+    book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), message("assistant", THOUGHT_ALOUD, calls))
     assert (matching.match(book.ledger, request(ASK, message("assistant", echo, calls))).depth == 2) is is_known
 
 
 def test_thoughts_that_only_end_are_thoughts_too() -> None:
     """Where the template of a model opens them, the model only closes them."""
-    assert unthought("It asks for a file.</think>I read it.") == "I read it."
-    assert unthought("if a < b: </thinking") == "if a < b: </thinking"
+    assert without_thinking("It asks for a file.</think>I read it.") == "I read it."
+    assert without_thinking("if a < b: </thinking") == "if a < b: </thinking"
 
 
 def test_a_partial_answer_that_the_client_kept_is_the_turn() -> None:
     book = Book()
-    node = book.arrive(request(ASK), Match(How.NEW))
+    node = book.arrive(request(ASK), Match(MatchKind.NEW))
     turn = book.answer(node, message("assistant", "It prints a gree"), complete=False)
     found = matching.match(book.ledger, request(ASK, message("assistant", "It prints"), MORE))
     assert [e.id for e in found.path] == [node, turn]
@@ -188,7 +190,7 @@ def test_another_continuation_is_a_branch(book: Book) -> None:
     node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, MORE))
     book.answer(node, message("assistant", "Nothing more to say about it, really."))
     edited = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, message("user", "no, something else")))
-    assert (edited.how, edited.depth) == (How.BRANCHED, 4)
+    assert (edited.kind, edited.depth) == (MatchKind.BRANCHED, 4)
     assert node in book.ledger.entries
 
 
@@ -198,30 +200,30 @@ EXAMPLE = message("assistant", "To read a file, call the tool that reads files."
 @pytest.mark.parametrize(
     ("asked", "how"),
     [
-        (request(ASK, EXAMPLE, message("user", "something else")), How.NEW),
-        (request(ASK, EXAMPLE, MORE), How.NEW),
-        (request(ASK, EXAMPLE, MORE, ANSWER, MORE), How.RETRIED),
-        (request(ASK, EXAMPLE, message("user", "and now, edited?"), ANSWER, MORE), How.ALIGNED),
-        (request(ASK, EXAMPLE, MORE, ANSWER, message("user", "no, something else")), How.BRANCHED),
+        (request(ASK, EXAMPLE, message("user", "something else")), MatchKind.NEW),
+        (request(ASK, EXAMPLE, MORE), MatchKind.NEW),
+        (request(ASK, EXAMPLE, MORE, ANSWER, MORE), MatchKind.RETRIED),
+        (request(ASK, EXAMPLE, message("user", "and now, edited?"), ANSWER, MORE), MatchKind.ALIGNED),
+        (request(ASK, EXAMPLE, MORE, ANSWER, message("user", "no, something else")), MatchKind.BRANCHED),
     ],
     ids=["another session", "the same words again", "a retry", "rewritten", "a branch"],
 )
-def test_examples_that_every_session_begins_with_are_no_history(asked: Request, how: How) -> None:
+def test_examples_that_every_session_begins_with_are_no_history(asked: Request, how: MatchKind) -> None:
     book = Book()
-    book.answer(book.arrive(request(ASK, EXAMPLE, MORE), Match(How.NEW)), ANSWER)
+    book.answer(book.arrive(request(ASK, EXAMPLE, MORE), Match(MatchKind.NEW)), ANSWER)
     book.answer(book.arrive(request(ASK, EXAMPLE, MORE, ANSWER, MORE)), message("assistant", "It is the same."))
-    assert matching.match(book.ledger, asked).how is how
+    assert matching.match(book.ledger, asked).kind is how
 
 
 def test_a_history_with_calls_that_somebody_lived_through_may_branch_anywhere() -> None:
     book = Book()
-    book.arrive(request(ASK, CALLED, RESULT, MORE), Match(How.NEW))
-    assert matching.match(book.ledger, request(ASK, CALLED, RESULT, ASK)).how is How.BRANCHED
+    book.arrive(request(ASK, CALLED, RESULT, MORE), Match(MatchKind.NEW))
+    assert matching.match(book.ledger, request(ASK, CALLED, RESULT, ASK)).kind is MatchKind.BRANCHED
 
 
 def test_where_two_answers_look_alike_the_newest_wins() -> None:
     book = Book()
-    node = book.arrive(request(ASK), Match(How.NEW))
+    node = book.arrive(request(ASK), Match(MatchKind.NEW))
     book.answer(node, ANSWER)
     newest = book.answer(node, ANSWER)
     assert matching.match(book.ledger, request(ASK, ANSWER, MORE)).path[-1].id == newest
@@ -231,13 +233,13 @@ def test_a_changed_first_message_is_aligned_on_the_newest_turns(book: Book) -> N
     """Qwen Code changes message 1 between two processes; all call ids stay."""
     asked = request(message("user", "please read it (new folder listing)"), CALLED, RESULT, ANSWER, MORE)
     found = matching.match(book.ledger, asked)
-    assert found.how is How.ALIGNED
+    assert found.kind is MatchKind.ALIGNED
     assert [bool(a) for a in found.aliases] == [False, True, True, True, False]
 
 
 def test_a_shortened_history_is_aligned(book: Book) -> None:
     found = matching.match(book.ledger, request(message("user", "summary of what was"), ANSWER, MORE))
-    assert found.how is How.ALIGNED
+    assert found.kind is MatchKind.ALIGNED
     assert found.adopts in book.ledger.rounds
 
 
@@ -262,7 +264,7 @@ def test_a_pruned_output_is_the_stored_one_and_an_edited_one_is_new(book: Book) 
     ids=["white space", "note", "beginning", "other text", "longer"],
 )
 def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
-    assert aligning.pruned("line one\nline two\n" * 60, text) is is_pruning
+    assert aligning.is_pruned_form("line one\nline two\n" * 60, text) is is_pruning
 
 
 @pytest.mark.parametrize(
@@ -276,20 +278,21 @@ def test_what_counts_as_a_pruning(text: str, is_pruning: bool) -> None:
 )
 def test_a_note_may_be_longer_than_the_few_words_it_stands_for(text: str, is_pruning: bool) -> None:
     """opencode's answer to an edit has 26 characters, and its note 33."""
-    assert aligning.pruned("Edit applied successfully.", text) is is_pruning
+    assert aligning.is_pruned_form("Edit applied successfully.", text) is is_pruning
 
 
 def test_an_anchor_needs_more_than_a_call_id(book: Book) -> None:
     """Call ids repeat across runs: the same id with another name or other arguments is no anchor."""
     other = message("assistant", "", (Call("call_1", "write", '{"path":"a.py"}'),))
-    assert matching.match(book.ledger, request(message("user", "x"), other, RESULT)).how is How.NEW
+    assert matching.match(book.ledger, request(message("user", "x"), other, RESULT)).kind is MatchKind.NEW
 
 
 def test_a_short_answer_is_no_anchor(book: Book) -> None:
     node = book.arrive(request(ASK, CALLED, RESULT, ANSWER, MORE))
     book.answer(node, message("assistant", "Done."))
     assert (
-        matching.match(book.ledger, request(message("user", "x"), message("assistant", "Done."), MORE)).how is How.NEW
+        matching.match(book.ledger, request(message("user", "x"), message("assistant", "Done."), MORE)).kind
+        is MatchKind.NEW
     )
 
 
@@ -297,16 +300,16 @@ def test_a_short_answer_is_no_anchor(book: Book) -> None:
 def test_a_request_goes_on_from_an_opening_whose_answer_was_never_kept() -> None:
     """A process that is killed takes its last answer with it, or leaves a draft. The client has all of it."""
     book = Book()
-    node = book.arrive(request(ASK), Match(How.NEW))
+    node = book.arrive(request(ASK), Match(MatchKind.NEW))
     asked = request(ASK, CALLED, RESULT)
 
-    lost = matching.unanswered(book.ledger, asked)
+    lost = matching.match_unanswered_opening(book.ledger, asked)
     book.answer(node, message("assistant", "I will"), complete=False)
-    drafted = matching.unanswered(book.ledger, asked)
+    drafted = matching.match_unanswered_opening(book.ledger, asked)
     book.answer(node, ANSWER)
 
-    assert lost == drafted == Match(How.CONTINUED, (book.ledger.entries[node],))
-    assert matching.unanswered(book.ledger, asked) is None, "it has an answer, which is another one"
+    assert lost == drafted == Match(MatchKind.CONTINUED, (book.ledger.entries[node],))
+    assert matching.match_unanswered_opening(book.ledger, asked) is None, "it has an answer, which is another one"
 
 
 @pytest.mark.parametrize(
@@ -322,24 +325,27 @@ def test_a_request_goes_on_from_an_opening_whose_answer_was_never_kept() -> None
 )
 def test_nothing_else_goes_on_from_an_opening_without_an_answer(asked: Request) -> None:
     book = Book()
-    book.arrive(request(ASK), Match(How.NEW))
+    book.arrive(request(ASK), Match(MatchKind.NEW))
 
-    assert matching.unanswered(book.ledger, asked) is None
+    assert matching.match_unanswered_opening(book.ledger, asked) is None
 
 
 def test_an_opening_that_was_gone_on_from_is_not_without_an_answer() -> None:
     book = Book()
-    book.arrive(request(ASK, ANSWER, MORE), Match(How.NEW))
+    book.arrive(request(ASK, ANSWER, MORE), Match(MatchKind.NEW))
 
-    assert matching.unanswered(book.ledger, request(ASK, CALLED, RESULT)) is None
+    assert matching.match_unanswered_opening(book.ledger, request(ASK, CALLED, RESULT)) is None
 
 
 def test_no_thread_with_tools_goes_on_from_an_answer_given_without() -> None:
     """opencode's compaction: its summary is the answer of a side conversation."""
     side = Book()
     side.ledger.threads["main"] = Thread("main", "summariser", ())
-    side.answer(side.arrive(request(ASK, tools=()), Match(How.NEW)), ANSWER)
-    assert matching.match(side.ledger, request(message("user", "What did we do so far?"), ANSWER, MORE)).how is How.NEW
+    side.answer(side.arrive(request(ASK, tools=()), Match(MatchKind.NEW)), ANSWER)
+    assert (
+        matching.match(side.ledger, request(message("user", "What did we do so far?"), ANSWER, MORE)).kind
+        is MatchKind.NEW
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,9 +354,9 @@ def test_no_thread_with_tools_goes_on_from_an_answer_given_without() -> None:
 def test_a_greeting_that_another_agent_also_gave_is_no_anchor(book: Book, system: str, tools: tuple[str, ...]) -> None:
     """DESIGN 5.3: words alone say too little, whatever came before them. With a second thing that is known they do."""
     other = (message("user", "good morning"), ANSWER, message("user", "plan a party"))
-    assert matching.match(book.ledger, request(*other, system=system, tools=tools)).how is How.NEW
+    assert matching.match(book.ledger, request(*other, system=system, tools=tools)).kind is MatchKind.NEW
     shortened = request(message("user", "summary"), RESULT, ANSWER, MORE, system=system, tools=tools or ("read",))
-    assert matching.match(book.ledger, shortened).how is How.ALIGNED
+    assert matching.match(book.ledger, shortened).kind is MatchKind.ALIGNED
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -359,8 +365,8 @@ def test_of_two_conversations_that_look_alike_the_one_with_this_system_and_tools
     chat.ledger.threads["main"] = Thread("main", "another", ())
     for book, when, tools in ((agent, 10 if first else 20, ("read", "write")), (chat, 15, ())):
         book.now = when
-        book.answer(book.arrive(request(ASK, tools=tools), Match(How.NEW)), ANSWER)
-    best = matching.best([agent.ledger, chat.ledger], request(ASK, ANSWER, MORE))
+        book.answer(book.arrive(request(ASK, tools=tools), Match(MatchKind.NEW)), ANSWER)
+    best = matching.best_match([agent.ledger, chat.ledger], request(ASK, ANSWER, MORE))
     assert best is not None
     assert best[0] is agent.ledger
 
@@ -369,9 +375,9 @@ def test_of_two_conversations_that_look_alike_the_one_that_spoke_last_is_meant()
     older, newer = Book(), Book()
     for book, when in ((older, 10), (newer, 20)):
         book.now = when
-        book.answer(book.arrive(request(ASK), Match(How.NEW)), CALLED)
+        book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), CALLED)
     older.arrive(request(ASK, CALLED, RESULT))
-    best = matching.best([older.ledger, newer.ledger], request(ASK, CALLED, RESULT))
+    best = matching.best_match([older.ledger, newer.ledger], request(ASK, CALLED, RESULT))
     assert best is not None
     assert best[0] is newer.ledger
 
@@ -381,7 +387,7 @@ def run_of(turns: int, output: str) -> tuple[Book, list[Message]]:
     the tools say is its own. The book, and its messages up to the next result."""
     book = Book()
     messages = [ASK]
-    found: Match | None = Match(How.NEW)
+    found: Match | None = Match(MatchKind.NEW)
     for n in range(turns):
         called = message("assistant", "", (Call(f"call_{n}", "read", '{"path":"a.py"}'),))
         book.answer(book.arrive(request(*messages), found), called)
@@ -393,13 +399,15 @@ def run_of(turns: int, output: str) -> tuple[Book, list[Message]]:
 def held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One for every message that was compared with an entry. Counted, for a busy machine's clock says nothing."""
     compared: list[None] = []
-    alike = aligning._alike
+    alike = aligning._is_same_message
 
     def counting(ledger: Ledger, stored: Entry, message: Message) -> bool:
         compared.append(None)
         return alike(ledger, stored, message)
 
-    monkeypatch.setattr(aligning, "_alike", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(
+        aligning, "_is_same_message", counting
+    )  # how often is asked here; a time would tell of the machine
     return compared
 
 
@@ -408,9 +416,9 @@ def test_where_one_conversation_holds_the_history_no_other_is_looked_at_closer(m
     others = [run_of(20, f"run {n}")[0].ledger for n in range(3)]
     mine, messages = run_of(20, "this run")
     compared = held_against_each_other(monkeypatch)
-    best = matching.best([*others, mine.ledger], request(*messages))
+    best = matching.best_match([*others, mine.ledger], request(*messages))
     assert best is not None
-    assert (best[0], best[1].how, best[1].depth) == (mine.ledger, How.CONTINUED, 40)
+    assert (best[0], best[1].kind, best[1].depth) == (mine.ledger, MatchKind.CONTINUED, 40)
     assert not compared
 
 
@@ -420,58 +428,58 @@ def test_a_history_that_went_another_way_takes_no_square_of_its_length(monkeypat
     again = request(*run_of(100, "once more")[1])
     compared = held_against_each_other(monkeypatch)
     found = matching.match(once.ledger, again)
-    assert found.how is How.ALIGNED
+    assert found.kind is MatchKind.ALIGNED
     assert [bool(alias) for alias in found.aliases] == [False, *[True, False] * 99]
     assert 0 < len(compared) < 2 * len(again.messages)
 
 
 def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Book) -> None:
     fresh = Book()
-    fresh.answer(fresh.arrive(request(ASK), Match(How.NEW)), ANSWER)
-    assert matching.retry_of(fresh.ledger, request(ASK), now=1000) is not None
-    assert matching.retry_of(fresh.ledger, request(ASK), now=matching.RETRY_MS + 1) is None
-    assert matching.retry_of(book.ledger, request(ASK), now=1) is None
+    fresh.answer(fresh.arrive(request(ASK), Match(MatchKind.NEW)), ANSWER)
+    assert matching.match_retry(fresh.ledger, request(ASK), now=1000) is not None
+    assert matching.match_retry(fresh.ledger, request(ASK), now=matching.RETRY_WINDOW_MS + 1) is None
+    assert matching.match_retry(book.ledger, request(ASK), now=1) is None
 
 
 @pytest.mark.rows("X-07")
 @pytest.mark.parametrize(
     ("tools", "system", "named", "part"),
     [
-        (("read", "write"), "s", False, Part.MAIN),
-        (("read", "write"), "changed at midnight", False, Part.MAIN),
-        ((), "s", False, Part.MAIN),
-        (("read",), "s", False, Part.FORK),
-        (("read",), "other", False, Part.SIDE),
-        ((), "other", False, Part.SIDE),
-        (("read",), "plan mode", True, Part.MAIN),
-        ((), "title generator", True, Part.SIDE),
+        (("read", "write"), "s", False, RequestRole.MAIN),
+        (("read", "write"), "changed at midnight", False, RequestRole.MAIN),
+        ((), "s", False, RequestRole.MAIN),
+        (("read",), "s", False, RequestRole.FORK),
+        (("read",), "other", False, RequestRole.SIDE),
+        ((), "other", False, RequestRole.SIDE),
+        (("read",), "plan mode", True, RequestRole.MAIN),
+        ((), "title generator", True, RequestRole.SIDE),
     ],
 )
 def test_what_a_request_is_to_the_thread_it_matched(
-    tools: tuple[str, ...], system: str, named: bool, part: Part
+    tools: tuple[str, ...], system: str, named: bool, part: RequestRole
 ) -> None:
     """X-07 and DESIGN 5.5, 5.7."""
     asked = request(ASK, CALLED, RESULT, tools=tools, system=system)
-    assert matching.part_of(asked, Thread("main", "s", ("read", "write")), named=named) is part
+    assert matching.role_of_request(asked, Thread("main", "s", ("read", "write")), named=named) is part
 
 
 @pytest.mark.rows("X-06")
 def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     """X-06: the frames go on from where the thread stood."""
-    found = matching.compacted(book.ledger, request(message("user", "What did we do so far?"), MORE))
+    found = matching.match_compacted(book.ledger, request(message("user", "What did we do so far?"), MORE))
     tip = book.ledger.newest_tip()
     assert tip is not None
-    assert found == Match(How.COMPACTED, adopts=tip.id)
-    assert matching.compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
+    assert found == Match(MatchKind.COMPACTED, adopts=tip.id)
+    assert matching.match_compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
 
 
 def compacted_after(book: Book, *messages: Message) -> list[Entry]:
     """The client compacts its history to these messages and is answered; the path of that."""
     asked = request(*messages)
     found = matching.match(book.ledger, asked)
-    if found.how is How.NEW:
-        found = matching.compacted(book.ledger, asked) or found
-    assert found.how is How.COMPACTED
+    if found.kind is MatchKind.NEW:
+        found = matching.match_compacted(book.ledger, asked) or found
+    assert found.kind is MatchKind.COMPACTED
     return list(book.ledger.path(book.answer(book.arrive(asked, found), message("assistant", "Well, then."))))
 
 
@@ -492,7 +500,7 @@ def test_histories_that_were_compacted_one_after_the_other_begin_alike(book: Boo
         asked = request(first, *kept, summary, MORE, message("assistant", "Well, then."), ASK)
         assert list(matching.match(book.ledger, asked).path) == path
     before = matching.match(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE))
-    assert (before.how, before.depth, before.path[0].adopts) == (How.CONTINUED, 4, "")
+    assert (before.kind, before.depth, before.path[0].adopts) == (MatchKind.CONTINUED, 4, "")
 
 
 def test_the_id_of_a_compacted_history_says_what_it_goes_on_from(book: Book) -> None:
@@ -500,10 +508,10 @@ def test_the_id_of_a_compacted_history_says_what_it_goes_on_from(book: Book) -> 
     tip = book.ledger.newest_tip()
     assert tip is not None
     first, *_ = compacted_after(book, MORE)
-    again = matching.grown(book.ledger, request(MORE), Match(How.COMPACTED, adopts=tip.id), "main", 99)
+    again = matching.new_entries(book.ledger, request(MORE), Match(MatchKind.COMPACTED, adopts=tip.id), "main", 99)
     assert again[0].id == first.id
-    on = Match(How.CONTINUED, book.ledger.path(tip.id))
-    behind = matching.grown(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE), on, "main", 99)
+    on = Match(MatchKind.CONTINUED, book.ledger.path(tip.id))
+    behind = matching.new_entries(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE), on, "main", 99)
     assert behind[0].id != first.id
 
 
@@ -511,20 +519,20 @@ def test_a_compacted_history_is_asked_again_until_the_thread_goes_on(book: Book)
     """Codex has other bytes in each request, and no answer stands in a history it compacted."""
     summary = message("user", "This was done: nothing.")
     path = compacted_after(book, ASK, summary)
-    again = matching.compacted(book.ledger, request(ASK, summary))
-    assert again == Match(How.RETRIED, tuple(path[:-1]))
+    again = matching.match_compacted(book.ledger, request(ASK, summary))
+    assert again == Match(MatchKind.RETRIED, tuple(path[:-1]))
     book.answer(book.arrive(request(ASK, summary, message("assistant", "Well, then."), MORE)), ANSWER)
     tip = book.ledger.newest_tip()
     assert tip is not None
-    assert matching.compacted(book.ledger, request(ASK, summary)) == Match(How.COMPACTED, adopts=tip.id)
+    assert matching.match_compacted(book.ledger, request(ASK, summary)) == Match(MatchKind.COMPACTED, adopts=tip.id)
 
 
 def test_the_beginning_of_a_compacted_history_is_no_request_of_its_own() -> None:
     book = Book()
-    book.answer(book.arrive(request(ASK), Match(How.NEW)), ANSWER)
-    assert matching.retry_of(book.ledger, request(ASK), now=1) is not None
+    book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), ANSWER)
+    assert matching.match_retry(book.ledger, request(ASK), now=1) is not None
     compacted_after(book, ASK, message("user", "This was done: nothing."))
-    assert matching.retry_of(book.ledger, request(ASK), now=1) is None
+    assert matching.match_retry(book.ledger, request(ASK), now=1) is None
 
 
 @pytest.mark.rows("S1-71a")
@@ -533,8 +541,8 @@ def test_a_delegated_prompt_is_found_while_its_call_waits() -> None:
     book = Book()
     prompt = "Look through all the tests and tell me which are slow."
     task = message("assistant", "", (Call("call_t", "task", f'{{"description":"slow tests","prompt":"{prompt}"}}'),))
-    turn = book.answer(book.arrive(request(ASK), Match(How.NEW)), task)
-    assert anchors.delegated_at(book.ledger, prompt) == turn
-    assert anchors.delegated_at(book.ledger, prompt + " Please.") == ""
+    turn = book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), task)
+    assert anchors.delegating_turn(book.ledger, prompt) == turn
+    assert anchors.delegating_turn(book.ledger, prompt + " Please.") == ""
     book.arrive(request(ASK, task, message("tool", "none is slow", answers="call_t")))
-    assert anchors.delegated_at(book.ledger, prompt) == ""
+    assert anchors.delegating_turn(book.ledger, prompt) == ""

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from proxy.core.ledger.messages import Call, Message
 from proxy.core.observers import keywords as names
 from proxy.core.observers.keywords import (
-    names_in,
+    cache_names,
+    estimated_tokens,
+    mention_weight,
+    names_in_messages,
     names_in_text,
     names_in_word,
-    price,
-    ranked_names,
-    remember,
-    shown_beside,
-    worth,
+    names_still_visible,
+    rank_names,
 )
 from tests.pace import within
 
@@ -34,7 +34,7 @@ def test_what_leaves_takes_only_the_names_that_nothing_else_shows() -> None:
     def left(staying: Iterable[Message], *parts: Sequence[Message]) -> list[set[str]]:
         """For each of the parts."""
         names = ("src/a.py", "src/b.py", "src/c.py", "src/d.py")
-        return [{name for name in names if name in shown} for shown in shown_beside(staying, parts)]
+        return [{name for name in names if name in shown} for shown in names_still_visible(staying, parts)]
 
     assert left([both, one, other]) == []
     assert left([one, other], [both]) == [{"src/a.py", "src/c.py"}]
@@ -74,14 +74,14 @@ def test_a_name_is_a_path_an_identifier_an_error_a_number_or_an_id(text: str, na
 
 
 def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
-    assert names_in([said("assistant", "", '{"file_path":"src/a.py","old_string":"loadAll()"}')]) == {
+    assert names_in_messages([said("assistant", "", '{"file_path":"src/a.py","old_string":"loadAll()"}')]) == {
         "src/a.py",
         "loadAll",
     }
 
 
 def test_a_name_behind_an_escaped_tab_keeps_it_as_it_stood() -> None:
-    assert names_in([said("assistant", "", '{"text":"{\\n\\tsetUp(x)\\n\\tplain\\n}"}')]) == {"\\tsetUp"}
+    assert names_in_messages([said("assistant", "", '{"text":"{\\n\\tsetUp(x)\\n\\tplain\\n}"}')]) == {"\\tsetUp"}
 
 
 def test_what_is_too_long_is_data_and_no_name() -> None:
@@ -101,7 +101,7 @@ def test_any_text_may_be_read(text: str) -> None:
     for name in names_in_text(text):
         assert name
         assert not set(name) & set("<>&\"' \n")
-        assert price(name) >= 1
+        assert estimated_tokens(name) >= 1
 
 
 # ------------------------------------------------------------------------------------------------------------- ranking
@@ -114,29 +114,29 @@ def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> Non
         said("user", "user_name"),
     ]
 
-    assert ranked_names(messages) == ("used_name", "user_name", "noise_one")
+    assert rank_names(messages) == ("used_name", "user_name", "noise_one")
 
 
 def test_of_two_names_equally_used_the_one_that_costs_less_comes_first() -> None:
-    assert ranked_names([said("assistant", "very_long_name_of_many_parts short_name")]) == (
+    assert rank_names([said("assistant", "very_long_name_of_many_parts short_name")]) == (
         "short_name",
         "very_long_name_of_many_parts",
     )
 
 
 def test_further_mentions_count_less_and_less() -> None:
-    first, second = worth("tool", 1), worth("tool", 2) - worth("tool", 1)
+    first, second = mention_weight("tool", 1), mention_weight("tool", 2) - mention_weight("tool", 1)
 
     assert first > second > 0
-    assert worth("tool", 1_000) < worth("assistant", 1)
+    assert mention_weight("tool", 1_000) < mention_weight("assistant", 1)
 
 
 def test_a_role_never_heard_of_counts_as_an_output() -> None:
-    assert worth("function", 1) == worth("tool", 1)
+    assert mention_weight("function", 1) == mention_weight("tool", 1)
 
 
 def test_names_that_stay_visible_are_not_repeated() -> None:
-    assert ranked_names([said("assistant", "check_token src/a.py")], known={"check_token"}) == ("src/a.py",)
+    assert rank_names([said("assistant", "check_token src/a.py")], known={"check_token"}) == ("src/a.py",)
 
 
 @given(st.lists(st.text(alphabet="ab_/.1", max_size=60), max_size=5))
@@ -144,49 +144,52 @@ def test_the_same_messages_give_the_same_names_in_the_same_order(texts: list[str
     """D12."""
     messages = [said("assistant", text) for text in texts]
 
-    assert ranked_names(messages) == ranked_names(list(messages))
+    assert rank_names(messages) == rank_names(list(messages))
 
 
 def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     """Neither the texts nor the arguments of calls."""
     call = Call("c", "read", '{"path": "src/looked_at/before.py"}')
     messages = [Message("assistant", b"", "", "see src/looked_at/first.py", (call,))]
-    remember(messages)
-    texts, arguments = names._names_of_text.cache_info().misses, names._names_of_arguments.cache_info().misses
+    cache_names(messages)
+    texts, arguments = (
+        names._cached_names_of_text.cache_info().misses,
+        names._cached_names_of_arguments.cache_info().misses,
+    )
 
-    assert set(ranked_names(messages)) == {"src/looked_at/first.py", "src/looked_at/before.py"}
-    assert names._names_of_text.cache_info().misses == texts
-    assert names._names_of_arguments.cache_info().misses == arguments
+    assert set(rank_names(messages)) == {"src/looked_at/first.py", "src/looked_at/before.py"}
+    assert names._cached_names_of_text.cache_info().misses == texts
+    assert names._cached_names_of_arguments.cache_info().misses == arguments
 
 
 def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """And none again with the ranking, when somebody waits for all of them."""
     messages = [said("tool", "priced_with_the_text src/priced/too.py")]
-    remember(messages)
+    cache_names(messages)
     asked: list[str] = []
-    monkeypatch.setattr(names._prices, "_look", asked.append)
+    monkeypatch.setattr(names._token_estimates, "_look", asked.append)
 
-    assert ranked_names(messages)
+    assert rank_names(messages)
     assert asked == []
 
 
 def test_many_messages_are_looked_at_bit_by_bit() -> None:
     """By their characters: 32 of the longest whose names are remembered held up everybody for 25 ms."""
-    messages = [said("tool", f"word_{at} " + "parcel " * (names.BIT // 14)) for at in range(8)]
-    names._names_of_text.cache_clear()
+    messages = [said("tool", f"word_{at} " + "parcel " * (names.SLICE_LENGTH // 14)) for at in range(8)]
+    names._cached_names_of_text.cache_clear()
 
-    looked_at = [names._names_of_text.cache_info().misses for _ in names.remembering(messages)]
+    looked_at = [names._cached_names_of_text.cache_info().misses for _ in names.cache_names_in_slices(messages)]
 
     assert looked_at == [2, 4, 6, 8, 8]
 
 
 def test_however_many_words_there_are_a_bounded_number_is_remembered() -> None:
-    many = [said("tool", f"word_{number}") for number in range(names.REMEMBERED + 10)]
+    many = [said("tool", f"word_{number}") for number in range(names.CACHED_WORDS + 10)]
 
-    assert len(ranked_names(many)) == len(many)
-    assert len(names._names_by_word) <= names.REMEMBERED
-    assert len(names._prices) <= names.REMEMBERED
-    assert ranked_names(many[:1]) == ("word_0",)
+    assert len(rank_names(many)) == len(many)
+    assert len(names._names_by_word) <= names.CACHED_WORDS
+    assert len(names._token_estimates) <= names.CACHED_WORDS
+    assert rank_names(many[:1]) == ("word_0",)
 
 
 def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
@@ -194,4 +197,4 @@ def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
     messages = [said("tool", " ".join(f"n_{at}_{n} src/d{at}/f{n}.py" for n in range(60))) for at in range(50)]
 
     with within(0.5):
-        assert len(ranked_names(messages)) == 6_000
+        assert len(rank_names(messages)) == 6_000

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import assemble
-from proxy.core.frames.events import Pushed, Rooted, Trimmed
-from proxy.core.recall.as_text import Part, What, narrated, parts_of
+from proxy.core.context.message_list import build_context
+from proxy.core.frames.events import ContextTrimmed, FramePushed, RootStarted
+from proxy.core.recall.as_text import ContextPart, PartKind, context_parts, parts_as_text
 from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.compose import Writer
-from tests.stack.forest import Talk, call, popped
+from proxy.dialects.compose import DialectComposer
+from tests.stack.forest import LedgerBuilder, call, popped
 
-WRITER = Writer(OPENAI_CHAT, len)
+WRITER = DialectComposer(OPENAI_CHAT, len)
 PARTS = [
-    Part(What.USER, "u1", 10),
-    Part(What.TRACE, "t1", 10),
-    Part(What.STEP, "s1", 10),
-    Part(What.USER, "u2", 10),
-    Part(What.STEP, "s2", 10),
-    Part(What.STEP, "s3", 10),
+    ContextPart(PartKind.USER, "u1", 10),
+    ContextPart(PartKind.TRACE, "t1", 10),
+    ContextPart(PartKind.STEP, "s1", 10),
+    ContextPart(PartKind.USER, "u2", 10),
+    ContextPart(PartKind.STEP, "s2", 10),
+    ContextPart(PartKind.STEP, "s3", 10),
 ]
 
 
@@ -35,53 +35,55 @@ PARTS = [
     ],
 )
 def test_the_users_words_go_first_then_what_work_left_then_the_newest_steps(room: int, told: list[str]) -> None:
-    assert narrated(PARTS, room).split("\n\n") == told
+    assert parts_as_text(PARTS, room).split("\n\n") == told
 
 
 def test_a_long_step_hides_no_gap_behind_it() -> None:
     """What is newest stands without a gap: an older step that would still fit is left out."""
     parts = [PARTS[2], replace(PARTS[4], tokens=500), PARTS[5]]
-    assert narrated(parts, 100).split("\n\n") == ["[2 older parts are left out here]", "s3"]
+    assert parts_as_text(parts, 100).split("\n\n") == ["[2 older parts are left out here]", "s3"]
 
 
 def test_a_line_is_told_in_its_order_and_without_our_calls() -> None:
     """What a stack call was answered with is told, for it holds what a finished frame left; that it was called is not,
     nor the mark of our own texts."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "add a login")
-    talk.happens(Rooted("froot", "Login", "It works."))
+    talk.happens(RootStarted("froot", "Login", "It works."))
     talk.model(("I begin.", (call("p1", "stack_frame_plan"), call("c1", "read", path="a.py"))))
     talk.client("tool", "the whole of a.py", answers="c1")
     early = talk.model(("", (call("c2", "read", path="b.py"),)))
     gone = talk.client("tool", "the whole of b.py", answers="c2")
     last = talk.model(("That is all.", ()))
-    talk.happens(Trimmed((early, gone), '<stack-context nonce="0a1b">Read b.py.</stack-context>', early), last, 1)
+    talk.happens(
+        ContextTrimmed((early, gone), '<stack-context nonce="0a1b">Read b.py.</stack-context>', early), last, 1
+    )
 
-    parts = parts_of(talk.story, assemble(talk.story, WRITER))
+    parts = context_parts(talk.story, build_context(talk.story, WRITER))
 
-    assert [(part.what, part.text) for part in parts] == [
-        (What.USER, "[user]\nadd a login"),
-        (What.STEP, '[assistant]\nI begin.\n[call of read] {"path": "a.py"}\n[result]\nthe whole of a.py'),
-        (What.TRACE, "[note of the proxy]\nanswer to p1"),
-        (What.TRACE, "[note of the proxy]\n<stack-context>Read b.py.</stack-context>"),
-        (What.STEP, "[assistant]\nThat is all."),
+    assert [(part.kind, part.text) for part in parts] == [
+        (PartKind.USER, "[user]\nadd a login"),
+        (PartKind.STEP, '[assistant]\nI begin.\n[call of read] {"path": "a.py"}\n[result]\nthe whole of a.py'),
+        (PartKind.TRACE, "[note of the proxy]\nanswer to p1"),
+        (PartKind.TRACE, "[note of the proxy]\n<stack-context>Read b.py.</stack-context>"),
+        (PartKind.STEP, "[assistant]\nThat is all."),
     ]
 
 
 def test_what_the_user_said_in_finished_work_stands_in_front() -> None:
     """It left the line with its frame; what that left may quote it already."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "add a login")
-    talk.happens(Rooted("froot", "Login", "It works."))
+    talk.happens(RootStarted("froot", "Login", "It works."))
     push = talk.model(("", (call("p1", "stack_frame_push"),)))
-    talk.happens(Pushed("fauth", "froot", "Auth", "It works.", push, "p1", ""), push, 1)
+    talk.happens(FramePushed("fauth", "froot", "Auth", "It works.", push, "p1", ""), push, 1)
     talk.client("user", "with passkeys, please")
     talk.model(("", (call("c1", "read"),)))
     pop = talk.model(("", (call("p2", "stack_frame_pop"),)))
     talk.happens(popped("fauth"), pop, 1)
     story = talk.story
 
-    parts = parts_of(story, assemble(story, WRITER))
+    parts = context_parts(story, build_context(story, WRITER))
 
-    users = [part.text for part in parts if part.what is What.USER]
+    users = [part.text for part in parts if part.kind is PartKind.USER]
     assert users == ["[user]\nwith passkeys, please", "[user]\nadd a login"]

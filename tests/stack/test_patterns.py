@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.safe_regex import DOCUMENTED, LONGEST, TEXT, fault_of, fits
+from proxy.core.safe_regex import (
+    KNOWN_SUBAGENT_TITLES,
+    MAX_PATTERN_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    matches_any,
+    pattern_error,
+)
 from tests.pace import within
 
 pytestmark = pytest.mark.rows("S1-71a", "S1-118")
@@ -20,13 +26,13 @@ pytestmark = pytest.mark.rows("S1-71a", "S1-118")
         ("[task] look for the parser", True),
         ("Look for the parser", False),
         ("a task", False),
-        ("x" * TEXT + "subagent", False),
+        ("x" * MAX_TEXT_CHARACTERS + "subagent", False),
     ],
 )
 def test_the_documented_patterns_know_such_titles_whatever_their_case(text: str, fit: bool) -> None:
     """Only the beginning of a text is looked at."""
-    assert [fault_of(pattern) for pattern in DOCUMENTED] == ["", "", ""]
-    assert fits(DOCUMENTED, text) is fit
+    assert [pattern_error(pattern) for pattern in KNOWN_SUBAGENT_TITLES] == ["", "", ""]
+    assert matches_any(KNOWN_SUBAGENT_TITLES, text) is fit
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_the_documented_patterns_know_such_titles_whatever_their_case(text: str,
     ],
 )
 def test_what_a_title_may_look_like_is_taken(pattern: str) -> None:
-    assert fault_of(pattern) == ""
+    assert pattern_error(pattern) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,7 @@ def test_what_a_title_may_look_like_is_taken(pattern: str) -> None:
         ("(", "is no regular expression (missing )"),
         ("[[a]", "is no regular expression (Possible nested set"),
         ("a{99999999999999999999}", "is no regular expression (the repetition number is too large)"),
-        ("a" * (LONGEST + 1), "a pattern of 201 characters is too long: give at most 200."),
+        ("a" * (MAX_PATTERN_CHARACTERS + 1), "a pattern of 201 characters is too long: give at most 200."),
         ("", "fits an empty text"),
         ("a|", "fits an empty text"),
         ("(a+)+b", "could take too long: use at most two repeats"),
@@ -68,8 +74,8 @@ def test_what_a_title_may_look_like_is_taken(pattern: str) -> None:
     ],
 )
 def test_what_is_wrong_with_a_pattern_is_said(pattern: str, says: str) -> None:
-    assert says in fault_of(pattern)
-    assert len(fault_of(pattern)) < 250
+    assert says in pattern_error(pattern)
+    assert len(pattern_error(pattern)) < 250
 
 
 @settings(max_examples=400, deadline=None)
@@ -77,11 +83,18 @@ def test_what_is_wrong_with_a_pattern_is_said(pattern: str, says: str) -> None:
     pattern=st.lists(
         st.sampled_from(["a", "b", ".", "(", ")", "|", "*", "+", "?", "{2}", "{0,9}", "[ab]", r"\b", "^"]), max_size=14
     ).map("".join),
-    text=st.sampled_from(["a" * TEXT, "ab" * TEXT, "b" * TEXT + "a", "aab" * TEXT]),
+    text=st.sampled_from(
+        [
+            "a" * MAX_TEXT_CHARACTERS,
+            "ab" * MAX_TEXT_CHARACTERS,
+            "b" * MAX_TEXT_CHARACTERS + "a",
+            "aab" * MAX_TEXT_CHARACTERS,
+        ]
+    ),
 )
 def test_whatever_is_taken_is_over_in_a_moment(pattern: str, text: str) -> None:
     """The bound is a hundred times what was measured; a pattern that may be tried in too many ways takes years."""
-    if fault_of(pattern):
+    if pattern_error(pattern):
         return
     with within(1.0):
-        fits((pattern,), text)
+        matches_any((pattern,), text)

@@ -2,23 +2,32 @@
 
 import pytest
 
-from proxy.core.compaction.window_pressure import Room, arisen, note, tokens_on_line
-from proxy.core.frames.events import Folded, Popped, Pressed, Pushed, Relieved, Replaced, Rooted, call_key
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply
+from proxy.core.compaction.window_pressure import WindowLimits, count_context_tokens, pressure_change, pressure_note
+from proxy.core.frames.events import (
+    ContextPressureRelieved,
+    ContextPressureWarned,
+    FrameFolded,
+    FramePopped,
+    FramePushed,
+    ResultReplaced,
+    RootStarted,
+    call_key,
+)
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Status, Tree
-from tests.stack.forest import Talk, call, rooted
+from tests.stack.forest import LedgerBuilder, call, rooted
 
-ROOM = Room(200_000, 168_000, 0.75)
+ROOM = WindowLimits(200_000, 168_000, 0.75)
 
 
 def after(*filled: int) -> list[str]:
     """What was told of requests of so many tokens, one after the other."""
-    tree, told = apply(Tree(), rooted(), 1), []
+    tree, told = reduce(Tree(), rooted(), 1), []
     for tokens in filled:
-        event = arisen(Story(tree=tree), tokens, ROOM)
+        event = pressure_change(PathState(tree=tree), tokens, ROOM)
         told.append(type(event).__name__ if event else "")
-        tree = apply(tree, event, 2) if event else tree
+        tree = reduce(tree, event, 2) if event else tree
     return told
 
 
@@ -34,37 +43,39 @@ def test_it_is_told_once_for_each_rise() -> None:
 @pytest.mark.parametrize(("tokens", "limit", "bound"), [(200_000, 168_000, 150_000), (128_000, 96_000, 91_200)])
 def test_it_is_told_before_anything_is_evicted(tokens: int, limit: int, bound: int) -> None:
     """S2-43: three quarters of the window, or a little less than what a prompt may fill."""
-    assert Room(tokens, limit, 0.75).bound == bound < limit
+    assert WindowLimits(tokens, limit, 0.75).warning_tokens == bound < limit
 
 
 def test_what_left_the_line_is_not_counted() -> None:
     """Traces and words of ours are, with what they take."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "Go on")
-    talk.happens(Rooted("froot", "Go on", "Go on"))
+    talk.happens(RootStarted("froot", "Go on", "Go on"))
     first, second = (talk.client("tool", "out " * 50, f"c{n}") for n in range(2))
-    talk.happens(Folded("froot", (first,), "a trace", first))
-    talk.happens(Replaced(second, "in a line"))
+    talk.happens(FrameFolded("froot", (first,), "a trace", first))
+    talk.happens(ResultReplaced(second, "in a line"))
 
-    assert tokens_on_line(talk.story, len) == len("a trace") + len("in a line")
+    assert count_context_tokens(talk.story, len) == len("a trace") + len("in a line")
 
 
 def test_a_frame_weighs_its_block_while_it_runs_and_then_what_it_returned() -> None:
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "Go on")
     talk.happens(rooted())
     opened = talk.model(("", (call("p", "stack_frame_push"),)))
-    talk.happens(Pushed("fa", "froot", "A", "It works.", opened, call_key(1, "p"), "a block of many words"), opened, 1)
-    assert tokens_on_line(talk.story, len) == len("a block of many words")
+    talk.happens(
+        FramePushed("fa", "froot", "A", "It works.", opened, call_key(1, "p"), "a block of many words"), opened, 1
+    )
+    assert count_context_tokens(talk.story, len) == len("a block of many words")
 
     closed = talk.model(("", (call("q", "stack_frame_pop"),)))
-    talk.happens(Popped("fa", Status.COMPLETED, "done", "done", told="it is done"), closed, 1)
-    assert tokens_on_line(talk.story, len) == len("it is done")
+    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", told="it is done"), closed, 1)
+    assert count_context_tokens(talk.story, len) == len("it is done")
 
 
 def test_the_note_says_how_full_and_what_to_do() -> None:
-    told = note(Pressed("froot", 151_000, 200_000), "n0nce")
+    told = pressure_note(ContextPressureWarned("froot", 151_000, 200_000), "n0nce")
 
     assert told.startswith('<stack-context note="memory-pressure" nonce="n0nce">')
     assert "76% full: 151,000 of 200,000 tokens" in told
-    assert isinstance(arisen(Story(tree=Tree(pressed=True)), 0, ROOM), Relieved)
+    assert isinstance(pressure_change(PathState(tree=Tree(is_pressure_warned=True)), 0, ROOM), ContextPressureRelieved)

@@ -10,34 +10,34 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.compaction.truncate_outputs import (
-    CLEARED,
-    LEAST_SAVED,
-    PROTECTED,
+    CLEARED_PREFIX,
+    MIN_SAVED_TOKENS,
+    PROTECTED_TOKENS,
     OutputRules,
-    candidates,
-    cut,
-    cuts,
-    estimated,
+    clear_old_outputs,
+    cut_long_outputs,
+    cut_middle,
+    estimate_output_tokens,
 )
-from proxy.core.context.message_list import Line, assemble, unpaired
-from proxy.core.frames.events import Replaced, Rooted, Trimmed
-from proxy.core.frames.path_state import Story
+from proxy.core.context.message_list import Context, build_context, unpaired_calls
+from proxy.core.frames.events import ContextTrimmed, ResultReplaced, RootStarted
+from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers import NAMES
+from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.tools import run
 from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.compose import Writer
-from tests.stack.forest import Talk, call, count
+from proxy.dialects.compose import DialectComposer
+from tests.stack.forest import LedgerBuilder, call, count
 
-WRITER = Writer(OPENAI_CHAT, count)
+WRITER = DialectComposer(OPENAI_CHAT, count)
 TOKEN = 4
 """Characters, as pruning estimates."""
 
 
-class Wired(Talk):
+class Wired(LedgerBuilder):
     """A talk whose results have bytes that a dialect can rewrite."""
 
-    def tells(self, *events: Replaced | Trimmed) -> None:
+    def tells(self, *events: ResultReplaced | ContextTrimmed) -> None:
         """Events at the newest message of the client's: what is decided about a request hangs there."""
         at = next(e.id for e in reversed(self.ledger.path(self.tip)) if e.message)
         for event in events:
@@ -56,7 +56,7 @@ def worked(*outputs: str, calls: list[Call] | None = None, answered: bool = True
     """A talk in which the model got these outputs, one a turn, and answered to the last."""
     talk = Wired()
     talk.client("user", "read them all")
-    talk.happens(Rooted("froot", "Read", "All are read."))
+    talk.happens(RootStarted("froot", "Read", "All are read."))
     for number, text in enumerate(outputs):
         made = calls[number] if calls else call(f"c{number}", "read", path=f"src/file{number}.py")
         talk.model(("", (made,)))
@@ -70,12 +70,12 @@ def outputs_of(*tokens: int) -> list[str]:
     return ["word" * n for n in tokens]
 
 
-def line_of(talk: Talk) -> Line:
-    return assemble(talk.story, WRITER)
+def line_of(talk: LedgerBuilder) -> Context:
+    return build_context(talk.story, WRITER)
 
 
-def found_in(talk: Talk) -> tuple[Replaced, ...]:
-    return candidates(talk.story, line_of(talk))
+def found_in(talk: LedgerBuilder) -> tuple[ResultReplaced, ...]:
+    return clear_old_outputs(talk.story, line_of(talk))
 
 
 # ------------------------------------------------------------------------------------------------------------ when
@@ -83,7 +83,7 @@ def test_what_the_client_sent_last_is_not_old_behind_rounds_that_it_does_not_see
     """L4: three results of one message, 90,000 tokens together, while the model recalls something."""
     talk = Wired()
     talk.client("user", "read them all")
-    talk.happens(Rooted("froot", "Read", "All are read."))
+    talk.happens(RootStarted("froot", "Read", "All are read."))
     talk.model(("", tuple(call(f"c{n}", "read", path=f"src/file{n}.py") for n in range(3))))
     for number, text in enumerate(outputs_of(30_000, 30_000, 30_000)):
         talk.client("tool", text, answers=f"c{number}")
@@ -104,7 +104,7 @@ def test_the_newest_outputs_are_spared_and_less_than_the_minimum_is_not_worth_it
 @pytest.mark.rows("S4-30")
 def test_forty_one_thousand_tokens_of_outputs_make_the_oldest_a_candidate() -> None:
     """S4-30: it is the output that reaches over the border, and it must save enough by itself."""
-    [event] = found_in(worked(*outputs_of(PROTECTED + 1_000, 1_000)))
+    [event] = found_in(worked(*outputs_of(PROTECTED_TOKENS + 1_000, 1_000)))
     assert "src/file0.py" in event.text
 
 
@@ -129,7 +129,7 @@ def test_what_stands_before_a_trace_is_left_alone() -> None:
     """S4-32: a summary is where the walk stops."""
     talk = worked(*outputs_of(30_000, 30_000, 20_000, 20_000))
     third = talk.ledger.path(talk.tip)[6].id
-    talk.tells(Trimmed((), "trace", third))
+    talk.tells(ContextTrimmed((), "trace", third))
     assert found_in(talk) == ()
 
 
@@ -150,9 +150,9 @@ def test_the_path_that_a_configured_tool_read_is_told() -> None:
     """X-17, S2-12: however far back it stands in the arguments."""
     calls = [call(f"c{n}", "fetch_text", reason="because " * 40, target=f"src/file{n}.py") for n in range(4)]
     talk = worked(*outputs_of(30_000, 30_000, 20_000, 20_000), calls=calls)
-    names = NAMES.extended({"fetch_text": {"role": "read", "arguments": ["target"]}})
+    names = DEFAULT_TOOL_ROLES.with_entries({"fetch_text": {"role": "read", "arguments": ["target"]}})
 
-    crumbs = [event.text for event in candidates(talk.story, line_of(talk), OutputRules((), names))]
+    crumbs = [event.text for event in clear_old_outputs(talk.story, line_of(talk), OutputRules((), names))]
 
     assert len(crumbs) == 2
     assert all(f"fetch_text src/file{n}.py: 1 lines" in crumb for n, crumb in zip((1, 0), crumbs, strict=True))
@@ -165,7 +165,7 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
     made = [call("c0", "bash", command="pytest -q"), *(call(f"c{n}", "read", path=f"f{n}.py") for n in (1, 2))]
     talk = worked(log, *outputs_of(20_000, 20_000), calls=made)
     [event] = found_in(talk)
-    assert event.text.startswith(CLEARED)
+    assert event.text.startswith(CLEARED_PREFIX)
     for word in (
         "bash",
         "pytest -q",
@@ -176,7 +176,7 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
         "40,003 lines",
     ):
         assert word in event.text
-    assert estimated(event.text) < 200
+    assert estimate_output_tokens(event.text) < 200
     talk.tells(event)
     assert event.text in [m.text for m in line_of(talk).messages]
     ref = event.text.rpartition('ref="')[2].rstrip('"')
@@ -190,7 +190,7 @@ def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
     """L4, S4-64: half a megabyte, cut to the cap; what is left out is recalled."""
     text = "BEGINNING\n" + "".join(f"row {n} of the dump\n" for n in range(25_000)) + "the END"
     talk = worked("short", text, answered=False)
-    [event] = cuts(talk.story, 8_000, count)
+    [event] = cut_long_outputs(talk.story, 8_000, count)
     assert event.text.startswith("BEGINNING")
     assert event.text.endswith("the END")
     assert 7_000 < count(event.text) <= 8_000
@@ -198,7 +198,7 @@ def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
     assert 1.3 < len(head) / len(tail) < 1.7
     assert f"of {len(text):,} characters" in tail
     talk.tells(event)
-    assert cuts(talk.story, 8_000, count) == ()
+    assert cut_long_outputs(talk.story, 8_000, count) == ()
     line = line_of(talk)
     assert line.messages[-1].text == event.text
     assert line.messages[-1].answers == "c1"
@@ -209,18 +209,18 @@ def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
 
 def test_only_new_outputs_are_cut_and_only_those_over_the_cap() -> None:
     talk = worked(*outputs_of(9_000), answered=True)
-    assert cuts(talk.story, 1_000, count) == ()
+    assert cut_long_outputs(talk.story, 1_000, count) == ()
     waiting = worked("a " * 900, answered=False)
-    assert cuts(waiting.story, 1_000, count) == ()
+    assert cut_long_outputs(waiting.story, 1_000, count) == ()
     user = Wired()
     user.client("user", "a " * 9_000)
-    assert cuts(user.story, 1_000, count) == ()
+    assert cut_long_outputs(user.story, 1_000, count) == ()
 
 
 @given(st.text(max_size=3_000), st.integers(1, 400))
 def test_a_cut_is_the_same_always_and_never_longer_than_the_cap(text: str, cap: int) -> None:
-    once = cut(text, count(text), cap, "ref", count)
-    assert once == cut(text, count(text), cap, "ref", count)
+    once = cut_middle(text, count(text), cap, "ref", count)
+    assert once == cut_middle(text, count(text), cap, "ref", count)
     assert count(once) <= cap or once.startswith("\n[") or count(text) <= cap
 
 
@@ -238,19 +238,22 @@ def test_nothing_but_old_outputs_changes(tokens: list[int], answered: bool) -> N
         talk.tells(event)
     after = line_of(talk)
     texts = {e.text for e in events}
-    assert unpaired(after.messages) == ()
+    assert unpaired_calls(after.messages) == ()
     assert [(m.role, m.answers, m.calls) for m in before.messages] == [
         (m.role, m.answers, m.calls) for m in after.messages
     ]
     changed = [(b, a) for b, a in zip(before.messages, after.messages, strict=True) if a.wire != b.wire]
     assert {a.text for _, a in changed} == texts
     assert all(b.role == "tool" for b, _ in changed)
-    assert not events or sum(estimated(b.text) - estimated(a.text) for b, a in changed) > LEAST_SAVED
+    assert (
+        not events
+        or sum(estimate_output_tokens(b.text) - estimate_output_tokens(a.text) for b, a in changed) > MIN_SAVED_TOKENS
+    )
     outputs = [(b, a) for b, a in zip(before.messages, after.messages, strict=True) if b.role == "tool"]
-    spared = list(accumulate(estimated(b.text) for b, _ in reversed(outputs)))
+    spared = list(accumulate(estimate_output_tokens(b.text) for b, _ in reversed(outputs)))
     for (was, now), newer in zip(reversed(outputs), spared, strict=True):
-        assert was.wire == now.wire or newer > PROTECTED
+        assert was.wire == now.wire or newer > PROTECTED_TOKENS
 
 
 def test_an_empty_talk_has_nothing_to_clear() -> None:
-    assert candidates(Story(), Line((Message("user", b"{}", ""),), frozenset(), frozenset())) == ()
+    assert clear_old_outputs(PathState(), Context((Message("user", b"{}", ""),), frozenset(), frozenset())) == ()

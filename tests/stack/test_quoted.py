@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.matching.quotes import LONGEST, Quote, Said, cut, quoted
+from proxy.core.matching.quotes import MAX_COMPARED_CHARACTERS, MessageText, Quote, find_quote, split_into_pieces
 from tests.pace import within
 
 BEFORE = "Summarise the conversation between these lines, and leave nothing out that is needed.\n---\n"
@@ -31,57 +31,59 @@ SAID = [
     said
     for n in range(8)
     for said in (
-        Said("user", f"Question number {n}: {prose(3, f'user {n}')}"),
-        Said("assistant", f"I look it up, as you ask: {prose(4, f'assistant {n}')}"),
-        Said("tool", prose(30, f"tool {n}")),
+        MessageText("user", f"Question number {n}: {prose(3, f'user {n}')}"),
+        MessageText("assistant", f"I look it up, as you ask: {prose(4, f'assistant {n}')}"),
+        MessageText("tool", prose(30, f"tool {n}")),
     )
-] + [Said("assistant", "That is all I found.\n" + prose(4, "last"))]
+] + [MessageText("assistant", "That is all I found.\n" + prose(4, "last"))]
 
 
-def as_dialogue(said: list[Said]) -> str:
+def as_dialogue(said: list[MessageText]) -> str:
     return "\n\n".join(f"**{one.role.capitalize()}**: {one.text}" for one in said)
 
 
-def in_tags(said: list[Said]) -> str:
+def in_tags(said: list[MessageText]) -> str:
     return "\n".join(f"<{one.role}>{one.text}</{one.role}>" for one in said)
 
 
-def in_json(said: list[Said]) -> str:
+def in_json(said: list[MessageText]) -> str:
     return json.dumps([{"role": one.role, "content": one.text} for one in said], ensure_ascii=False)
 
 
-def in_json_twice(said: list[Said]) -> str:
+def in_json_twice(said: list[MessageText]) -> str:
     return json.dumps(in_json(said), ensure_ascii=False)
 
 
-def indented(said: list[Said]) -> str:
+def indented(said: list[MessageText]) -> str:
     return textwrap.indent(as_dialogue(said), "    | ")
 
 
-def in_windows(said: list[Said]) -> str:
+def in_windows(said: list[MessageText]) -> str:
     return as_dialogue(said).replace("\n", "\r\n")
 
 
-def cut_short(said: list[Said]) -> str:
-    short = [Said(one.role, f"{one.text[:600]}… [truncated]" if one.role == "tool" else one.text) for one in said]
+def cut_short(said: list[MessageText]) -> str:
+    short = [
+        MessageText(one.role, f"{one.text[:600]}… [truncated]" if one.role == "tool" else one.text) for one in said
+    ]
     return as_dialogue(short)
 
 
-def without_some(said: list[Said]) -> str:
+def without_some(said: list[MessageText]) -> str:
     return as_dialogue([one for at, one in enumerate(said) if at % 5])
 
 
 FORMS = [as_dialogue, in_tags, in_json, in_json_twice, indented, in_windows, cut_short, without_some]
 
 
-def found(text: str, said: list[Said] | None = None) -> Quote | None:
-    pieces = cut(text)
+def found(text: str, said: list[MessageText] | None = None) -> Quote | None:
+    pieces = split_into_pieces(text)
     assert pieces is not None
-    return quoted(pieces, SAID if said is None else said)
+    return find_quote(pieces, SAID if said is None else said)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
-def test_a_quote_is_found_in_whatever_form(form: Callable[[list[Said]], str]) -> None:
+def test_a_quote_is_found_in_whatever_form(form: Callable[[list[MessageText]], str]) -> None:
     """From about its beginning to about its end, and never beyond: what stands around it is an instruction."""
     told = form(SAID)
     quote = found(BEFORE + told + BEHIND)
@@ -93,16 +95,16 @@ def test_a_quote_is_found_in_whatever_form(form: Callable[[list[Said]], str]) ->
 
 def test_an_instruction_that_was_said_before_is_no_part_of_the_quote() -> None:
     """The client asked within the conversation first, and asks anew with all of it quoted."""
-    asked = [*SAID, Said("user", BEHIND)]
+    asked = [*SAID, MessageText("user", BEHIND)]
     quote = found(BEFORE + as_dialogue(SAID) + BEHIND, asked[:-1])
-    early = found(BEFORE + as_dialogue(SAID) + BEHIND, [Said("user", BEHIND), *SAID])
+    early = found(BEFORE + as_dialogue(SAID) + BEHIND, [MessageText("user", BEHIND), *SAID])
 
     assert quote is not None
     assert early == quote
 
 
 # ------------------------------------------------------------------------------------------------------------- no quote
-def shuffled(said: list[Said]) -> list[Said]:
+def shuffled(said: list[MessageText]) -> list[MessageText]:
     return Random(7).sample(said, len(said))
 
 
@@ -114,20 +116,20 @@ def shuffled(said: list[Said]) -> list[Said]:
         (as_dialogue(SAID[:2]), SAID),
         (as_dialogue(SAID) + prose(900, "something else"), SAID),
         ("\n".join(f"{one.text}\n{prose(60, f'between {n}')}" for n, one in enumerate(SAID)), SAID),
-        (as_dialogue([Said(one.role, one.text[:40]) for one in SAID] * 9), SAID),
+        (as_dialogue([MessageText(one.role, one.text[:40]) for one in SAID] * 9), SAID),
         (as_dialogue(SAID), []),
-        (as_dialogue(SAID), [Said("user", "short"), Said("assistant", "words")]),
+        (as_dialogue(SAID), [MessageText("user", "short"), MessageText("assistant", "words")]),
         ("", SAID),
     ],
     ids=["files", "shuffled", "two messages", "a part", "mixed", "beginnings", "nothing said", "little said", "empty"],
 )
-def test_in_doubt_it_is_no_quote(text: str, said: list[Said]) -> None:
+def test_in_doubt_it_is_no_quote(text: str, said: list[MessageText]) -> None:
     assert found(text, said) is None
 
 
 def test_what_is_longer_than_anybody_quotes_is_not_looked_at() -> None:
-    assert cut("x" * (LONGEST + 1)) is None
-    assert cut("a]" * (LONGEST // 2)) is None
+    assert split_into_pieces("x" * (MAX_COMPARED_CHARACTERS + 1)) is None
+    assert split_into_pieces("a]" * (MAX_COMPARED_CHARACTERS // 2)) is None
 
 
 @given(
@@ -135,7 +137,7 @@ def test_what_is_longer_than_anybody_quotes_is_not_looked_at() -> None:
 )
 def test_any_text_can_be_looked_at(text: str, said: list[tuple[str, str]]) -> None:
     """Whatever is found are places in it."""
-    quote = found(text, [Said(*one) for one in said])
+    quote = found(text, [MessageText(*one) for one in said])
     assert quote is None or 0 <= quote.start < quote.end <= len(text)
 
 
@@ -153,5 +155,5 @@ def test_the_work_grows_with_the_length_alone(hostile: str) -> None:
     text = (text * (10_000_000 // len(text) + 1))[:10_000_000]
 
     with within(10):
-        pieces = cut(text)
-        assert pieces is None or quoted(pieces, SAID) is None
+        pieces = split_into_pieces(text)
+        assert pieces is None or find_quote(pieces, SAID) is None

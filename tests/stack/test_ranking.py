@@ -20,15 +20,15 @@ from proxy.core.context.relevance import (
 from proxy.core.frames.tree import Frame, Status
 from proxy.core.text import (
     STOP_WORDS,
-    TRUNCATED,
-    clean,
+    TRUNCATION_MARKER,
+    count_shared_keywords,
     cut_for_display,
     escape_xml,
     estimate_tokens,
     extract_keywords,
     format_duration,
-    keywords_held,
     longest_fitting,
+    remove_illegal_xml,
     truncate_to_tokens,
 )
 
@@ -66,7 +66,7 @@ def test_a_cut_in_one_long_word_stays_where_it_is() -> None:
     """S1-59: only a border within the last fifth counts."""
     cut = truncate_to_tokens("ab " + "x" * 400, 20, estimate_tokens)
 
-    assert cut.removesuffix(" " + TRUNCATED) == "ab " + "x" * (80 - 3 - len(" " + TRUNCATED))
+    assert cut.removesuffix(" " + TRUNCATION_MARKER) == "ab " + "x" * (80 - 3 - len(" " + TRUNCATION_MARKER))
 
 
 @pytest.mark.rows("S1-59")
@@ -74,7 +74,7 @@ def test_a_border_before_the_last_fifth_is_too_far_back() -> None:
     """S1-59."""
     cut = truncate_to_tokens("a" * 40 + " " + "b" * 400, 20, estimate_tokens)
 
-    assert cut == "a" * 40 + " " + "b" * 27 + " " + TRUNCATED
+    assert cut == "a" * 40 + " " + "b" * 27 + " " + TRUNCATION_MARKER
 
 
 def test_a_counter_that_takes_more_for_less_is_still_obeyed() -> None:
@@ -98,7 +98,7 @@ def test_a_cut_text_never_exceeds_its_budget_and_begins_as_the_text_does(text: s
     cut = truncate_to_tokens(text, budget, estimate_tokens)
 
     assert estimate_tokens(cut) <= budget or cut == text
-    assert text.startswith(cut.removesuffix(TRUNCATED).rstrip())
+    assert text.startswith(cut.removesuffix(TRUNCATION_MARKER).rstrip())
 
 
 @given(st.text(max_size=300), st.integers(0, 300))
@@ -133,7 +133,7 @@ def test_the_five_characters_of_mark_up_are_escaped() -> None:
 @pytest.mark.parametrize("illegal", ["\x00", "\x08", "\x0b", "\x1b", "\r", "\ud800", "\ufffe", "\uffff"])
 def test_what_no_document_may_hold_is_taken_out(illegal: str) -> None:
     """T4."""
-    assert clean(f"a{illegal}b\t\n") == "ab\t\n"
+    assert remove_illegal_xml(f"a{illegal}b\t\n") == "ab\t\n"
 
 
 @pytest.mark.rows("S1-156")
@@ -142,7 +142,7 @@ def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str
     """S1-156, T4: lone surrogates included."""
     parsed = ElementTree.fromstring(f"<a>{escape_xml(text)}</a>".encode())
 
-    assert (parsed.text or "") == clean(text)
+    assert (parsed.text or "") == remove_illegal_xml(text)
 
 
 # ------------------------------------------------------------------------------------------------------------ keywords
@@ -209,15 +209,15 @@ def test_a_sibling_scores_by_shared_words_apart_from_the_rest(sibling: Frame, re
     """S1-56, D4."""
     score = score_sibling(sibling, frozenset({"token"}), AGED)
 
-    assert (score.relevance, score.rest) == (relevance, rest)
+    assert (score.relevance, score.base) == (relevance, rest)
     assert score.total == relevance + rest
 
 
 @pytest.mark.rows("S1-56", "D12")
 def test_a_sibling_loses_ten_points_an_hour() -> None:
     """S1-56, D12: the age is handed in."""
-    assert score_sibling(frame("f"), frozenset(), 0).rest == 100
-    assert score_sibling(frame("f"), frozenset(), 3).rest == 70
+    assert score_sibling(frame("f"), frozenset(), 0).base == 100
+    assert score_sibling(frame("f"), frozenset(), 3).base == 70
 
 
 # ----------------------------------------------------------------------------------------------------------- selection
@@ -306,4 +306,4 @@ def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> N
 def test_keywords_held_by_a_text_are_those_it_shares(wanted: list[str], text: str) -> None:
     keywords = frozenset(wanted) | extract_keywords(text[:9])
 
-    assert keywords_held(keywords, text) == len(keywords & extract_keywords(text))
+    assert count_shared_keywords(keywords, text) == len(keywords & extract_keywords(text))

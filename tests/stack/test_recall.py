@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.frames import path_state as story
-from proxy.core.frames.events import Activated, Entered, Folded, Popped, Replaced, Rooted
+from proxy.core.frames.events import FrameActivated, FrameEntered, FrameFolded, FramePopped, ResultReplaced, RootStarted
 from proxy.core.frames.tree import Status
-from proxy.core.ledger.ledger import Entry, Event, Kind
+from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent
 from proxy.core.ledger.messages import Message, identity_of
-from proxy.core.recall.stored_texts import everything
+from proxy.core.recall.stored_texts import all_path_entries
 from proxy.core.tools import run
-from proxy.core.tools.base import Desk, Settings
+from proxy.core.tools.base import ToolContext, ToolSettings
 from proxy.core.tools.recall_tool import RECALL
-from tests.stack.forest import NONCE, Talk, call, count, popped, pushed
+from tests.stack.forest import NONCE, LedgerBuilder, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)
 OF = re.compile(r"Page \d+ of (\d+)")
-SMALL = Settings(recall_page=400, recall_call=800)
+SMALL = ToolSettings(recall_page_tokens=400, recall_call_tokens=800)
 
 
 def texts(told: str) -> list[str]:
@@ -34,18 +34,18 @@ def marks(told: str) -> list[str]:
     return [attributes for attributes, _ in BETWEEN.findall(told)]
 
 
-def recall(desk: Desk, ref: str, **more: object) -> str:
+def recall(desk: ToolContext, ref: str, **more: object) -> str:
     return run(desk, call("k", "stack_recall", ref=ref, **more)).text
 
 
-def begun() -> Talk:
-    talk = Talk()
+def begun() -> LedgerBuilder:
+    talk = LedgerBuilder()
     talk.client("user", "Build the shop")
-    talk.happens(Rooted("froot", "Build the shop", "It sells."))
+    talk.happens(RootStarted("froot", "Build the shop", "It sells."))
     return talk
 
 
-def told_in_a_frame(talk: Talk, frame: str, *outputs: str, path: str = "src/auth.py", title: str = "") -> None:
+def told_in_a_frame(talk: LedgerBuilder, frame: str, *outputs: str, path: str = "src/auth.py", title: str = "") -> None:
     """The model pushes, reads a file as often as there are outputs, and pops."""
     turn = talk.model(
         ("", (call(f"push-{frame}", "stack_frame_push", title=frame),)),
@@ -97,7 +97,7 @@ def test_all_pages_together_hold_every_text_byte_for_byte(outputs: list[str]) ->
     assert all(output in held for output in outputs)
 
 
-def pages(desk: Desk, ref: str) -> Iterator[list[tuple[str, str]]]:
+def pages(desk: ToolContext, ref: str) -> Iterator[list[tuple[str, str]]]:
     """Every page of a ref, one call each: marker attributes and texts."""
     number, last = 0, 1
     while number < last:
@@ -128,9 +128,12 @@ def test_what_our_own_tools_answered_is_not_given_back() -> None:
 def test_what_we_told_the_model_beside_the_users_words_is_not_given_back() -> None:
     """L3: it was true of its moment, and the user never said it; what the user said from beside is theirs."""
     talk = begun()
-    for kind, words in ((Kind.OVERLAY, "Your window is nearly full."), (Kind.SAID, "Mind the window.")):
+    for kind, words in (
+        (EntryKind.OVERLAY, "Your window is nearly full."),
+        (EntryKind.USER_OVERLAY, "Mind the window."),
+    ):
         message = Message("user", words.encode(), identity_of("user", words), words)
-        talk.ledger.add(Entry(words, talk.tip, talk.ledger.seq, kind, "thread", message))
+        talk.ledger.add_entry(Entry(words, talk.tip, talk.ledger.next_seq, kind, "thread", message))
 
     assert texts(recall(talk.desk(), "froot")) == ["Build the shop", "Mind the window."]
     assert texts(run(talk.desk(), call("k", "stack_recall", query="window")).text) == ["Mind the window."]
@@ -196,7 +199,9 @@ def test_a_range_without_an_end_makes_no_more_pages_than_are_counted_anyway() ->
 
     talk = begun()
     told_in_a_frame(talk, "fauth", "\n".join(f"word {n}" for n in range(20_000)))
-    desk = replace(talk.desk(settings=Settings(recall_page=200, recall_call=800)), count=counting)
+    desk = replace(
+        talk.desk(settings=ToolSettings(recall_page_tokens=200, recall_call_tokens=800)), count_tokens=counting
+    )
     few = recall(desk, "fauth", page="1-9")
     for_few, counted = counted, 0
 
@@ -376,7 +381,7 @@ def test_what_is_told_in_other_words_on_the_line_is_given() -> None:
     talk = begun()
     talk.model(("", (call("b", "bash", command="make"),)))
     output = talk.client("tool", "a very long output", "b")
-    talk.happens(Replaced(output, f'[Old tool result content cleared: ref="{output[:12]}"]', "pruned"))
+    talk.happens(ResultReplaced(output, f'[Old tool result content cleared: ref="{output[:12]}"]', "pruned"))
 
     assert texts(recall(talk.desk(frozenset(talk.ledger.entries)), output[:12])) == ["a very long output"]
 
@@ -386,8 +391,8 @@ def test_what_was_recalled_in_a_turn_is_bounded() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "word\n" * 30_000)
 
-    some = run(replace(talk.desk(), recallable=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
-    none = run(replace(talk.desk(), recallable=1_999), call("k", "stack_recall", ref="fauth")).text
+    some = run(replace(talk.desk(), recallable_tokens=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
+    none = run(replace(talk.desk(), recallable_tokens=1_999), call("k", "stack_recall", ref="fauth")).text
 
     assert "Pages 1-2 of" in some
     assert count(some) <= 5_000
@@ -399,13 +404,13 @@ def test_what_was_recalled_in_a_turn_is_bounded() -> None:
 def test_a_frame_is_given_with_its_parts_and_before_the_frames_below_it() -> None:
     """Long work is cut into parts; a ref to the whole finds them in their order."""
     talk = begun()
-    talk.happens(Entered("ftask", "froot", "Task", "", "request"))
+    talk.happens(FrameEntered("ftask", "froot", "Task", "", "request"))
     talk.model(("begun", ()))
     talk.client("user", "deeper")
-    talk.happens(Entered("fbelow", "ftask", "Below", "", "plan"))
+    talk.happens(FrameEntered("fbelow", "ftask", "Below", "", "plan"))
     talk.model(("below", ()))
     talk.client("user", "back")
-    talk.happens(Entered("fpart", "ftask", "Part", "", "part"))
+    talk.happens(FrameEntered("fpart", "ftask", "Part", "", "part"))
     talk.model(("in a part", ()))
 
     told = recall(talk.desk(), "ftask")
@@ -417,11 +422,11 @@ def test_a_frame_is_given_with_its_parts_and_before_the_frames_below_it() -> Non
 
 def test_what_left_in_a_fold_is_given_and_what_stayed_is_pointed_at() -> None:
     talk = begun()
-    talk.happens(Entered("ftask", "froot", "Task", "", "request"))
+    talk.happens(FrameEntered("ftask", "froot", "Task", "", "request"))
     folded = talk.model(("what was done first", ()))
     talk.client("user", "and then")
     talk.model(("what was done then", ()))
-    talk.happens(Folded("ftask", (folded,), 'Folded, ref="ftask".'))
+    talk.happens(FrameFolded("ftask", (folded,), 'Folded, ref="ftask".'))
     on_line = frozenset(talk.ledger.entries) - {folded}
 
     told = recall(talk.desk(on_line), "ftask")
@@ -435,12 +440,12 @@ def test_a_ref_that_was_shown_once_gives_what_it_stood_for_ever_after() -> None:
     talk = begun()
     first = talk.model(("what was done first", ()))
     talk.client("user", "and then")
-    talk.happens(Entered("fone", "froot", "One", "", "part", (first,)))
-    talk.happens(Folded("fone", (first,), 'Folded, ref="fone".'))
+    talk.happens(FrameEntered("fone", "froot", "One", "", "part", (first,)))
+    talk.happens(FrameFolded("fone", (first,), 'Folded, ref="fone".'))
     second = talk.model(("what was done then", ()))
     talk.client("user", "and at last")
-    talk.happens(Entered("ftwo", "froot", "Two", "", "part", (first, second)))
-    talk.happens(Folded("ftwo", (first, second), 'Folded, ref="ftwo".'))
+    talk.happens(FrameEntered("ftwo", "froot", "Two", "", "part", (first, second)))
+    talk.happens(FrameFolded("ftwo", (first, second), 'Folded, ref="ftwo".'))
     on_line = frozenset(talk.ledger.entries) - {first, second}
 
     assert texts(recall(talk.desk(on_line), "ftwo")) == ["what was done first", "what was done then"]
@@ -450,11 +455,11 @@ def test_a_ref_that_was_shown_once_gives_what_it_stood_for_ever_after() -> None:
 # --------------------------------------------------------------------------------------------------------------- beside
 def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
     """By the id of its frames, and by a query over everything."""
-    helper = Talk()
+    helper = LedgerBuilder()
     helper.client("user", "Look for the port")
-    helper.happens(Rooted("fhelp", "Look for the port", ""))
+    helper.happens(RootStarted("fhelp", "Look for the port", ""))
     helper.model(("The port is 8080.", ()))
-    desk = replace(begun().desk(), beside=(helper.ledger,))
+    desk = replace(begun().desk(), related_ledgers=(helper.ledger,))
 
     assert "The port is 8080." in texts(recall(desk, "fhelp"))
     assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
@@ -463,12 +468,12 @@ def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
 
 def test_a_conversation_beside_it_that_makes_no_sense_to_us_costs_only_what_is_in_it() -> None:
     """It was written by a newer version."""
-    novel, helper = Talk(), Talk()
+    novel, helper = LedgerBuilder(), LedgerBuilder()
     novel.client("user", "Look for the door")
-    novel.ledger.add_event(Event(novel.tip, 0, novel.ledger.seq, "novel", "", b'{"type":"novel"}'))
+    novel.ledger.add_event(LedgerEvent(novel.tip, 0, novel.ledger.next_seq, "novel", "", b'{"type":"novel"}'))
     helper.client("user", "Look for the port")
     helper.model(("The port is 8080.", ()))
-    desk = replace(begun().desk(), beside=(novel.ledger, helper.ledger))
+    desk = replace(begun().desk(), related_ledgers=(novel.ledger, helper.ledger))
 
     assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
     assert recall(desk, "nowhere").startswith("Error: nothing is stored under")
@@ -510,10 +515,10 @@ def test_an_earlier_attempt_is_recalled_with_the_later_one() -> None:
     talk.happens(pushed("fauth"), turn, 1)
     talk.client("user", "go on")
     turn = talk.model(("", (call("q", "stack_frame_pop", results="stuck"),)), ("Stuck.", ()))
-    talk.happens(Popped("fauth", Status.BLOCKED, "stuck", ""), turn, 1)
+    talk.happens(FramePopped("fauth", Status.BLOCKED, "stuck", ""), turn, 1)
     talk.client("user", "again")
     turn = talk.model(("", (call("a", "stack_frame_activate", sessionID="fauth"),)), ("second attempt", ()))
-    talk.happens(Activated("fauth", turn, "a", ""), turn, 1)
+    talk.happens(FrameActivated("fauth", turn, "a", ""), turn, 1)
 
     told = texts(recall(talk.desk(), "fauth"))
 
@@ -539,20 +544,22 @@ def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing
 ) -> None:
     """Each such request goes on from the state of the one before it. Folded from within each other they were more than
     the interpreter's stack holds, and looking for words took a square of them: counted, for a clock says nothing."""
-    talk, rewritings, folded = Talk(), 1_200, 0
+    talk, rewritings, folded = LedgerBuilder(), 1_200, 0
     for n in range(rewritings):
         before, talk.tip = talk.tip, ""
         talk.client("user", f"question {n}", adopts=before)
         talk.model((f"answer {n}", ()))
-    put = story._Walk.put
+    put = story._PathBuilder.add
 
-    def counting(walk: story._Walk, entry: Entry, events: Sequence[Event]) -> None:
+    def counting(walk: story._PathBuilder, entry: Entry, events: Sequence[LedgerEvent]) -> None:
         nonlocal folded
         folded += 1
         put(walk, entry, events)
 
-    monkeypatch.setattr(story._Walk, "put", counting)  # how often is asked here; a time would tell of the machine
-    placed = everything(talk.ledger, talk.story)
+    monkeypatch.setattr(
+        story._PathBuilder, "add", counting
+    )  # how often is asked here; a time would tell of the machine
+    placed = all_path_entries(talk.ledger, talk.story)
     assert len({p.entry.id for p in placed}) == 2 * rewritings
     assert folded <= 4 * rewritings
 

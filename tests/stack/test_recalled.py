@@ -5,13 +5,13 @@ import pytest
 from proxy.core.ledger.messages import Call
 from proxy.core.recall.recalled_texts import (
     KEPT_TURNS,
-    frames_named,
     is_recall,
-    is_recall_group,
-    queries_named,
-    recently_recalled,
+    is_recall_round,
+    recall_queries,
+    recalled_frame_ids,
+    recently_recalled_entries,
 )
-from tests.stack.forest import Talk, call
+from tests.stack.forest import LedgerBuilder, call
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_other_calls_recall_nothing(made: Call) -> None:
 
 def test_what_was_recalled_stays_for_two_more_turns() -> None:
     """H8."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "Look it up")
     recalling = talk.model(("", (call("r", "stack_recall", ref="fauth"),)), ("Here it is.", ()))
 
     kept = []
     for turn in range(KEPT_TURNS + 1):
-        kept.append(recently_recalled(talk.story.placed))
+        kept.append(recently_recalled_entries(talk.story.entries))
         talk.client("user", f"Next {turn}")
         talk.model(("ok", ()))
 
     assert kept == [{recalling}] * (KEPT_TURNS + 1)
-    assert recently_recalled(talk.story.placed) == frozenset()
-    assert [is_recall_group(p) for p in talk.story.placed[:3]] == [False, True, False]
+    assert recently_recalled_entries(talk.story.entries) == frozenset()
+    assert [is_recall_round(p) for p in talk.story.entries[:3]] == [False, True, False]
 
 
 def test_only_refs_name_frames() -> None:
@@ -69,7 +69,7 @@ def test_only_refs_name_frames() -> None:
         call("e", "stack_recall", ref="fabcd2345"),
     )
 
-    assert frames_named(calls) == ("fabcd2345", "fbcde3456")
+    assert recalled_frame_ids(calls) == ("fabcd2345", "fbcde3456")
 
 
 @pytest.mark.rows("S2-38")
@@ -84,4 +84,4 @@ def test_a_query_that_says_where_to_look_is_none_for_everywhere() -> None:
         Call("c6", "bash", '{"query": "ls"}'),
     ]
 
-    assert queries_named(calls) == ("token bucket", "429", "quota")
+    assert recall_queries(calls) == ("token bucket", "429", "quota")

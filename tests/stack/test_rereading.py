@@ -3,32 +3,32 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.frames.events import Replaced, Rooted
-from proxy.core.observers import NAMES
-from proxy.core.recall.unchanged_notes import Means, is_note, supplied
-from tests.stack.forest import NONCE, Talk, call, count
+from proxy.core.frames.events import ResultReplaced, RootStarted
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.recall.unchanged_notes import RestoreOptions, is_unchanged_note, restore_file_contents
+from tests.stack.forest import NONCE, LedgerBuilder, call, count
 
 CLAUDE = "Wasted call — file unchanged since your last Read. See that earlier tool_result."
 QWEN = "[File src/a.py unchanged since last read in this session — its content was given earlier.]"
 CONTENT = "1\tdef add(a, b):\n2\t    return a + b\n"
-MEANS = Means(NONCE, count, 10_000)
+MEANS = RestoreOptions(NONCE, count, 10_000)
 
 
-def begun() -> Talk:
-    talk = Talk()
+def begun() -> LedgerBuilder:
+    talk = LedgerBuilder()
     talk.client("user", "Fix the sum")
-    talk.happens(Rooted("froot", "Fix the sum", "It adds."))
+    talk.happens(RootStarted("froot", "Fix the sum", "It adds."))
     return talk
 
 
-def reads(talk: Talk, result: str, path: str = "src/a.py", tool: str = "Read", **more: object) -> str:
+def reads(talk: LedgerBuilder, result: str, path: str = "src/a.py", tool: str = "Read", **more: object) -> str:
     """The model reads a file; the entry of the result."""
     ident = f"call-{len(talk.ledger.entries)}"
     talk.model(("", (call(ident, tool, file_path=path, **more),)))
     return talk.client("tool", result, ident)
 
 
-def changes(talk: Talk, tool: str = "Edit", path: str = "src/a.py", **more: object) -> str:
+def changes(talk: LedgerBuilder, tool: str = "Edit", path: str = "src/a.py", **more: object) -> str:
     """The model writes or edits a file; the turn of the call."""
     ident = f"call-{len(talk.ledger.entries)}"
     turn = talk.model(("", (call(ident, tool, file_path=path, **more),)))
@@ -36,10 +36,10 @@ def changes(talk: Talk, tool: str = "Edit", path: str = "src/a.py", **more: obje
     return turn
 
 
-def told(talk: Talk, *gone: str, new: str = "", means: Means = MEANS) -> dict[str, str]:
+def told(talk: LedgerBuilder, *gone: str, new: str = "", means: RestoreOptions = MEANS) -> dict[str, str]:
     """What is supplied for the newest entry, when `gone` have left the line."""
     on_line = frozenset(talk.ledger.entries) - set(gone)
-    return dict(supplied(talk.ledger, talk.story, on_line, {new or talk.tip}, means))
+    return dict(restore_file_contents(talk.ledger, talk.story, on_line, {new or talk.tip}, means))
 
 
 # ----------------------------------------------------------------------------------------------------------------- note
@@ -55,7 +55,7 @@ def told(talk: Talk, *gone: str, new: str = "", means: Means = MEANS) -> dict[st
     ],
 )
 def test_a_note_is_known_by_what_it_says(text: str) -> None:
-    assert is_note(text)
+    assert is_unchanged_note(text)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_note_is_known_by_what_it_says(text: str) -> None:
     ],
 )
 def test_what_has_content_of_its_own_is_no_note(text: str) -> None:
-    assert not is_note(text)
+    assert not is_unchanged_note(text)
 
 
 # ------------------------------------------------------------------------------------------------------------- supplied
@@ -130,7 +130,7 @@ def test_a_note_that_was_given_the_content_serves_the_next_one_while_it_is_on_th
     talk = begun()
     earlier = reads(talk, CONTENT)
     first = reads(talk, CLAUDE)
-    talk.happens(Replaced(first, told(talk, earlier)[first], "read again"))
+    talk.happens(ResultReplaced(first, told(talk, earlier)[first], "read again"))
     again = reads(talk, CLAUDE)
 
     assert told(talk, earlier) == {}
@@ -144,12 +144,12 @@ def test_of_two_notes_that_lost_their_content_at_once_the_first_gets_it() -> Non
     notes = {reads(talk, CLAUDE), reads(talk, QWEN)}
     on_line = frozenset(talk.ledger.entries) - {earlier}
 
-    first = supplied(talk.ledger, talk.story, on_line, notes, MEANS)
+    first = restore_file_contents(talk.ledger, talk.story, on_line, notes, MEANS)
     for entry, text in first:
-        talk.happens(Replaced(entry, text, "read again"))
+        talk.happens(ResultReplaced(entry, text, "read again"))
 
     assert [CONTENT in text for _, text in first] == [True]
-    assert supplied(talk.ledger, talk.story, on_line, notes, MEANS) == ()
+    assert restore_file_contents(talk.ledger, talk.story, on_line, notes, MEANS) == ()
 
 
 def test_a_note_that_left_the_line_itself_is_given_nothing() -> None:
@@ -163,7 +163,7 @@ def test_a_result_that_is_told_in_other_words_on_the_line_counts_as_gone() -> No
     """An output that was capped or cleared still stands on the line, but not its content."""
     talk = begun()
     earlier = reads(talk, CONTENT)
-    talk.happens(Replaced(earlier, "[cleared]", "pruned"))
+    talk.happens(ResultReplaced(earlier, "[cleared]", "pruned"))
     again = reads(talk, CLAUDE)
 
     assert CONTENT in told(talk)[again]
@@ -230,7 +230,9 @@ def test_an_error_is_no_content() -> None:
 @pytest.mark.rows("X-17")
 def test_a_note_of_a_configured_tool_is_given_its_content() -> None:
     """X-17: what reads and what writes is what the configuration says."""
-    names = NAMES.extended({"fetch_text": {"role": "read", "arguments": ["target"]}, "put_text": "write"})
+    names = DEFAULT_TOOL_ROLES.with_entries(
+        {"fetch_text": {"role": "read", "arguments": ["target"]}, "put_text": "write"}
+    )
     talk = begun()
     ident = f"call-{len(talk.ledger.entries)}"
     gone = [changes(talk, "put_text", content="print(1)\n")]
@@ -269,10 +271,10 @@ def test_what_was_read_on_a_branch_that_the_client_left_is_found() -> None:
     assert CONTENT in _on_this_path(talk, again)
 
 
-def _on_this_path(talk: Talk, again: str) -> str:
+def _on_this_path(talk: LedgerBuilder, again: str) -> str:
     """What is supplied when only the path at hand is on the line."""
-    on_line = {p.at for p in talk.story.placed}
-    return dict(supplied(talk.ledger, talk.story, on_line, {again}, MEANS))[again]
+    on_line = {p.path_id for p in talk.story.entries}
+    return dict(restore_file_contents(talk.ledger, talk.story, on_line, {again}, MEANS))[again]
 
 
 @pytest.mark.rows("X-06")
@@ -294,7 +296,7 @@ def test_content_larger_than_its_room_is_cut_between_lines_and_says_where_the_re
     earlier = reads(talk, content)
     again = reads(talk, CLAUDE)
 
-    text = told(talk, earlier, means=Means(NONCE, count, 1_000))[again]
+    text = told(talk, earlier, means=RestoreOptions(NONCE, count, 1_000))[again]
     shown = text.partition(">>\n")[2].partition("\n<<end")[0]
 
     assert content.startswith(shown)

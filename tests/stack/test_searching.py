@@ -8,28 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.recall.pages import Size
-from proxy.core.recall.search import MOST_LINES, Hits, closest, holding, search, windows
-from proxy.core.recall.stored_texts import Piece
+from proxy.core.recall.pages import PageSize
+from proxy.core.recall.search import (
+    MAX_PASSAGE_LINES,
+    SearchHits,
+    line_windows,
+    pieces_with_all_words,
+    search,
+    search_closest,
+)
+from proxy.core.recall.stored_texts import StoredPiece
 from tests.stack.forest import call, count
 
-SIZE = Size(1_840, 7_840)
+SIZE = PageSize(1_840, 7_840)
 
 
-def said(text: str, entry: str = "e", role: str = "tool") -> Piece:
-    return Piece("froot", entry, entry, "froot#1", role, "", text)
+def said(text: str, entry: str = "e", role: str = "tool") -> StoredPiece:
+    return StoredPiece("froot", entry, entry, "froot#1", role, "", text)
 
 
-def called(name: str = "write", **arguments: object) -> Piece:
+def called(name: str = "write", **arguments: object) -> StoredPiece:
     made = call("k", name, **arguments)
-    return Piece("froot", "c", "c", "froot#1", "assistant", f"call {name}", made.arguments, made)
+    return StoredPiece("froot", "c", "c", "froot#1", "assistant", f"call {name}", made.arguments, made)
 
 
-def several(*texts: str) -> list[Piece]:
+def several(*texts: str) -> list[StoredPiece]:
     return [said(text, f"e{at}") for at, text in enumerate(texts)]
 
 
-def found(pieces: list[Piece], query: str) -> list[str]:
+def found(pieces: list[StoredPiece], query: str) -> list[str]:
     return [p.text for p in search(pieces, query, count, SIZE).passages]
 
 
@@ -50,7 +57,7 @@ def test_of_equal_texts_the_newest_is_given_once() -> None:
     """The same file, read twice."""
     pieces = several("x = 1", "other", "x = 1")
 
-    assert [p.entry for p in search(pieces, "x =", count, SIZE).passages] == ["e2"]
+    assert [p.entry_ref for p in search(pieces, "x =", count, SIZE).passages] == ["e2"]
 
 
 def test_a_text_too_long_for_a_page_comes_behind_those_that_fit() -> None:
@@ -73,28 +80,30 @@ def test_arguments_are_found_as_they_read_and_given_as_they_are() -> None:
 
 
 def test_broken_arguments_are_searched_as_they_are() -> None:
-    made = Piece("f", "c", "c", "f#1", "assistant", "call x", '{"a": "\\', call("k", "x"))
+    made = StoredPiece("f", "c", "c", "f#1", "assistant", "call x", '{"a": "\\', call("k", "x"))
 
     assert found([made], '"a"') == [made.text]
 
 
 @pytest.mark.parametrize("query", ["", "   ", '""'])
 def test_a_query_without_words_finds_nothing(query: str) -> None:
-    assert search(several("x"), query, count, SIZE) == Hits((), 0)
-    assert closest(several("x"), query, count, SIZE) == Hits((), 0)
-    assert holding(several("x"), query) == ()
+    assert search(several("x"), query, count, SIZE) == SearchHits((), 0)
+    assert search_closest(several("x"), query, count, SIZE) == SearchHits((), 0)
+    assert pieces_with_all_words(several("x"), query) == ()
 
 
 def test_where_nothing_has_all_words_rare_words_tell_what_is_close() -> None:
     pieces = several("the login of the shop", "the shop", "the shop is open", "a shop")
 
-    assert [p.text for p in closest(pieces, "shop login flow", count, SIZE).passages] == ["the login of the shop"]
+    assert [p.text for p in search_closest(pieces, "shop login flow", count, SIZE).passages] == [
+        "the login of the shop"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- passages
 def test_a_text_is_shown_whole_where_a_page_has_room() -> None:
     text = "".join(f"line {n} of the text\n" for n in range(100)) + "the needle\n"
-    assert 300 < count(text) < SIZE.page
+    assert 300 < count(text) < SIZE.page_tokens
 
     assert found([said(text)], "needle") == [text]
 
@@ -132,12 +141,12 @@ def test_lines_end_only_where_a_line_feed_is() -> None:
 def test_windows_hold_every_hit_once_and_are_bounded(lengths: list[int], step: int) -> None:
     hits = list(range(0, len(lengths), 1 + step % 7))
 
-    shown = list(windows(hits, lengths))
+    shown = list(line_windows(hits, lengths))
 
     covered = [line for first, last in shown for line in range(first, last)]
     assert set(hits) <= set(covered)
     assert covered == sorted(set(covered))
-    assert all(0 < last - first <= MOST_LINES for first, last in shown)
+    assert all(0 < last - first <= MAX_PASSAGE_LINES for first, last in shown)
 
 
 def test_long_lines_are_shown_alone() -> None:
@@ -151,7 +160,7 @@ def test_long_lines_are_shown_alone() -> None:
 
 def test_a_single_line_that_one_call_may_give_is_whole() -> None:
     text = json.dumps({"content": "word " * 5_000 + "needle"})
-    assert SIZE.page < count(text) < SIZE.alone
+    assert SIZE.page_tokens < count(text) < SIZE.single_text_tokens
 
     assert found([said(text)], "needle") == [text]
 
@@ -163,7 +172,7 @@ def test_of_a_line_no_call_may_give_the_stretch_around_the_hit_is_shown() -> Non
 
     assert "needle" in passage.text
     assert passage.text in text
-    assert count(passage.text) <= SIZE.page
+    assert count(passage.text) <= SIZE.page_tokens
     assert passage.lines == f"1, characters {text.index(passage.text) + 1}-" + str(
         text.index(passage.text) + len(passage.text)
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from proxy.core.frames.path_state import follow
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger
+from proxy.core.frames.path_state import replay
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger
 from proxy.core.ledger.messages import Message
 
 ENTRIES = 10_000
@@ -16,10 +16,12 @@ def grown(every: int) -> tuple[Ledger, str]:
     ledger, tip = Ledger(Conversation("c" * 32, "tenant")), ""
     for n in range(ENTRIES):
         said = Message("user", b"{}", f"i{n}", f"said {n}")
-        ledger.add(Entry(f"e{n}", tip, ledger.seq, Kind.MESSAGE, "main", said))
+        ledger.add_entry(Entry(f"e{n}", tip, ledger.next_seq, EntryKind.MESSAGE, "main", said))
         tip = f"e{n}"
         if n % every == 0:
-            ledger.add(Entry(f"o{n}", tip, ledger.seq, Kind.OVERLAY, "main", Message("user", b"{}", "", "a note")))
+            ledger.add_entry(
+                Entry(f"o{n}", tip, ledger.next_seq, EntryKind.OVERLAY, "main", Message("user", b"{}", "", "a note"))
+            )
     return ledger, tip
 
 
@@ -30,8 +32,8 @@ def test_notes_on_a_long_path_cost_what_they_are() -> None:
         ledger, tip = grown(every)
         path = ledger.path(tip)
         began = time.process_time()
-        story = follow(ledger, path, {})
+        story = replay(ledger, path, {})
         took[every] = time.process_time() - began
-        assert len(story.placed) == ENTRIES + ENTRIES // every
+        assert len(story.entries) == ENTRIES + ENTRIES // every
 
     assert took[10] < 4 * took[ENTRIES]

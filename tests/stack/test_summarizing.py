@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.compaction_plan import is_due
-from proxy.core.compaction.cost_gate import Reason
-from proxy.core.compaction.drop_oldest import trimmed
-from proxy.core.context.message_list import assemble
-from proxy.core.frames.events import InterimSummary, recorded
+from proxy.core.compaction.compaction_plan import is_compaction_due
+from proxy.core.compaction.cost_gate import GateReason
+from proxy.core.compaction.drop_oldest import drop_oldest
+from proxy.core.context.message_list import build_context
+from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
 from proxy.core.tools import run
-from proxy.core.tools.note_tools import WORDS
-from tests.stack.forest import Talk, call, count, popped, rooted
+from proxy.core.tools.note_tools import MAX_NOTE_TOKENS
+from tests.stack.forest import LedgerBuilder, call, count, popped, rooted
 from tests.stack.test_looking import desk_after
-from tests.stack.working import SCRIBE, Watched, bash, padded
+from tests.stack.working import SCRIBE, GrowingConversation, bash, padded
 
 pytestmark = pytest.mark.rows("S1-65", "S1-115")
 NOTE = "The cause is the lock in worker.py; what remains is the test for it."
 
 
-def at_work(groups: int = 6, after: int = 3, **settings: Any) -> Watched:
+def at_work(groups: int = 6, after: int = 3, **settings: Any) -> GrowingConversation:
     """A request in the middle of its tool loop, summed up after the first `groups` groups; `after` more followed."""
-    watched = Watched(folds=False, settings=settings).user("Find out why the worker hangs.")
+    watched = GrowingConversation(folds=False, settings=settings).user("Find out why the worker hangs.")
     for n in range(groups):
         watched.does(bash(f"command {n}"), results=[padded(f"output {n}")])
     watched.arrives()
@@ -34,14 +34,14 @@ def at_work(groups: int = 6, after: int = 3, **settings: Any) -> Watched:
     return watched
 
 
-def summed_up_here(watched: Watched, words: str) -> None:
-    made = InterimSummary(watched.story.tree.active, watched.story.tip, words, words)
-    watched.ledger.add_event(recorded(made, watched.story.tip, 0, watched.ledger.seq, watched.now))
+def summed_up_here(watched: GrowingConversation, words: str) -> None:
+    made = InterimSummaryAdded(watched.story.tree.active, watched.story.tip, words, words)
+    watched.ledger.add_event(as_ledger_event(made, watched.story.tip, 0, watched.ledger.next_seq, watched.now))
     watched.story = watched.again
 
 
-def line_of(watched: Watched) -> list[str]:
-    return [m.text for m in assemble(watched.story, SCRIBE).messages]
+def line_of(watched: GrowingConversation) -> list[str]:
+    return [m.text for m in build_context(watched.story, SCRIBE).messages]
 
 
 # ---------------------------------------------------------------------------------------------------------- on the line
@@ -55,9 +55,13 @@ def test_while_the_line_is_cached_a_summary_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "reason"), [({"cold": True}, Reason.COLD), ({"window": 5_000}, Reason.PRESSURE)], ids=["cold", "overflow"]
+    ("when", "reason"),
+    [({"cold": True}, GateReason.COLD), ({"window": 5_000}, GateReason.PRESSURE)],
+    ids=["cold", "overflow"],
 )
-def test_with_a_cold_cache_or_a_full_window_it_stands_for_what_it_sums_up(when: dict[str, Any], reason: Reason) -> None:
+def test_with_a_cold_cache_or_a_full_window_it_stands_for_what_it_sums_up(
+    when: dict[str, Any], reason: GateReason
+) -> None:
     watched = at_work()
     made = watched.fold(**when)
 
@@ -66,12 +70,12 @@ def test_with_a_cold_cache_or_a_full_window_it_stands_for_what_it_sums_up(when: 
     assert asked == "Find out why the worker hangs."
     assert f"<results>{NOTE}</results>" in trace
     assert [text for text in rest if text] == [padded(f"output {n}") for n in (6, 7, 8)]
-    assert watched.story.tree.current.title == "Find out why the worker hangs."
+    assert watched.story.tree.active_frame.title == "Find out why the worker hangs."
 
 
 def test_without_a_summary_the_same_moment_changes_nothing() -> None:
     watched = at_work()
-    plain = Watched(folds=False).user("Find out why the worker hangs.")
+    plain = GrowingConversation(folds=False).user("Find out why the worker hangs.")
     for n in range(9):
         plain.does(bash(f"command {n}"), results=[padded(f"output {n}")])
     plain.arrives()
@@ -108,8 +112,8 @@ def test_a_long_note_stays_whole_in_its_trace() -> None:
 
 def test_a_line_that_is_trimmed_tells_the_summary_too() -> None:
     watched = at_work()
-    line = assemble(watched.story, SCRIBE)
-    event = trimmed(watched.story, line, line.tokens // 3)
+    line = build_context(watched.story, SCRIBE)
+    event = drop_oldest(watched.story, line, line.tokens // 3)
 
     assert event is not None
     assert f"Summed up then: {NOTE}</stack-context>" in event.trace
@@ -117,17 +121,17 @@ def test_a_line_that_is_trimmed_tells_the_summary_too() -> None:
 
 def test_only_what_was_summed_up_makes_a_fold_due() -> None:
     watched = at_work(groups=1, after=1)
-    assert is_due(watched.story, 100_000)
+    assert is_compaction_due(watched.story, 100_000)
     watched.fold(cold=True)
-    plain = Watched(folds=False).user("Go").does(bash("ls"), results=["a"]).does(bash("ls"), results=["b"])
+    plain = GrowingConversation(folds=False).user("Go").does(bash("ls"), results=["a"]).does(bash("ls"), results=["b"])
     plain.arrives()
-    assert not is_due(plain.story, 100_000)
+    assert not is_compaction_due(plain.story, 100_000)
 
 
 # ------------------------------------------------------------------------------------------------------------- the tool
-def worked() -> Talk:
+def worked() -> LedgerBuilder:
     """A frame under way: a file was changed and a command failed."""
-    found = Talk()
+    found = LedgerBuilder()
     found.client("user", "Build the shop")
     found.happens(rooted())
     found.model(("I change it.", (call("e1", "edit", filePath="src/shop.py", oldString="a", newString="b"),)))
@@ -142,7 +146,7 @@ def test_the_tool_keeps_the_note_and_what_is_known_and_changes_no_frame() -> Non
     told = run(talk.desk(), call("k", "stack_frame_summarize", note="The sale is half done."))
 
     (event,) = told.events
-    assert isinstance(event, InterimSummary)
+    assert isinstance(event, InterimSummaryAdded)
     assert (event.frame, event.at, event.words) == ("froot", talk.tip, "The sale is half done.")
     assert event.text.splitlines()[:3] == ["State: The sale is half done.", "Changed:", "- src/shop.py"]
     assert "- pytest -q: failed" in event.text
@@ -151,22 +155,22 @@ def test_the_tool_keeps_the_note_and_what_is_known_and_changes_no_frame() -> Non
 
     talk.happens(event)
     assert talk.story.tree.active == "froot"
-    assert talk.story.tree.interims["froot"].text == event.text
+    assert talk.story.tree.interim_summaries["froot"].text == event.text
 
 
 def test_without_a_note_what_was_said_last_is_the_summary() -> None:
     (event,) = run(worked().desk(), call("k", "stack_frame_summarize")).events
-    assert isinstance(event, InterimSummary)
+    assert isinstance(event, InterimSummaryAdded)
     assert event.words == "Now I test it."
 
 
 def test_a_note_is_cut_to_its_bound_and_that_is_told() -> None:
     told = run(worked().desk(), call("k", "stack", op="summarize", args={"note": "word " * 5_000}))
     (event,) = told.events
-    assert isinstance(event, InterimSummary)
-    assert count(event.words) <= WORDS
+    assert isinstance(event, InterimSummaryAdded)
+    assert count(event.words) <= MAX_NOTE_TOKENS
     assert event.words.endswith("[cut]")
-    assert f"cut to {WORDS} tokens" in told.text
+    assert f"cut to {MAX_NOTE_TOKENS} tokens" in told.text
 
 
 @pytest.mark.rows("S1-132")

@@ -9,14 +9,23 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.compaction import trace
-from proxy.core.compaction.trace import LEAST, MOST, SECTIONS, Facts, budget_of, merged, read_trace, trace_text
+from proxy.core.compaction.trace import (
+    MAX_TRACE_TOKENS,
+    MIN_TRACE_TOKENS,
+    TRACE_SECTIONS,
+    SpanFacts,
+    merge_facts,
+    parse_traces,
+    trace_budget,
+    trace_text,
+)
 from proxy.core.frames.tree import Frame, Status
 from proxy.core.ledger.messages import Call, Message
 from proxy.core.observers.keywords import names_in_text
 from tests.stack.forest import count
 
 FRAME = Frame("fabcdefgh", "froot2345", "Fix the login", "", "", Status.COMPLETED, 1, "request", 0, 0)
-FACTS = Facts(
+FACTS = SpanFacts(
     changed=("src/auth.py", "tests/test_auth.py (created)"),
     read=("src/app.py",),
     commands=("pytest -q: failed",),
@@ -43,7 +52,7 @@ WORK = (
 def traced(
     frame: Frame = FRAME,
     messages: tuple[Message, ...] = WORK,
-    facts: Facts = FACTS,
+    facts: SpanFacts = FACTS,
     results: str = "",
     known: frozenset[str] = frozenset(),
     earlier: str = "",
@@ -102,15 +111,15 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
 @pytest.mark.rows("S2-20")
 def test_an_empty_section_says_none() -> None:
     """S2-20."""
-    empty = sections(traced(messages=(), facts=Facts(), part=True))
+    empty = sections(traced(messages=(), facts=SpanFacts(), part=True))
 
-    assert tuple(empty) == ("title", *SECTIONS)
-    assert {empty[name] for name in SECTIONS} == {"none"}
+    assert tuple(empty) == ("title", *TRACE_SECTIONS)
+    assert {empty[name] for name in TRACE_SECTIONS} == {"none"}
 
 
 def test_there_is_one_ref_whatever_titles_and_commands_say() -> None:
     frame = replace(FRAME, title="Use ref=abc", status=Status.FAILED, results='see ref="fzzzzzzzz"')
-    facts = Facts(commands=("git fetch --ref=main: ok",), errors=('bad ref="x"',), decisions=("ref=y",))
+    facts = SpanFacts(commands=("git fetch --ref=main: ok",), errors=('bad ref="x"',), decisions=("ref=y",))
 
     assert POINTER.findall(traced(frame, facts=facts)) == ["fabcdefgh"]
 
@@ -122,17 +131,19 @@ def test_nothing_that_was_said_can_end_an_element() -> None:
     text = traced(
         replace(FRAME, title=hostile, results=hostile),
         (said("assistant", hostile, 900), said("assistant", hostile, 900)),
-        Facts((hostile,), (hostile,), (hostile,), (hostile,), (hostile,)),
+        SpanFacts((hostile,), (hostile,), (hostile,), (hostile,), (hostile,)),
         part=True,
     )
 
-    assert tuple(sections(text)) == ("title", *SECTIONS)
+    assert tuple(sections(text)) == ("title", *TRACE_SECTIONS)
     assert "\x00" not in text
 
 
 def test_a_command_stands_as_it_was_typed() -> None:
     """Quotes are no markup between tags."""
-    assert """git commit -m "it's done": ok""" in traced(facts=Facts(commands=("""git commit -m "it's done": ok""",)))
+    assert """git commit -m "it's done": ok""" in traced(
+        facts=SpanFacts(commands=("""git commit -m "it's done": ok""",))
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- words
@@ -165,7 +176,9 @@ def test_a_failed_frame_keeps_what_was_tried_and_why_it_failed() -> None:
 
 
 def test_a_long_command_keeps_its_state() -> None:
-    assert re.search(r"… *: failed$", sections(traced(facts=Facts(commands=(f"run {'x' * 400}: failed",))))["commands"])
+    assert re.search(
+        r"… *: failed$", sections(traced(facts=SpanFacts(commands=(f"run {'x' * 400}: failed",))))["commands"]
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- names
@@ -189,7 +202,7 @@ def test_of_a_block_that_does_not_fit_each_name_is_counted_about_once(fitting: i
 
     names = [f"name_{number}" for number in range(64)]
 
-    assert trace._beginning(names, 3 * fitting + 2, three_each) == names[:fitting]
+    assert trace._first_names_that_fit(names, 3 * fitting + 2, three_each) == names[:fitting]
     assert len(counted) <= len(names)
 
 
@@ -202,9 +215,12 @@ def test_what_another_section_shows_is_not_named_again() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- budget
-@pytest.mark.parametrize(("leaving", "budget"), [(0, 7 + LEAST), (1_000, 7 + LEAST), (10_000, 1_000), (90_000, MOST)])
+@pytest.mark.parametrize(
+    ("leaving", "budget"),
+    [(0, 7 + MIN_TRACE_TOKENS), (1_000, 7 + MIN_TRACE_TOKENS), (10_000, 1_000), (90_000, MAX_TRACE_TOKENS)],
+)
 def test_a_trace_may_take_a_tenth_of_what_leaves(leaving: int, budget: int) -> None:
-    assert budget_of([said("tool", "", leaving)], bare=7) == budget
+    assert trace_budget([said("tool", "", leaving)], bare=7) == budget
 
 
 @pytest.mark.rows("S4-65")
@@ -214,12 +230,12 @@ def test_a_trace_fits_its_budget(leaving: int, part: bool, status: Status) -> No
     messages = (said("assistant", " ".join(f"name_{n}" for n in range(900)), leaving), said("assistant", "w " * 90, 1))
     items = tuple(f"src/some/long/directory/file_{n}.py" for n in range(90))
     text = traced(
-        replace(FRAME, status=status), messages, Facts(items, items, items, items, items), "done " * 900, part=part
+        replace(FRAME, status=status), messages, SpanFacts(items, items, items, items, items), "done " * 900, part=part
     )
 
-    bare = count(traced(messages=(), facts=Facts(), part=part))
-    assert count(text) <= budget_of(messages, bare) + 3
-    assert set(SECTIONS) < set(sections(text))
+    bare = count(traced(messages=(), facts=SpanFacts(), part=part))
+    assert count(text) <= trace_budget(messages, bare) + 3
+    assert set(TRACE_SECTIONS) < set(sections(text))
 
 
 @pytest.mark.rows("S2-22")
@@ -227,7 +243,7 @@ def test_files_that_do_not_fit_are_counted() -> None:
     """S2-22: nothing is left out in silence."""
     items = tuple(f"src/some/long/directory/file_{n}.py" for n in range(90))
 
-    assert re.search(r"changed: .*file_89.py, \+\d+ more$", sections(traced(facts=Facts(changed=items)))["files"])
+    assert re.search(r"changed: .*file_89.py, \+\d+ more$", sections(traced(facts=SpanFacts(changed=items)))["files"])
 
 
 # --------------------------------------------------------------------------------------------------------------- merge
@@ -236,10 +252,10 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     """S2-21: after three compactions an item of the first is still there."""
     text = traced()
     for n in range(3):
-        facts = Facts((f"src/new{n}.py",), (), (f"make {n}: ok",), (f"Decided {n}.",), (), 1)
+        facts = SpanFacts((f"src/new{n}.py",), (), (f"make {n}: ok",), (f"Decided {n}.",), (), 1)
         text = traced(messages=(said("assistant", f"later_name_{n}", 900),), facts=facts, earlier=text)
 
-    kept = read_trace(text)
+    kept = parse_traces(text)
     assert kept.facts.changed == (*FACTS.changed, "src/new0.py", "src/new1.py", "src/new2.py")
     assert kept.facts.commands == ("pytest -q: failed", "make 0: ok", "make 1: ok", "make 2: ok")
     assert kept.facts.decisions == ("Tokens are signed.", "Decided 0.", "Decided 1.", "Decided 2.")
@@ -266,17 +282,17 @@ def test_what_came_of_the_work_stays_told_when_more_came_of_it() -> None:
 @pytest.mark.rows("S2-21")
 def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     """S2-21."""
-    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=Facts())
-    text = traced(messages=(said("assistant", "new_name", 1_000),), facts=Facts(), earlier=first)
+    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=SpanFacts())
+    text = traced(messages=(said("assistant", "new_name", 1_000),), facts=SpanFacts(), earlier=first)
 
-    assert set(read_trace(text).names) == {*read_trace(first).names, "new_name"}
+    assert set(parse_traces(text).names) == {*parse_traces(first).names, "new_name"}
 
 
 def test_the_newest_state_of_a_thing_replaces_what_was_told_of_it() -> None:
-    old = Facts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still failing)",), 1)
-    new = Facts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (fixed)",), 2)
+    old = SpanFacts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still failing)",), 1)
+    new = SpanFacts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (fixed)",), 2)
 
-    assert merged(old, new) == Facts(
+    assert merge_facts(old, new) == SpanFacts(
         ("a.py (deleted)",), ("b.py",), ("ls: ok", "pytest: ok"), (), ("KeyError: 'x' (fixed)",), 3
     )
 
@@ -286,37 +302,37 @@ def test_things_that_differ_behind_a_bracket_or_a_colon_alone_are_several() -> N
     files = ("docs/report (1).md", "docs/report (2).md")
     commands = ('git commit -m "fix: lexer"', 'git commit -m "fix: parser"', "pytest -q: ok")
     errors = ("panic: out of range (index 3)", "panic: out of range (index 4) (fixed)")
-    facts = Facts(files, (), commands, (), errors, 2)
+    facts = SpanFacts(files, (), commands, (), errors, 2)
 
-    assert merged(Facts(), facts) == facts
-    assert merged(facts, Facts()) == facts
+    assert merge_facts(SpanFacts(), facts) == facts
+    assert merge_facts(facts, SpanFacts()) == facts
     told = sections(traced(facts=facts))
     assert told["files"] == f"changed: {', '.join(files)}"
     assert told["commands"].splitlines() == [f"- {command}" for command in commands]
-    assert merged(Facts((), files, ("pytest -q: failed",)), Facts((), files[:1], commands)) == Facts(
+    assert merge_facts(SpanFacts((), files, ("pytest -q: failed",)), SpanFacts((), files[:1], commands)) == SpanFacts(
         (), (files[1], files[0]), commands
     )
 
 
 def test_neither_old_nor_new_names_crowd_out_the_others() -> None:
-    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 60_000),), facts=Facts())
+    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 60_000),), facts=SpanFacts())
     later = said("assistant", " ".join(f"new_{n}" for n in range(900)), 60_000)
-    names = sections(traced(messages=(later,), facts=Facts(), earlier=first))["names"].split()
+    names = sections(traced(messages=(later,), facts=SpanFacts(), earlier=first))["names"].split()
 
     assert sum(name.startswith("old_") for name in names) == pytest.approx(len(names) / 2, abs=1)
 
 
 @pytest.mark.parametrize("text", ["", "no trace at all", "<names>", "<stack-context>"])
 def test_a_text_that_is_no_trace_tells_nothing(text: str) -> None:
-    assert read_trace(text) == read_trace("")
+    assert parse_traces(text) == parse_traces("")
 
 
 @given(st.lists(st.text(alphabet="ab<>&'\" ./", min_size=1, max_size=30), max_size=4))
 def test_what_a_trace_says_is_read_back_as_it_was(items: list[str]) -> None:
     lines = tuple(dict.fromkeys(" ".join(item.split()) for item in items if item.strip()))
-    facts = Facts(commands=lines, decisions=lines)
+    facts = SpanFacts(commands=lines, decisions=lines)
 
-    kept = read_trace(traced(messages=(said("tool", "", 25_000),), facts=facts)).facts
+    kept = parse_traces(traced(messages=(said("tool", "", 25_000),), facts=facts)).facts
     assert kept.decisions == lines
 
 
@@ -356,9 +372,9 @@ def test_what_the_plan_had_open_stays_in_sight_when_the_calls_that_said_so_leave
 @pytest.mark.rows("S2-21")
 def test_several_earlier_traces_are_merged_set_by_set() -> None:
     """S2-21: nothing of an older one is lost because a newer one stands behind it."""
-    first = traced(facts=Facts(commands=("make lexer: ok",), changed=("src/lexer.py",), steps=3))
-    second = traced(facts=Facts(commands=("make parser: ok",), changed=("src/parser.py",), steps=4))
-    told = read_trace(f"{first}\n{second}").facts
+    first = traced(facts=SpanFacts(commands=("make lexer: ok",), changed=("src/lexer.py",), steps=3))
+    second = traced(facts=SpanFacts(commands=("make parser: ok",), changed=("src/parser.py",), steps=4))
+    told = parse_traces(f"{first}\n{second}").facts
     assert told.commands == ("make lexer: ok", "make parser: ok")
     assert told.changed == ("src/lexer.py", "src/parser.py")
     assert told.steps == 7

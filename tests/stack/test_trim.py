@@ -6,47 +6,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.drop_oldest import shortened, trimmed
-from proxy.core.context.message_list import Line, assemble, unpaired
-from proxy.core.frames.events import Rooted, Trimmed, call_key
-from proxy.core.frames.path_state import Story
+from proxy.core.compaction.drop_oldest import drop_oldest, drop_oldest_messages
+from proxy.core.context.message_list import Context, build_context, unpaired_calls
+from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
+from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
 from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.compose import Writer
-from tests.stack.forest import Talk, call, popped, pushed
+from proxy.dialects.compose import DialectComposer
+from tests.stack.forest import LedgerBuilder, call, popped, pushed
 
-WRITER = Writer(OPENAI_CHAT, len)
+WRITER = DialectComposer(OPENAI_CHAT, len)
 
 
-def worked(files: int) -> Talk:
+def worked(files: int) -> LedgerBuilder:
     """A talk in which the model read so many files, one a turn."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "read them all")
-    talk.happens(Rooted("froot", "Read", "All are read."))
+    talk.happens(RootStarted("froot", "Read", "All are read."))
     for number in range(files):
         talk.model(("", (call(f"c{number}", "read", path=f"file{number}.py"),)))
         talk.client("tool", f"content {number} " * 20, answers=f"c{number}")
     return talk
 
 
-def line_of(talk: Talk) -> Line:
+def line_of(talk: LedgerBuilder) -> Context:
     """The line, its messages weighed by their characters."""
-    line = assemble(talk.story, WRITER)
+    line = build_context(talk.story, WRITER)
     return replace(line, messages=tuple(replace(m, tokens=len(m.text) + 10) for m in line.messages))
 
 
-def story_of(talk: Talk) -> Story:
+def story_of(talk: LedgerBuilder) -> PathState:
     """The story, what the client sent weighed by its characters."""
     weighed = tuple(
         replace(p, entry=replace(p.entry, message=replace(p.entry.message, tokens=len(p.entry.message.text))))
         if p.entry.message
         else p
-        for p in talk.story.placed
+        for p in talk.story.entries
     )
-    return replace(talk.story, placed=weighed)
+    return replace(talk.story, entries=weighed)
 
 
-def read_on(line: Line) -> list[str]:
+def read_on(line: Context) -> list[str]:
     return [c.arguments for m in line.messages for c in m.calls]
 
 
@@ -55,43 +55,43 @@ def test_the_oldest_groups_leave_whole_and_can_be_asked_for() -> None:
     """S4-24: head, user messages and the newest groups stay; what left has a ref."""
     talk = worked(6)
     line = line_of(talk)
-    event = trimmed(story_of(talk), line, line.tokens // 2)
+    event = drop_oldest(story_of(talk), line, line.tokens // 2)
     assert event is not None
     assert 'ref="froot"' in event.trace
     talk.happens(event)
-    left = assemble(talk.story, WRITER)
+    left = build_context(talk.story, WRITER)
     assert left.messages[0].text == "read them all"
     assert "stack-context" in left.messages[1].text
     assert "file5.py" in read_on(left)[-1]
     assert "file0.py" not in "".join(read_on(left))
-    assert unpaired(left.messages) == ()
+    assert unpaired_calls(left.messages) == ()
 
 
 def test_the_last_group_never_leaves() -> None:
     talk = worked(1)
-    assert trimmed(talk.story, line_of(talk), 1) is None
+    assert drop_oldest(talk.story, line_of(talk), 1) is None
 
 
 def test_a_line_that_fits_is_left_alone() -> None:
     talk = worked(4)
-    assert trimmed(talk.story, line_of(talk), 1_000_000) is None
+    assert drop_oldest(talk.story, line_of(talk), 1_000_000) is None
 
 
 def test_a_line_may_be_trimmed_twice_at_one_request() -> None:
     """Both events stand: the second is not taken for another writer's first."""
     talk = worked(6)
     for entry in (talk.ledger.path(talk.tip)[1].id, talk.ledger.path(talk.tip)[3].id):
-        talk.happens(Trimmed((entry,), "gone"))
-    assert len(talk.story.tree.trims) == 2
+        talk.happens(ContextTrimmed((entry,), "gone"))
+    assert len(talk.story.tree.removals) == 2
 
 
 def test_a_trace_stays_when_the_entry_before_it_is_trimmed_too() -> None:
     """L7: whatever left can be asked for, however often a line was trimmed."""
     talk = worked(6)
     first, second = talk.ledger.path(talk.tip)[1].id, talk.ledger.path(talk.tip)[3].id
-    talk.happens(Trimmed((second,), 'ref="second"', first))
-    talk.happens(Trimmed((first,), 'ref="first"'))
-    texts = [m.text for m in assemble(talk.story, WRITER).messages]
+    talk.happens(ContextTrimmed((second,), 'ref="second"', first))
+    talk.happens(ContextTrimmed((first,), 'ref="first"'))
+    texts = [m.text for m in build_context(talk.story, WRITER).messages]
     assert [t for t in texts if t.startswith("ref=")] == ['ref="first"', 'ref="second"']
 
 
@@ -104,7 +104,7 @@ def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
     for number in range(4):
         talk.model(("", (call(f"c{number}", "read", path=f"file{number}.py"),)))
         talk.client("tool", f"content {number} " * 20, answers=f"c{number}")
-    event = trimmed(story_of(talk), line_of(talk), -10_000)
+    event = drop_oldest(story_of(talk), line_of(talk), -10_000)
     assert event is not None
     assert 'ref="fchild"' in event.trace
 
@@ -115,7 +115,7 @@ def test_nothing_leaves_where_the_trace_is_no_shorter() -> None:
     for number in range(2):
         talk.model(("", (call(f"c{number}", "read", path="a.py"),)))
         talk.client("tool", "short", answers=f"c{number}")
-    assert trimmed(story_of(talk), line_of(talk), 1) is None
+    assert drop_oldest(story_of(talk), line_of(talk), 1) is None
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
@@ -124,10 +124,10 @@ def test_what_the_client_sent_last_stays_behind_rounds_that_it_does_not_see(hidd
     talk = worked(4)
     if hidden:
         talk.begun(*(("", (call(f"r{n}", "stack_recall", ref="froot"),)) for n in range(hidden)))
-    event = trimmed(story_of(talk), line_of(talk), 1)
+    event = drop_oldest(story_of(talk), line_of(talk), 1)
     assert event is not None
     talk.happens(event, talk.ledger.entries[talk.tip].parent if hidden else talk.tip)
-    assert [c for c in read_on(assemble(talk.story, WRITER)) if "file" in c] == ['{"path": "file3.py"}']
+    assert [c for c in read_on(build_context(talk.story, WRITER)) if "file" in c] == ['{"path": "file3.py"}']
 
 
 # ---------------------------------------------------------------------------------------------------------- stateless
@@ -144,20 +144,20 @@ def history(steps: int) -> list[Message]:
 
 def test_from_the_request_alone_all_user_messages_and_the_newest_groups_stay() -> None:
     """DESIGN 11: a history that cannot fit is trimmed, never refused."""
-    kept = shortened(history(6), 30 + 45)
+    kept = drop_oldest_messages(history(6), 30 + 45)
     assert kept is not None
-    assert kept.gone == 4
+    assert kept.dropped_groups == 4
     assert "4 oldest steps" in kept.trace
     assert [m.text for m in kept.before] == ["user 100"]
-    assert [m.text for m in kept.behind] == [
+    assert [m.text for m in kept.after] == [
         "user 101", "assistant 4", "tool 4", "assistant 5", "tool 5", "user 102",
     ]  # fmt: skip
 
 
 def test_a_history_without_a_group_to_give_up_stays_as_it_is() -> None:
-    assert shortened([said("user", 1, 500)], 10) is None
-    assert shortened(history(1), 10) is None
-    assert shortened(history(4), 10_000) is None
+    assert drop_oldest_messages([said("user", 1, 500)], 10) is None
+    assert drop_oldest_messages(history(1), 10) is None
+    assert drop_oldest_messages(history(4), 10_000) is None
 
 
 roles = st.lists(st.sampled_from(["user", "assistant", "tool", "tool"]), max_size=12)
@@ -172,12 +172,12 @@ def test_what_stays_of_a_history_is_whole_groups_in_their_order(order: list[str]
     for role in order:
         calls += role == "assistant"
         messages.append(said(role, calls if role != "user" else len(messages) + 1_000))
-    kept = shortened(messages, room)
+    kept = drop_oldest_messages(messages, room)
     if kept is None:
         return
-    left = [*kept.before, *kept.behind]
+    left = [*kept.before, *kept.after]
     assert [m for m in messages if m in left] == left
     assert [m for m in left if m.role == "user"] == [m for m in messages if m.role == "user"]
     asked = {m.identity for m in left if m.role == "assistant"}
     assert all(m.identity in asked for m in left if m.role == "tool" and m.identity != "0")
-    assert sum(m.role == "assistant" for m in messages) - len(asked) == kept.gone
+    assert sum(m.role == "assistant" for m in messages) - len(asked) == kept.dropped_groups

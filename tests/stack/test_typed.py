@@ -8,8 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.commands.command_values import Activate, Invalidate, Plan, Pop, Push, Rename, Step
-from proxy.core.commands.parse_slash import HOW, LONGEST, MARK, Heard, Say, Unclear, command_in, heard, help_text, read
+from proxy.core.commands.command_values import (
+    ActivateCommand,
+    FrameSpec,
+    InvalidateCommand,
+    PlanCommand,
+    PopCommand,
+    PushCommand,
+    RenameCommand,
+)
+from proxy.core.commands.parse_slash import (
+    ANSWER_MARK,
+    MAX_COMMAND_CHARACTERS,
+    USAGE,
+    CommandPositions,
+    InvalidCommand,
+    SayCommand,
+    command_text,
+    find_commands,
+    help_text,
+    parse,
+)
 from proxy.core.ledger.messages import Call, Message, identity_of
 
 pytestmark = pytest.mark.rows("S0-36")
@@ -20,7 +39,7 @@ def said(text: str, role: str = "user") -> Message:
 
 
 A, B, C = said("build it"), said("done", "assistant"), said("go on")
-STATUS, OURS = said("/stack status"), said(f"{MARK} one frame", "assistant")
+STATUS, OURS = said("/stack status"), said(f"{ANSWER_MARK} one frame", "assistant")
 THEIRS = said("I know no such command", "assistant")
 REMINDER = said("<system-reminder>the date is today</system-reminder>")
 
@@ -37,7 +56,7 @@ REMINDER = said("<system-reminder>the date is today</system-reminder>")
     ],
 )
 def test_a_whole_line_is_a_command_whatever_the_client_puts_around_it(text: str) -> None:
-    assert command_in(said(text)).split()[0] == "/stack"
+    assert command_text(said(text)).split()[0] == "/stack"
 
 
 @pytest.mark.parametrize(
@@ -48,85 +67,87 @@ def test_a_whole_line_is_a_command_whatever_the_client_puts_around_it(text: str)
         "/stacks status",
         "/ stack status",
         "`/stack status`",
-        "/stack push " + "x" * LONGEST,
+        "/stack push " + "x" * MAX_COMMAND_CHARACTERS,
         '/stack push A{"image_url":{"url":"data:"},"type":"image_url"}',
         "",
     ],
 )
 def test_anything_more_is_the_users_text(text: str) -> None:
-    assert command_in(said(text)) == ""
+    assert command_text(said(text)) == ""
 
 
 def test_nobody_else_types_commands() -> None:
-    assert command_in(said("/stack status", "assistant")) == ""
-    assert command_in(said("/stack status", "system")) == ""
-    assert command_in(Message("tool", b"", "i", "/stack status", (), "call_1")) == ""
+    assert command_text(said("/stack status", "assistant")) == ""
+    assert command_text(said("/stack status", "system")) == ""
+    assert command_text(Message("tool", b"", "i", "/stack status", (), "call_1")) == ""
 
 
 @pytest.mark.parametrize(
     ("messages", "found"),
     [
-        ([A, B, C], Heard(frozenset())),
-        ([A, B, STATUS], Heard(frozenset(), 2, 0)),
-        ([STATUS], Heard(frozenset(), 0, 0)),
-        ([A, B, STATUS, OURS, C], Heard(frozenset({2, 3}))),
-        ([A, B, STATUS, OURS, STATUS], Heard(frozenset({2, 3}), 4, 1)),
-        ([A, B, STATUS, OURS, C, STATUS], Heard(frozenset({2, 3}), 5, 0)),
-        ([A, B, STATUS, STATUS], Heard(frozenset({2}), 3, 1)),
-        ([A, B, STATUS, C], Heard(frozenset({2}))),
-        ([A, B, STATUS, THEIRS, C], Heard(frozenset())),
-        ([A, B, STATUS, REMINDER, OURS, REMINDER, STATUS, REMINDER], Heard(frozenset({2, 4}), 6, 1)),
-        ([A, B, STATUS, said("", "assistant"), C], Heard(frozenset({2, 3}))),
+        ([A, B, C], CommandPositions(frozenset())),
+        ([A, B, STATUS], CommandPositions(frozenset(), 2, 0)),
+        ([STATUS], CommandPositions(frozenset(), 0, 0)),
+        ([A, B, STATUS, OURS, C], CommandPositions(frozenset({2, 3}))),
+        ([A, B, STATUS, OURS, STATUS], CommandPositions(frozenset({2, 3}), 4, 1)),
+        ([A, B, STATUS, OURS, C, STATUS], CommandPositions(frozenset({2, 3}), 5, 0)),
+        ([A, B, STATUS, STATUS], CommandPositions(frozenset({2}), 3, 1)),
+        ([A, B, STATUS, C], CommandPositions(frozenset({2}))),
+        ([A, B, STATUS, THEIRS, C], CommandPositions(frozenset())),
+        ([A, B, STATUS, REMINDER, OURS, REMINDER, STATUS, REMINDER], CommandPositions(frozenset({2, 4}), 6, 1)),
+        ([A, B, STATUS, said("", "assistant"), C], CommandPositions(frozenset({2, 3}))),
     ],
 )
-def test_a_command_goes_with_its_answer_and_the_last_one_waits(messages: list[Message], found: Heard) -> None:
-    assert heard(messages) == found
+def test_a_command_goes_with_its_answer_and_the_last_one_waits(
+    messages: list[Message], found: CommandPositions
+) -> None:
+    assert find_commands(messages) == found
 
 
 def test_an_answer_with_calls_is_the_agents() -> None:
-    calling = Message("assistant", b"", "i", f"{MARK} ls", (Call("c", "bash", "{}"),))
+    calling = Message("assistant", b"", "i", f"{ANSWER_MARK} ls", (Call("c", "bash", "{}"),))
 
-    assert heard([A, B, STATUS, calling, C]) == Heard(frozenset())
+    assert find_commands([A, B, STATUS, calling, C]) == CommandPositions(frozenset())
 
 
 READ = {
     "/stack": "help",
     "/stack Status": "status",
     "/stack tree of everything": "tree",
-    "/stack push Fix the parser | its tests | pass": Push(Step("Fix the parser", "its tests | pass")),
-    "/stack plan A; B | b works;; C": Plan((Step("A"), Step("B", "b works"), Step("C"))),
-    "/stack plan under the parser: A; B": Plan((Step("A"), Step("B")), "the parser"),
-    "/stack plan understand the code: first": Plan((Step("understand the code: first"),)),
-    "/stack activate the parser": Activate("the parser"),
-    "/stack pop": Pop(),
-    "/stack pop failed no key": Pop(status="failed", results="no key"),
-    "/stack pop it works": Pop(results="it works"),
-    "/stack pop Blocked": Pop(status="blocked"),
-    "/stack invalidate A | not needed": Invalidate("A", "not needed"),
-    "/stack rename A | B": Rename("A", "B"),
-    "/stack rename A | | c": Rename("A", "", "c"),
-    "/stack say use tabs | --to me; now": Say("use tabs | --to me; now"),
-    "/stack say --to c0ffee use tabs": Say("use tabs", "c0ffee"),
-    "/stack say --follow-up\tthen push": Say("then push", follow_up=True),
-    "/stack say --follow-up --to c0ffee then push": Say("then push", "c0ffee", follow_up=True),
+    "/stack push Fix the parser | its tests | pass": PushCommand(FrameSpec("Fix the parser", "its tests | pass")),
+    "/stack plan A; B | b works;; C": PlanCommand((FrameSpec("A"), FrameSpec("B", "b works"), FrameSpec("C"))),
+    "/stack plan under the parser: A; B": PlanCommand((FrameSpec("A"), FrameSpec("B")), "the parser"),
+    "/stack plan understand the code: first": PlanCommand((FrameSpec("understand the code: first"),)),
+    "/stack activate the parser": ActivateCommand("the parser"),
+    "/stack pop": PopCommand(),
+    "/stack pop failed no key": PopCommand(status="failed", results="no key"),
+    "/stack pop it works": PopCommand(results="it works"),
+    "/stack pop Blocked": PopCommand(status="blocked"),
+    "/stack invalidate A | not needed": InvalidateCommand("A", "not needed"),
+    "/stack rename A | B": RenameCommand("A", "B"),
+    "/stack rename A | | c": RenameCommand("A", "", "c"),
+    "/stack say use tabs | --to me; now": SayCommand("use tabs | --to me; now"),
+    "/stack say --to c0ffee use tabs": SayCommand("use tabs", "c0ffee"),
+    "/stack say --follow-up\tthen push": SayCommand("then push", is_follow_up=True),
+    "/stack say --follow-up --to c0ffee then push": SayCommand("then push", "c0ffee", is_follow_up=True),
 }
 
 
 @pytest.mark.parametrize("command", READ)
 def test_what_is_typed_is_read(command: str) -> None:
-    assert read(command) == READ[command]
+    assert parse(command) == READ[command]
 
 
 @given(st.text())
 def test_whatever_is_typed_is_read_or_answered(text: str) -> None:
-    command = command_in(said(f"/stack {text}"))
+    command = command_text(said(f"/stack {text}"))
     if not command:
         return
-    with suppress(Unclear):
-        assert read(command)
+    with suppress(InvalidCommand):
+        assert parse(command)
 
 
 def test_help_names_every_command_and_each_of_them_is_read() -> None:
-    for how in HOW:
+    for how in USAGE:
         assert f"/stack {how}" in help_text()
-        assert read(f"/stack {how.replace('STATUS', 'failed')}") is not None
+        assert parse(f"/stack {how.replace('STATUS', 'failed')}") is not None

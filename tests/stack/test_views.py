@@ -3,61 +3,73 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.compaction.cost_gate import Prices
-from proxy.core.frames.events import Replaced, Rooted
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply
+from proxy.core.compaction.cost_gate import CachePrices
+from proxy.core.frames.events import ResultReplaced, RootStarted
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Status
 from proxy.core.tools import run
-from proxy.core.tools.base import Settings
-from proxy.core.tools.child_view import BLOCK, USUAL_REQUESTS, Choice, choice_at, chosen_view, requests_expected
-from tests.stack.forest import Talk, call, count, popped, pushed
+from proxy.core.tools.base import ToolSettings
+from proxy.core.tools.child_view import (
+    DEFAULT_CHILD_REQUESTS,
+    ISOLATED_BLOCK_TOKENS,
+    ViewCosts,
+    choose_view,
+    expected_request_count,
+    view_costs_at,
+)
+from tests.stack.forest import LedgerBuilder, call, count, popped, pushed
 
-ANTHROPIC = Prices(0.1, 1.25)
+ANTHROPIC = CachePrices(0.1, 1.25)
 ABOVE = 60_000
 
 
 @pytest.mark.parametrize(
     ("choice", "view"),
     [
-        (Choice(60_000, 2_000, 12, ANTHROPIC), "fork"),  # not longer than the bound
-        (Choice(60_001, 2_000, 12, ANTHROPIC), "isolate"),
-        (Choice(100_000, 2_000, 12, ANTHROPIC), "isolate"),
-        (Choice(100_000, 50_000, 12, ANTHROPIC), "fork"),  # 60,000 saved by reading less, 62,500 to write it
-        (Choice(100_000, 50_000, 13, ANTHROPIC), "isolate"),
-        (Choice(100_000, 2_000, 1, Prices(0.02, 1.25)), "fork"),  # a child of one request, where reading is cheap
-        (Choice(100_000, 100_000, 50, ANTHROPIC), "fork"),
+        (ViewCosts(60_000, 2_000, 12, ANTHROPIC), "fork"),  # not longer than the bound
+        (ViewCosts(60_001, 2_000, 12, ANTHROPIC), "isolate"),
+        (ViewCosts(100_000, 2_000, 12, ANTHROPIC), "isolate"),
+        (ViewCosts(100_000, 50_000, 12, ANTHROPIC), "fork"),  # 60,000 saved by reading less, 62,500 to write it
+        (ViewCosts(100_000, 50_000, 13, ANTHROPIC), "isolate"),
+        (
+            ViewCosts(100_000, 2_000, 1, CachePrices(0.02, 1.25)),
+            "fork",
+        ),  # a child of one request, where reading is cheap
+        (ViewCosts(100_000, 100_000, 50, ANTHROPIC), "fork"),
     ],
 )
-def test_the_gate_weighs_what_is_read_against_what_is_written(choice: Choice, view: str) -> None:
+def test_the_gate_weighs_what_is_read_against_what_is_written(choice: ViewCosts, view: str) -> None:
     """(P - I) * r * N > I * w."""
-    assert chosen_view(choice, ABOVE) == view
+    assert choose_view(choice, ABOVE) == view
 
 
-def grown(results: int) -> Talk:
-    talk = Talk()
+def grown(results: int) -> LedgerBuilder:
+    talk = LedgerBuilder()
     talk.client("user", "build it")
-    talk.happens(Rooted("froot", "Build", "It is built."))
+    talk.happens(RootStarted("froot", "Build", "It is built."))
     for number in range(results):
         talk.model(("", (call(f"c{number}", "read"),)))
         talk.client("tool", "content", answers=f"c{number}")
     return talk
 
 
-def weighed(story: Story, tokens: int) -> Story:
+def weighed(story: PathState, tokens: int) -> PathState:
     """Every message of the client's with so many tokens."""
     placed = tuple(
         replace(p, entry=replace(p.entry, message=replace(p.entry.message, tokens=tokens))) if p.entry.message else p
-        for p in story.placed
+        for p in story.entries
     )
-    return replace(story, placed=placed)
+    return replace(story, entries=placed)
 
 
 def test_a_parent_weighs_all_on_its_line_and_an_isolated_child_the_words_of_the_user() -> None:
     story = weighed(grown(9).story, 10_000)
-    shown = frozenset(p.at for p in story.placed)
-    assert choice_at(story, shown, ANTHROPIC, count) == Choice(100_000, 10_000 + BLOCK, USUAL_REQUESTS, ANTHROPIC)
-    assert choice_at(story, frozenset(), ANTHROPIC, count).parent == 0
+    shown = frozenset(p.path_id for p in story.entries)
+    assert view_costs_at(story, shown, ANTHROPIC, count) == ViewCosts(
+        100_000, 10_000 + ISOLATED_BLOCK_TOKENS, DEFAULT_CHILD_REQUESTS, ANTHROPIC
+    )
+    assert view_costs_at(story, frozenset(), ANTHROPIC, count).parent_tokens == 0
 
 
 def test_a_parent_weighs_as_it_is_told_on_its_line() -> None:
@@ -66,18 +78,18 @@ def test_a_parent_weighs_as_it_is_told_on_its_line() -> None:
     opened = talk.model(("", (call("p", "stack_frame_push"),)))
     talk.happens(pushed("fchild"), opened, 1)
     full = weighed(talk.story, 10_000)
-    shown = frozenset(p.at for p in full.placed)
-    cleared = next(p.entry.id for p in full.placed if p.entry.message and p.entry.message.answers)
-    told = replace(full, tree=apply(full.tree, Replaced(cleared, "[cleared]", "pruned"), 0))
+    shown = frozenset(p.path_id for p in full.entries)
+    cleared = next(p.entry.id for p in full.entries if p.entry.message and p.entry.message.answers)
+    told = replace(full, tree=reduce(full.tree, ResultReplaced(cleared, "[cleared]", "pruned"), 0))
 
-    before, after = (choice_at(story, shown, ANTHROPIC, count).parent for story in (full, told))
+    before, after = (view_costs_at(story, shown, ANTHROPIC, count).parent_tokens for story in (full, told))
 
     assert before - after == 10_000 - count("[cleared]")
 
 
 def test_a_child_is_expected_to_make_as_many_requests_as_those_before_it() -> None:
     talk = grown(0)
-    assert requests_expected(talk.story) == USUAL_REQUESTS
+    assert expected_request_count(talk.story) == DEFAULT_CHILD_REQUESTS
     for child, requests in (("fa", 2), ("fb", 6), ("fc", 4)):
         opened = talk.model(("", (call(f"p{child}", "stack_frame_push"),)))
         talk.happens(pushed(child), opened, 1)
@@ -86,7 +98,7 @@ def test_a_child_is_expected_to_make_as_many_requests_as_those_before_it() -> No
             last = talk.model(("still at it", ()))
             talk.client("user", "go on")
         talk.happens(popped(child, status=Status.FAILED), last, 1)
-    assert requests_expected(talk.story) == 4
+    assert expected_request_count(talk.story) == 4
 
 
 @pytest.mark.parametrize(("tokens", "view"), [(1_000, "fork"), (10_000, "isolate")])
@@ -94,7 +106,7 @@ def test_a_push_chooses_the_view_when_it_is_made(tokens: int, view: str) -> None
     """The choice is an event like any other: it stays, however the parent grows."""
     talk = grown(9)
     story = weighed(talk.story, tokens)
-    shown = frozenset(p.at for p in story.placed)
-    desk = replace(talk.desk(shown, Settings(child_view="auto")), story=story)
+    shown = frozenset(p.path_id for p in story.entries)
+    desk = replace(talk.desk(shown, ToolSettings(child_view="auto")), path_state=story)
     [event] = run(desk, call("p", "stack_frame_push", title="Look", successCriteria="It is seen.")).events
     assert getattr(event, "view", "") == view

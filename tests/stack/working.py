@@ -11,40 +11,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.compaction.compaction_plan import Folding, Moment, Pen, folding
-from proxy.core.compaction.cost_gate import Prices
-from proxy.core.context.message_list import Line, assemble
-from proxy.core.frames.events import FrameEvent, Rooted, frame_id, recorded
-from proxy.core.frames.path_state import Story, extend, follow
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, message_id, turn_id
-from proxy.core.ledger.messages import Call, Message, Request, Spoken, identity_of
-from proxy.core.observers import NAMES
-from proxy.core.policy.infer_frames import Watch, inferred
+from proxy.core.compaction.compaction_plan import CompactionInput, CompactionPlan, TraceWriter, plan_compaction
+from proxy.core.compaction.cost_gate import CachePrices
+from proxy.core.context.message_list import Context, build_context
+from proxy.core.frames.events import FrameEvent, RootStarted, as_ledger_event, frame_id
+from proxy.core.frames.path_state import PathState, extend, replay
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Round, message_id, turn_id
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.policy.infer_frames import InferenceRules, infer_frames
 from proxy.dialects import DIALECTS
-from proxy.dialects.compose import Writer
+from proxy.dialects.compose import DialectComposer
 
 DIALECT = next(iter(DIALECTS.values()))
-SCRIBE = Writer(DIALECT, lambda text: len(text) // 4)
-WATCH = Watch(NAMES)
+SCRIBE = DialectComposer(DIALECT, lambda text: len(text) // 4)
+WATCH = InferenceRules(DEFAULT_TOOL_ROLES)
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}
 CONVERSATION = "c" * 32
 MINUTE = 60_000
 
 
-def moment(node: str, **more: Any) -> Moment:
+def moment(node: str, **more: Any) -> CompactionInput:
     """A warm moment at `node`, at usual prices, in a window nobody knows."""
     usual: dict[str, Any] = {
         "now": 0,
-        "prices": Prices(0.1, 1.0),
+        "prices": CachePrices(0.1, 1.0),
         "requests": 50,
         "cold": False,
         "window": 0,
         "frame_max": 20_000,
     }
-    return Moment(node=node, **{**usual, **more})
+    return CompactionInput(newest_entry=node, **{**usual, **more})
 
 
-PEN = Pen(NAMES, lambda text: len(text) // 4, "n0nce", SCRIBE)
+PEN = TraceWriter(DEFAULT_TOOL_ROLES, lambda text: len(text) // 4, "n0nce", SCRIBE)
 
 
 def todo(items: str) -> tuple[str, dict[str, Any]]:
@@ -58,27 +58,27 @@ def bash(command: str) -> tuple[str, dict[str, Any]]:
 
 
 @dataclass
-class Watched:
+class GrowingConversation:
     """`folds` says whether folds are made; `frame_max` is where long work is cut. `lines` are what went upstream."""
 
     folds: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=lambda: Ledger(Conversation(CONVERSATION, "tenant")))
-    story: Story = field(default_factory=Story)
+    story: PathState = field(default_factory=PathState)
     run: list[Entry] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Context] = field(default_factory=list)
     told: list[list[bytes]] = field(default_factory=list)
     """What the client said with each of them."""
-    foldings: list[Folding] = field(default_factory=list)
+    foldings: list[CompactionPlan] = field(default_factory=list)
     calls: int = 0
     waiting: tuple[Call, ...] = ()
 
     # ------------------------------------------------------------------------------------------------------- the client
-    def user(self, text: str) -> Watched:
+    def user(self, text: str) -> GrowingConversation:
         self.tells("user", text)
         return self
 
-    def gives(self, *results: str) -> Watched:
+    def gives(self, *results: str) -> GrowingConversation:
         """The results of the calls just made; fewer leave the last ones without."""
         for call, result in zip(self.waiting, results, strict=False):
             self.tells("tool", result, call.id)
@@ -91,19 +91,21 @@ class Watched:
         message = Message(role, wire, identity, text, (), answers, tokens=len(wire) // 4)
         at = self.run[-1].id if self.run else self.story.tip
         ident = message_id(at, identity, CONVERSATION)
-        entry = Entry(ident, at, self.ledger.seq, Kind.MESSAGE, "main", message, created=self.now)
-        self.ledger.add(entry)
+        entry = Entry(ident, at, self.ledger.next_seq, EntryKind.MESSAGE, "main", message, created=self.now)
+        self.ledger.add_entry(entry)
         self.run.append(entry)
 
     # -------------------------------------------------------------------------------------------------------- the model
-    def does(self, *made: tuple[str, dict[str, Any] | str], text: str = "", results: Sequence[str] = ()) -> Watched:
+    def does(
+        self, *made: tuple[str, dict[str, Any] | str], text: str = "", results: Sequence[str] = ()
+    ) -> GrowingConversation:
         """One answer with calls, on the line as it stands then; with `results` they come back at once."""
         calls = tuple(self._call(name, arguments) for name, arguments in made)
         self._speaks(text, calls)
         self.waiting = calls
         return self.gives(*results) if results else self
 
-    def says(self, text: str) -> Watched:
+    def says(self, text: str) -> GrowingConversation:
         """An answer without calls."""
         self._speaks(text, ())
         return self
@@ -119,9 +121,11 @@ class Watched:
         wire = json.dumps({"role": "assistant", "content": text, **({"tool_calls": told} if told else {})}).encode()
         identity = identity_of("assistant", text, calls)
         message = Message("assistant", wire, identity, text, calls, tokens=len(wire) // 4)
-        turn = Entry(turn_id(self.story.tip, 0), self.story.tip, self.ledger.seq, Kind.TURN, "main", created=self.now)
-        self.ledger.add(turn)
-        self.ledger.add_round(Round(turn.id, 0, Spoken(message), (), last=True, created=self.now))
+        turn = Entry(
+            turn_id(self.story.tip, 0), self.story.tip, self.ledger.next_seq, EntryKind.TURN, "main", created=self.now
+        )
+        self.ledger.add_entry(turn)
+        self.ledger.add_round(Round(turn.id, 0, ModelResponse(message), (), last=True, created=self.now))
         self.story = extend(self.ledger, self.story, [turn])
 
     # ------------------------------------------------------------------------------------------------------ the proxy
@@ -129,42 +133,42 @@ class Watched:
     def now(self) -> int:
         return len(self.ledger.entries) * MINUTE
 
-    def arrives(self) -> Line:
+    def arrives(self) -> Context:
         """The request with all that the client said since the last answer; the line it is sent as."""
         run, self.run = self.run, []
         if run:
             before = extend(self.ledger, self.story, run[:-1])
             if not self.story.tip:
                 said = run[0].message.text if run[0].message else ""
-                self._happens(Rooted(frame_id(CONVERSATION, 0), said[:40], said), run[0].id)
-                before = extend(self.ledger, Story(), run[:-1])
-            for event in inferred(before, run, self.now, WATCH):
+                self._happens(RootStarted(frame_id(CONVERSATION, 0), said[:40], said), run[0].id)
+                before = extend(self.ledger, PathState(), run[:-1])
+            for event in infer_frames(before, run, self.now, WATCH):
                 self._happens(event, run[-1].id)
             self.story = extend(self.ledger, before, run[-1:])
         if self.folds:
             self.fold()
         self.told.append([entry.message.wire for entry in run if entry.message])
-        self.lines.append(assemble(self.story, SCRIBE))
+        self.lines.append(build_context(self.story, SCRIBE))
         return self.lines[-1]
 
-    def fold(self, **more: Any) -> Folding:
+    def fold(self, **more: Any) -> CompactionPlan:
         """What is due now, done."""
-        made = folding(self.story, moment(self.story.tip, **{"now": self.now, **self.settings, **more}), PEN)
+        made = plan_compaction(self.story, moment(self.story.tip, **{"now": self.now, **self.settings, **more}), PEN)
         self.foldings.append(made)
         for event in made.events:
             self._happens(event, self.story.tip)
         if made.events:
-            self.story = follow(self.ledger, self.ledger.path(self.story.tip), {})
+            self.story = replay(self.ledger, self.ledger.path(self.story.tip), {})
         return made
 
     def _happens(self, event: FrameEvent, entry: str) -> None:
-        self.ledger.add_event(recorded(event, entry, 0, self.ledger.seq, self.now))
+        self.ledger.add_event(as_ledger_event(event, entry, 0, self.ledger.next_seq, self.now))
 
     # ------------------------------------------------------------------------------------------------------- looking on
     @property
-    def again(self) -> Story:
+    def again(self) -> PathState:
         """The path as it is folded by somebody who reads it for the first time."""
-        return follow(self.ledger, self.ledger.path(self.story.tip), {})
+        return replay(self.ledger, self.ledger.path(self.story.tip), {})
 
     @property
     def statuses(self) -> dict[str, str]:
@@ -196,7 +200,7 @@ def request(*messages: Message, tools: tuple[str, ...] = ("bash", "TodoWrite"), 
     return Request(**{**read, **more})
 
 
-def events_of(watched: Watched, kind: str) -> list[Event]:
+def events_of(watched: GrowingConversation, kind: str) -> list[LedgerEvent]:
     """The recorded events of one kind, in order."""
     return [event for events in watched.ledger.events.values() for event in events if event.kind == kind]
 

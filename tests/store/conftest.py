@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.store.failures import Circuit
+from proxy.store.failures import CircuitBreaker
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile
-from proxy.store.writer import Bounds
+from proxy.store.writer import QueueLimits
 
 REST_S = 0.2
 
@@ -30,8 +30,8 @@ async def making(path: Path) -> AsyncIterator[Making]:
     """Starts stores, on the same file unless told otherwise, and closes them in the end."""
     made: list[SqlStore] = []
 
-    async def make(at: Path = path, bounds: Bounds | None = None, *, start: bool = True) -> SqlStore:
-        store = SqlStore(SqliteFile(at), circuit=Circuit(time.monotonic, rest=REST_S), bounds=bounds)
+    async def make(at: Path = path, bounds: QueueLimits | None = None, *, start: bool = True) -> SqlStore:
+        store = SqlStore(SqliteFile(at), circuit=CircuitBreaker(time.monotonic, rest=REST_S), bounds=bounds)
         made.append(store)
         if start:
             await store.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.store.failures import Circuit
+from proxy.store.failures import CircuitBreaker
 
 
 class Clock:
@@ -12,11 +12,11 @@ class Clock:
         return self.now
 
 
-def failing(clock: Clock, times: int, every: float) -> Circuit:
-    circuit = Circuit(clock)
+def failing(clock: Clock, times: int, every: float) -> CircuitBreaker:
+    circuit = CircuitBreaker(clock)
     for _ in range(times):
         clock.now += every
-        circuit.failed()
+        circuit.record_failure()
     return circuit
 
 
@@ -34,22 +34,22 @@ def test_a_probe_is_due_after_ten_seconds() -> None:
     clock = Clock()
     circuit = failing(clock, 5, 1)
 
-    assert circuit.until_probe() == 10
+    assert circuit.seconds_until_probe() == 10
     clock.now += 11
-    assert circuit.until_probe() == 0
+    assert circuit.seconds_until_probe() == 0
 
 
 def test_a_failed_probe_makes_it_rest_again_and_one_that_succeeds_closes_it() -> None:
     clock = Clock()
     circuit = failing(clock, 5, 1)
     clock.now += 11
-    circuit.failed()
-    assert circuit.until_probe() == 10
+    circuit.record_failure()
+    assert circuit.seconds_until_probe() == 10
 
-    circuit.closed()
+    circuit.reset()
 
-    assert circuit.until_probe() is None
-    circuit.failed()
+    assert circuit.seconds_until_probe() is None
+    circuit.record_failure()
     assert not circuit.is_open
 
 
@@ -59,6 +59,6 @@ def test_tripped_it_is_open_at_the_first_failure_and_probes_like_any_other() -> 
     circuit.trip()
 
     assert circuit.is_open
-    assert circuit.until_probe() == 10
-    circuit.closed()
+    assert circuit.seconds_until_probe() == 10
+    circuit.reset()
     assert not circuit.is_open

@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from proxy.core.ledger.ledger import Event, Round
-from proxy.core.ledger.messages import Spoken
+from proxy.core.ledger.ledger import LedgerEvent, Round
+from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import StoreError
-from proxy.store import Owned, Record, RequestRecord
+from proxy.store import LedgerRecord, Record, RequestRecord
 from proxy.store.failures import as_store_error
 from proxy.store.sql import SqlStore
-from proxy.store.writer import Bounds
+from proxy.store.writer import QueueLimits
 from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said
 
@@ -53,7 +53,7 @@ async def writing(store: SqlStore, name: str, text: str = "") -> str:
         ticket = store.write("a", opened(name, entry("m1", text=text)))
     except StoreError as error:
         return error.code
-    return await told(store.durable(ticket))
+    return await told(store.wait_until_durable(ticket))
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -81,7 +81,7 @@ async def until_the_circuit_opens(store: SqlStore, text: str = "") -> str:
             ticket = store.write("a", opened(f"any {number}", entry("m1", text=text)))
         except StoreError as error:
             return error.code
-        await told(store.durable(ticket))
+        await told(store.wait_until_durable(ticket))
         await asyncio.sleep(0.01)
     raise AssertionError("unreachable: counting has no end")
 
@@ -106,11 +106,11 @@ async def test_given_a_lock_when_waited_for_then_it_is_told_soon_and_the_next_on
 async def test_given_a_short_lock_then_nothing_that_was_queued_is_lost(store: SqlStore, path: Path) -> None:
     with locked(path):
         first = store.write("a", opened("c1", entry("m1")))
-        assert await told(store.durable(first)) == "store_locked"
-        store.write("a", [Owned("c1", entry("m2", "m1", seq=1))])
+        assert await told(store.wait_until_durable(first)) == "store_locked"
+        store.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=1))])
 
     async def written() -> bool:
-        return await told(store.durable(first)) == ""
+        return await told(store.wait_until_durable(first)) == ""
 
     await eventually(written)
     ledger = await store.load("a", "c1")
@@ -123,7 +123,7 @@ async def test_given_a_long_lock_then_writing_is_refused_at_once_and_reading_goe
     store: SqlStore, path: Path
 ) -> None:
     """D5: after five attempts the circuit opens."""
-    await store.durable(store.write("a", opened("before", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1"))))
     with locked(path):
         assert await until_the_circuit_opens(store) == "store_locked"
         took: list[float] = []
@@ -146,12 +146,12 @@ async def test_however_much_is_lost_at_once_nobody_is_told_that_it_is_on_disk(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A patch: five and not 20,000, so that few records are more than are remembered.
-    monkeypatch.setattr("proxy.store.writer.REMEMBERED", 5)
+    monkeypatch.setattr("proxy.store.writer.MAX_REMEMBERED_KEYS", 5)
     with locked(path):
         tickets = [store.write("a", opened(f"c{number}")) for number in range(50)]
         await until_the_circuit_opens(store)
 
-        assert [await told(store.durable(ticket)) for ticket in tickets] == ["store_locked"] * 50
+        assert [await told(store.wait_until_durable(ticket)) for ticket in tickets] == ["store_locked"] * 50
 
 
 async def test_given_an_open_circuit_when_the_reason_is_gone_then_it_closes_without_any_request(
@@ -172,16 +172,16 @@ async def test_a_conversation_that_lost_a_record_takes_no_more_until_it_is_loade
 ) -> None:
     """L3: what would hang on a record that never reached the disk is refused, for as long as its writer does not
     know."""
-    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
     with locked(path):
-        store.write("a", [Owned("c1", entry("m2", "m1", seq=1))])
+        store.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=1))])
         await until_the_circuit_opens(store)
     await recovered(store)
 
     with pytest.raises(StoreError, match="loaded again"):
-        store.write("a", [Owned("c1", entry("m3", "m2", seq=2))])
+        store.write("a", [LedgerRecord("c1", entry("m3", "m2", seq=2))])
     ledger = await store.load("a", "c1")
-    await store.durable(store.write("a", [Owned("c1", entry("m2", "m1", seq=1))]))
+    await store.wait_until_durable(store.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=1))]))
 
     assert ledger is not None
     assert list(ledger.entries) == ["m1"]
@@ -191,8 +191,10 @@ LONG = "x" * 20_000
 TOO_MUCH: dict[str, list[Record]] = {
     "many records": opened("c1", *(entry(f"m{n}") for n in range(10))),
     "a message": opened("c1", entry("m1", text=LONG)),
-    "an event": opened("c1", entry("m1"), Event("m1", 0, 1, "replaced", "", LONG.encode())),
-    "what came beside a round": opened("c1", Round("m1", 0, Spoken(said("x"), extra={"response": LONG.encode()}))),
+    "an event": opened("c1", entry("m1"), LedgerEvent("m1", 0, 1, "replaced", "", LONG.encode())),
+    "what came beside a round": opened(
+        "c1", Round("m1", 0, ModelResponse(said("x"), extra={"response": LONG.encode()}))
+    ),
     "a receipt": [RequestRecord("r1", "", "", "", "", 1, "full", LONG.encode())],
 }
 
@@ -202,7 +204,7 @@ async def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_empty(
     making: Making, path: Path, big: list[Record]
 ) -> None:
     """D12: bounded by count and by bytes."""
-    store = await making(bounds=Bounds(records=10, bytes=10_000))
+    store = await making(bounds=QueueLimits(records=10, bytes=10_000))
     with locked(path):
         store.write("a", opened("first"))
         store.write("a", opened("second"))
@@ -214,9 +216,9 @@ async def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_empty(
 
 async def test_given_a_batch_beyond_the_bounds_when_nothing_waits_then_it_is_taken(making: Making) -> None:
     """A body of 64 MiB is written, whatever the bound."""
-    store = await making(bounds=Bounds(records=10, bytes=10_000, group_records=5, group_bytes=100))
+    store = await making(bounds=QueueLimits(records=10, bytes=10_000, group_records=5, group_bytes=100))
 
-    await store.durable(store.write("a", opened("c1", *(entry(f"m{n}", text="x" * 900) for n in range(40)))))
+    await store.wait_until_durable(store.write("a", opened("c1", *(entry(f"m{n}", text="x" * 900) for n in range(40)))))
 
     assert await store.load("a", "c1") is not None
 
@@ -237,10 +239,10 @@ async def test_given_a_full_disk_then_it_is_told_and_reading_goes_on_and_space_m
     store: SqlStore, path: Path
 ) -> None:
     """D4."""
-    await store.durable(store.write("a", opened("before", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1"))))
     with full_disk(max(p.stat().st_size for p in path.parent.iterdir()) + 10_000):
         ticket = store.write("a", opened("c1", entry("m1", text="x" * 500_000)))
-        assert await told(store.durable(ticket)) == "store_full"
+        assert await told(store.wait_until_durable(ticket)) == "store_full"
         assert await store.load("a", "before") is not None
         assert await store.load("a", "c1") is None
         assert await until_the_circuit_opens(store, text="x" * 500_000) == "store_full"
@@ -256,7 +258,7 @@ async def test_wherever_writing_breaks_off_the_store_is_whole_and_every_acknowle
     """D3: the disk is full at another place each time, in the log, its index or the file."""
     store = await making()
     acknowledged = {"before"}
-    await store.durable(store.write("a", opened("before", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1"))))
     for number in range(SWEPT):
         with full_disk(max(p.stat().st_size for p in path.parent.iterdir()) + number * 5_003):
             for part in range(4):
@@ -284,7 +286,7 @@ async def test_given_a_store_that_may_not_be_written_then_it_is_told_and_read_an
     making: Making, path: Path
 ) -> None:
     store = await making()
-    await store.durable(store.write("a", opened("before", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1"))))
     await store.close()
     mark_written_by_a_later_sqlite(path, b"\x03")
 
@@ -313,7 +315,9 @@ async def test_given_a_damaged_file_then_it_is_set_aside_whole_and_a_new_store_b
 ) -> None:
     """D7: nothing is deleted, health tells, and it boots."""
     store = await making()
-    await store.durable(store.write("a", opened("before", *(entry(f"m{n}", text="x" * 900) for n in range(200)))))
+    await store.wait_until_durable(
+        store.write("a", opened("before", *(entry(f"m{n}", text="x" * 900) for n in range(200))))
+    )
     await store.close()
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
@@ -333,7 +337,7 @@ async def test_given_damage_while_running_then_it_is_told_and_the_store_goes_on_
 ) -> None:
     """D7."""
     before = await making()
-    await before.durable(before.write("a", opened("c1", entry("m1"))))
+    await before.wait_until_durable(before.write("a", opened("c1", entry("m1"))))
     await before.close()
     store = await making()
     secret = await store.secret()
@@ -356,7 +360,9 @@ async def test_given_damage_that_the_writer_finds_then_the_store_goes_on_with_a_
 ) -> None:
     """D7: nobody reads before it writes."""
     before = await making()
-    await before.durable(before.write("a", opened("c1", *(entry(f"m{n}", text="x" * 900) for n in range(200)))))
+    await before.wait_until_durable(
+        before.write("a", opened("c1", *(entry(f"m{n}", text="x" * 900) for n in range(200))))
+    )
     await before.close()
     store = await making()
     with path.open("r+b") as file:
@@ -418,13 +424,13 @@ async def test_given_a_table_that_somebody_dropped_then_the_circuit_opens_and_it
     store: SqlStore, path: Path
 ) -> None:
     """An error of a statement, and not of the value in it, says something about the store."""
-    await store.durable(store.write("a", opened("before", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1"))))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("ALTER TABLE entries RENAME TO elsewhere")
 
     assert await writing(store, "c1") == "store_failed"
     assert await until_the_circuit_opens(store) == "store_failed"
-    assert store.trouble() is not None
+    assert store.write_error() is not None
     other.execute("ALTER TABLE elsewhere RENAME TO entries")
     other.close()
 
@@ -435,12 +441,15 @@ async def test_given_a_table_that_somebody_dropped_then_the_circuit_opens_and_it
 async def test_given_a_file_deleted_while_running_then_a_new_one_is_begun_and_what_was_lost_is_not_gone_on_with(
     store: SqlStore, path: Path
 ) -> None:
-    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
     secret = await store.secret()
     for file in path.parent.iterdir():
         file.unlink()
 
-    assert await told(store.durable(store.write("a", [Owned("c1", entry("m2", "m1"))]))) == "store_failed"
+    assert (
+        await told(store.wait_until_durable(store.write("a", [LedgerRecord("c1", entry("m2", "m1"))])))
+        == "store_failed"
+    )
     assert await store.load("a", "c1") is None
     await recovered(store)
     assert store.health().conversations == 1
@@ -491,18 +500,18 @@ async def test_a_value_that_cannot_be_written_takes_no_other_batch_with_it(store
         last = store.write("a", opened("c3", entry("m1")))
 
     async def settled() -> bool:
-        return await told(store.durable(last)) == ""
+        return await told(store.wait_until_durable(last)) == ""
 
     await eventually(settled)
-    assert await told(store.durable(first)) == ""
-    assert await told(store.durable(bad)) == "store_failed"
+    assert await told(store.wait_until_durable(first)) == ""
+    assert await told(store.wait_until_durable(bad)) == "store_failed"
     assert [c.id for c in await store.conversations("a")] == ["c3", "c1"]
 
 
 async def test_values_that_cannot_be_written_do_not_open_the_circuit(store: SqlStore) -> None:
     poison = replace(entry("m1"), seq=2**70)
     for number in range(8):
-        assert await told(store.durable(store.write("a", opened(f"c{number}", poison)))) == "store_failed"
+        assert await told(store.wait_until_durable(store.write("a", opened(f"c{number}", poison)))) == "store_failed"
 
     assert await writing(store, "well") == ""
 
@@ -517,8 +526,8 @@ async def test_writing_to_a_store_that_was_not_started_is_refused(making: Making
 async def test_a_waiter_that_leaves_takes_nobody_with_it(store: SqlStore, path: Path) -> None:
     with locked(path):
         ticket = store.write("a", opened("c1"))
-        leaving = asyncio.create_task(store.durable(ticket))
-        staying = asyncio.create_task(store.durable(ticket))
+        leaving = asyncio.create_task(store.wait_until_durable(ticket))
+        staying = asyncio.create_task(store.wait_until_durable(ticket))
         await asyncio.sleep(0)
         leaving.cancel()
         assert await told(staying) == "store_locked"
@@ -528,14 +537,14 @@ async def test_a_waiter_that_leaves_takes_nobody_with_it(store: SqlStore, path: 
 async def test_a_store_that_a_failure_closed_opens_again_while_nobody_writes(making: Making, path: Path) -> None:
     """D7: who hears of trouble passes its request on and writes nothing, so hearing of it must be enough."""
     store = await making()
-    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
     path.unlink()
     path.mkdir()
     assert await writing(store, "c2") == "store_unreachable"
     path.rmdir()
 
     async def is_open() -> bool:
-        return store.trouble() is None
+        return store.write_error() is None
 
     await eventually(is_open)
 

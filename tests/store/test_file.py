@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Event, Kind, Round
-from proxy.core.ledger.messages import Call, Spoken
+from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round
+from proxy.core.ledger.messages import Call, ModelResponse
 from proxy.errors import StoreError
-from proxy.store import Anchored, Forgotten, Owned, RequestRecord, SentRecord
-from proxy.store.rows import pages
+from proxy.store import AnchorRecord, DeletionResult, LedgerRecord, RequestRecord, SentRecord
+from proxy.store.rows import split_into_pages
 from proxy.store.sql import SqlStore, open_store
-from proxy.store.statements import MANY
+from proxy.store.statements import MIN_BLOCK_ROWS
 from tests.store.conftest import Making, being_read, locked, rows
 from tests.store.values import entry, grown_to, opened, said
 
@@ -40,7 +40,7 @@ async def test_the_file_and_all_beside_it_are_the_owners_alone(store: SqlStore, 
     """T10: 0600 in a directory of 0700, whatever the umask says."""
     before = os.umask(0)
     try:
-        await store.durable(store.write("a", opened("c1", entry("m1"))))
+        await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
     finally:
         os.umask(before)
 
@@ -76,7 +76,9 @@ async def test_a_symbolic_link_in_the_place_of_the_file_is_refused(making: Makin
 @pytest.mark.rows("S1-13")
 async def test_ids_of_clients_are_never_used_in_paths(store: SqlStore, tmp_path: Path, path: Path) -> None:
     """S1-13: a session or conversation named like a path makes no file."""
-    await store.durable(store.write("../../x", opened("../../x", entry("../x"), hint="../../x", tenant="../../x")))
+    await store.wait_until_durable(
+        store.write("../../x", opened("../../x", entry("../x"), hint="../../x", tenant="../../x"))
+    )
 
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
     assert {p.name for p in path.parent.iterdir()} <= {"callstack.db", "callstack.db-wal", "callstack.db-shm"}
@@ -108,11 +110,15 @@ async def test_a_database_of_somebody_else_is_left_alone(making: Making, path: P
 @pytest.mark.rows("S0-08", "S2-35")
 async def test_a_conversation_is_readable_with_sqlite_alone(store: SqlStore, path: Path) -> None:
     """S0-08, S2-35: words as text, the wire as JSON, the event's data as JSON."""
-    spoken = Spoken(replace(said("reading", "assistant"), calls=(Call("k1", "read", '{"path":"ü"}'),)), "tool_calls")
+    spoken = ModelResponse(
+        replace(said("reading", "assistant"), calls=(Call("k1", "read", '{"path":"ü"}'),)), "tool_calls"
+    )
     told = replace(said("hello"), text="hello, as told")
     values = (replace(entry("m1"), message=told), entry("m2", "m1", text="second"))
-    await store.durable(
-        store.write("a", opened("c1", *values, Round("m2", 0, spoken), Event("m1", 0, 1, "pushed", "f1", b'{"t":1}')))
+    await store.wait_until_durable(
+        store.write(
+            "a", opened("c1", *values, Round("m2", 0, spoken), LedgerEvent("m1", 0, 1, "pushed", "f1", b'{"t":1}'))
+        )
     )
 
     assert rows(path, "SELECT text FROM messages WHERE entry = 'm1'") == [("hello, as told",)]
@@ -131,7 +137,7 @@ async def test_what_is_sent_again_with_every_request_is_stored_once(store: SqlSt
     for n in range(200):
         body = (b'{"messages":[', *pieces[: n + 1], b"]}")
         store.write("a", [RequestRecord(f"r{n}", "", "", "", "", n, "full", body=body), SentRecord(f"r{n}", 0, body)])
-    await store.durable(store.write("a", []))
+    await store.wait_until_durable(store.write("a", []))
 
     (told,) = rows(path, "SELECT sum(length(data)) FROM blobs")
 
@@ -145,10 +151,10 @@ async def test_what_is_sent_again_with_every_request_is_stored_once(store: SqlSt
 async def test_a_piece_that_looks_like_a_page_of_another_body_is_not_taken_for_it(store: SqlStore) -> None:
     """Whoever forges one would make the other body unreadable."""
     body = tuple(bytes([n]) * 200 for n in range(5))
-    (page,) = pages(body)
+    (page,) = split_into_pages(body)
     store.write("a", [RequestRecord("forged", "", "", "", "", 1, "full", body=(page.data,))])
-    await store.durable(store.write("a", []))
-    await store.durable(store.write("a", [RequestRecord("real", "", "", "", "", 1, "full", body=body)]))
+    await store.wait_until_durable(store.write("a", []))
+    await store.wait_until_durable(store.write("a", [RequestRecord("real", "", "", "", "", 1, "full", body=body)]))
 
     found = await store.request("a", "real")
 
@@ -157,14 +163,14 @@ async def test_a_piece_that_looks_like_a_page_of_another_body_is_not_taken_for_i
 
 
 async def test_drafts_of_a_round_take_the_room_of_one_and_none_when_it_is_finished(store: SqlStore, path: Path) -> None:
-    store.write("a", opened("c1", replace(entry("turn"), kind=Kind.TURN, message=None)))
+    store.write("a", opened("c1", replace(entry("turn"), kind=EntryKind.TURN, message=None)))
     for length in range(1, 200):
-        draft = Spoken(said("word " * length, "assistant"), complete=False)
-        await store.durable(store.write("a", [Owned("c1", Round("turn", 0, draft))]))
+        draft = ModelResponse(said("word " * length, "assistant"), complete=False)
+        await store.wait_until_durable(store.write("a", [LedgerRecord("c1", Round("turn", 0, draft))]))
     assert rows(path, "SELECT count(*) FROM blobs") == [(1,)]
 
-    answer = Spoken(said("word " * 200, "assistant"), "stop")
-    await store.durable(store.write("a", [Owned("c1", Round("turn", 0, answer, last=True))]))
+    answer = ModelResponse(said("word " * 200, "assistant"), "stop")
+    await store.wait_until_durable(store.write("a", [LedgerRecord("c1", Round("turn", 0, answer, last=True))]))
 
     assert rows(path, "SELECT data FROM blobs") == [(answer.message.wire,)]
     assert rows(path, "SELECT count(*) FROM holds") == [(1,)]
@@ -174,13 +180,13 @@ async def test_rows_that_are_written_in_blocks_meet_those_before_them_as_if_they
     store: SqlStore,
 ) -> None:
     """Of a finished round and its drafts, all in one block, the finished one stays; and nothing is left out."""
-    turns = [replace(entry(f"turn-{n}", seq=n), kind=Kind.TURN, message=None) for n in range(MANY)]
-    answers = [Round(turn.id, 0, Spoken(said(f"answer {turn.id}", "assistant"), "stop")) for turn in turns]
+    turns = [replace(entry(f"turn-{n}", seq=n), kind=EntryKind.TURN, message=None) for n in range(MIN_BLOCK_ROWS)]
+    answers = [Round(turn.id, 0, ModelResponse(said(f"answer {turn.id}", "assistant"), "stop")) for turn in turns]
     drafts = [replace(done, spoken=replace(done.spoken, complete=False)) for done in answers]
     values = [each for three in zip(turns, answers, drafts, strict=True) for each in three]
     made, *owned = opened("c1", *values)
 
-    await store.durable(store.write("a", [made, *owned]))
+    await store.wait_until_durable(store.write("a", [made, *owned]))
 
     assert isinstance(made, Conversation)
     assert await store.load("a", "c1") == grown_to(made, values)
@@ -188,7 +194,7 @@ async def test_rows_that_are_written_in_blocks_meet_those_before_them_as_if_they
 
 async def test_every_table_has_the_tenant_first_in_its_key(store: SqlStore, path: Path) -> None:
     """T1."""
-    await store.durable(store.write("a", []))
+    await store.wait_until_durable(store.write("a", []))
     tables = [str(name) for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
 
     first = {t: rows(path, f"SELECT name FROM pragma_table_info('{t}') WHERE pk = 1") for t in tables}
@@ -202,21 +208,21 @@ async def test_after_forget_no_byte_of_a_conversation_is_left_in_any_file(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: int
 ) -> None:
     """T10: rows, blobs, free pages, the write-ahead log and the copy kept at a migration."""
-    monkeypatch.setattr("proxy.store.sqlite.REWRITTEN_BYTES", rewritten)
+    monkeypatch.setattr("proxy.store.sqlite.MAX_REWRITE_BYTES", rewritten)
     for number in range(60):
         name = f"c{number}"
         text = MARKER if number % 2 else "harmless"
         message = entry("m1", text=f"{text} {number} {'filling ' * (number % 7) * 40}")
-        values = (message, Event("m1", 0, 1, "pushed", text + name, text.encode()))
-        store.write("a", [*opened(name, *values, hint=text), Anchored(name, text, (text,), 1)])
+        values = (message, LedgerEvent("m1", 0, 1, "pushed", text + name, text.encode()))
+        store.write("a", [*opened(name, *values, hint=text), AnchorRecord(name, text, (text,), 1)])
         store.write("a", [RequestRecord(f"r{number}", name, "", "", "", 1, text, body=(text.encode() * 20,))])
         store.write("a", [SentRecord(f"r{number}", 0, (text.encode() * 30,))])
-    await store.durable(store.write("a", []))
+    await store.wait_until_durable(store.write("a", []))
     (path.parent / "callstack.db.before-0000").write_text(MARKER)
     assert remains(path, MARKER)
 
     for number in range(1, 60, 2):
-        await store.forget("a", f"c{number}")
+        await store.delete_conversations("a", f"c{number}")
 
     assert remains(path, MARKER) == []
     assert len(await store.conversations("a")) == 30
@@ -226,10 +232,10 @@ async def test_after_retention_the_log_is_empty_and_the_file_smaller(store: SqlS
     text = MARKER * 200
     for number in range(100):
         store.write("a", opened(f"c{number}", entry("m1", text=f"{number} {text}", created=5)))
-    await store.durable(store.write("a", opened("young", entry("m1", created=100))))
+    await store.wait_until_durable(store.write("a", opened("young", entry("m1", created=100))))
     before = store.health().size_bytes
 
-    gone = await store.forget(None, before=50)
+    gone = await store.delete_conversations(None, before=50)
 
     assert gone.conversations == 100
     assert gone.bytes > 100 * len(text)
@@ -242,12 +248,12 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
 ) -> None:
     """Deleting fails closed: no word of success while a byte may be left."""
     # A patch: who asks need not wait for five seconds.
-    monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.05)
-    await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
+    monkeypatch.setattr("proxy.store.sql.SHRINK_TIMEOUT_S", 0.05)
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with locked(path), pytest.raises(StoreError, match="lock"):
-        await store.forget("a", "c1")
+        await store.delete_conversations("a", "c1")
 
-    await store.forget("a", "c1")
+    await store.delete_conversations("a", "c1")
 
     assert remains(path, MARKER) == []
 
@@ -255,12 +261,12 @@ async def test_forget_says_so_when_a_reader_keeps_a_copy_in_the_log_and_finishes
 async def test_while_forget_waits_for_a_reader_others_write_and_it_goes_on_when_that_one_stops(
     store: SqlStore, path: Path
 ) -> None:
-    await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with being_read(path):
-        forgetting = asyncio.create_task(store.forget("a", "c1"))
+        forgetting = asyncio.create_task(store.delete_conversations("a", "c1"))
         for number in range(5):
             await asyncio.sleep(0.05)
-            await store.durable(store.write("a", opened(f"meanwhile {number}", entry("m1"))))
+            await store.wait_until_durable(store.write("a", opened(f"meanwhile {number}", entry("m1"))))
         assert not forgetting.done()
 
     assert (await forgetting).conversations == 1
@@ -272,18 +278,18 @@ async def test_while_somebody_reads_forget_may_be_asked_again_and_again(
 ) -> None:
     """D5: a reader is no failure of the store, so no circuit opens, and nothing that is queued is lost."""
     # A patch: six times five seconds show no more.
-    monkeypatch.setattr("proxy.store.sql.SHRINK_S", 0.0)
-    await store.durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
+    monkeypatch.setattr("proxy.store.sql.SHRINK_TIMEOUT_S", 0.0)
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1", text=MARKER))))
     with being_read(path):
         for number in range(6):
-            forgetting = asyncio.create_task(store.forget("a", "c1"))
+            forgetting = asyncio.create_task(store.delete_conversations("a", "c1"))
             await asyncio.sleep(0)
             store.write("a", opened(f"meanwhile {number}", entry("m1")))
             with pytest.raises(StoreError, match="copies may stay"):
                 await forgetting
         assert remains(path, MARKER)
 
-    assert await store.forget("a", "c1") == Forgotten()
+    assert await store.delete_conversations("a", "c1") == DeletionResult()
     assert remains(path, MARKER) == []
     assert store.health().ok
     assert len(await store.conversations("a")) == 6
@@ -299,7 +305,7 @@ async def test_what_was_written_is_there_after_a_restart_with_the_same_secret(ma
     await first.close()
 
     second = await making()
-    second.write("a", [Owned("c1", entry("m2", "m1", seq=1))])
+    second.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=1))])
     ledger = await second.load("a", "c1")
 
     assert ledger is not None
@@ -323,7 +329,7 @@ async def test_two_stores_on_one_file_see_each_others_conversations(making: Maki
     """Started at the same moment on no file at all."""
     stores = await asyncio.gather(*(making() for _ in range(3)))
     for number, store in enumerate(stores):
-        await store.durable(store.write("a", opened(f"c{number}", created=number)))
+        await store.wait_until_durable(store.write("a", opened(f"c{number}", created=number)))
 
     assert [[c.id for c in await s.conversations("a")] for s in stores] == [["c2", "c1", "c0"]] * 3
     assert len({await s.secret() for s in stores}) == 1
@@ -331,9 +337,11 @@ async def test_two_stores_on_one_file_see_each_others_conversations(making: Maki
 
 async def test_the_first_of_two_stores_to_write_an_event_wins_for_both(making: Making) -> None:
     one, two = await making(), await making()
-    await one.durable(one.write("a", opened("c1", entry("m1"))))
+    await one.wait_until_durable(one.write("a", opened("c1", entry("m1"))))
     for store, data in ((two, b"first"), (one, b"second")):
-        await store.durable(store.write("a", [Owned("c1", Event("m1", 0, 1, "wake", "", data))]))
+        await store.wait_until_durable(
+            store.write("a", [LedgerRecord("c1", LedgerEvent("m1", 0, 1, "wake", "", data))])
+        )
 
     for store in (one, two):
         ledger = await store.load("a", "c1")
@@ -345,13 +353,13 @@ async def test_a_thousand_turns_that_end_together_are_durable_soon(store: SqlSto
     """D0, grouped: one by one they would take over three seconds; the bound leaves room for a busy machine."""
     for number in range(1000):
         store.write("a", opened(f"c{number}", entry("m1")))
-    await store.durable(store.write("a", []))
-    answer = Spoken(said("done " * 400, "assistant"), "stop")
+    await store.wait_until_durable(store.write("a", []))
+    answer = ModelResponse(said("done " * 400, "assistant"), "stop")
 
     began = time.perf_counter()
-    tickets = [store.write("a", [Owned(f"c{n}", Round("m1", 0, answer, last=True))]) for n in range(1000)]
+    tickets = [store.write("a", [LedgerRecord(f"c{n}", Round("m1", 0, answer, last=True))]) for n in range(1000)]
     handed_over = time.perf_counter() - began
-    await asyncio.gather(*map(store.durable, tickets))
+    await asyncio.gather(*map(store.wait_until_durable, tickets))
 
     assert time.perf_counter() - began < 2
     assert handed_over < 0.2

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.frames.events import Activated, Decided, FrameEvent, Popped, recorded
+from proxy.core.frames.events import DecisionAdded, FrameActivated, FrameEvent, FramePopped, as_ledger_event
 from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
-from proxy.store import Owned
+from proxy.store import LedgerRecord
 from proxy.store import search_index as finding
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import READERS
@@ -32,7 +32,7 @@ UPDATE alembic_version SET version_num = '0005';
 
 async def found(store: SqlStore, query: str, tenant: str = "a") -> list[str]:
     """Conversations, the best first."""
-    return [frame.conversation for frame in (await store.finished(tenant, query)).frames]
+    return [frame.conversation for frame in (await store.search_finished_frames(tenant, query)).frames]
 
 
 async def test_after_a_restart_what_was_done_before_is_found(making: Making) -> None:
@@ -63,9 +63,9 @@ async def test_what_another_process_does_is_seen_at_once(making: Making) -> None
     """Also what it forgets, of which this one's index still knows the words."""
     here, there = await making(), await making()
     there.write("a", worked("c1", "Limiter"))
-    await there.durable(there.write("a", worked("c2", "Limiter")))
+    await there.wait_until_durable(there.write("a", worked("c2", "Limiter")))
     before = await found(here, "limiter")
-    await there.forget("a", "c2")
+    await there.delete_conversations("a", "c2")
 
     assert before == ["c2", "c1"]
     assert await found(here, "limiter") == ["c1"]
@@ -77,15 +77,17 @@ async def test_a_frame_is_found_by_what_is_said_of_it_now(making: Making) -> Non
     store.write("a", worked("c1", "Limiter", "waits for a key", criteria="for the public API", status=Status.BLOCKED))
     before = await found(store, "limiter")
     decided: tuple[FrameEvent, ...] = (
-        Activated("c1-frame", "t", "c", ""),
-        Popped("c1-frame", Status.COMPLETED, "a token bucket", ""),
+        FrameActivated("c1-frame", "t", "c", ""),
+        FramePopped("c1-frame", Status.COMPLETED, "a token bucket", ""),
     )
-    events = [recorded(event, "c1-m4", 0, 7 + at, 7 + at) for at, event in enumerate(decided)]
-    store.write("a", [Owned("c1", entry("c1-m4", "c1-m3", seq=6)), *(Owned("c1", event) for event in events)])
+    events = [as_ledger_event(event, "c1-m4", 0, 7 + at, 7 + at) for at, event in enumerate(decided)]
+    store.write(
+        "a", [LedgerRecord("c1", entry("c1-m4", "c1-m3", seq=6)), *(LedgerRecord("c1", event) for event in events)]
+    )
 
     assert before == []
     assert await found(store, "bucket public") == ["c1"]
-    assert (await store.finished("a", "bucket public")).whole
+    assert (await store.search_finished_frames("a", "bucket public")).whole
     assert await found(store, "waits") == []
 
 
@@ -102,26 +104,26 @@ async def test_what_others_do_changes_no_order(making: Making) -> None:
 
 
 async def test_an_index_full_of_old_words_is_made_again(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "OUTDATED", 1)  # a thousand take a while
+    monkeypatch.setattr(finding, "MAX_OUTDATED_ROWS", 1)  # a thousand take a while
     store = await making()
     store.write("a", worked("c1", "Limiter"))
     for number in range(4):
-        noted = recorded(Decided("c1-frame", f"decision {number}"), "c1-m3", 0, 10 + number, 10)
-        store.write("a", [Owned("c1", noted)])
+        noted = as_ledger_event(DecisionAdded("c1-frame", f"decision {number}"), "c1-m3", 0, 10 + number, 10)
+        store.write("a", [LedgerRecord("c1", noted)])
         assert await found(store, "limiter") == ["c1"]
 
     assert await found(store, "decision 0 3") == ["c1"]
-    assert store._finder._indexes["a"].outdated <= 2
+    assert store._frame_search._indexes["a"].outdated <= 2
 
 
 async def test_those_who_searched_last_keep_an_index(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "TENANTS", 2)  # the third one shows the same as the seventeenth
+    monkeypatch.setattr(finding, "MAX_INDEXES", 2)  # the third one shows the same as the seventeenth
     store = await making()
     for tenant in ("a", "b", "c", "a"):
         store.write(tenant, worked(f"of-{tenant}", "Limiter", tenant=tenant))
         assert await found(store, "limiter", tenant) == [f"of-{tenant}"]
 
-    assert list(store._finder._indexes) == ["c", "a"]
+    assert list(store._frame_search._indexes) == ["c", "a"]
 
 
 async def test_an_index_that_fails_costs_a_search_and_nothing_else(making: Making, path: Path) -> None:
@@ -129,7 +131,7 @@ async def test_an_index_that_fails_costs_a_search_and_nothing_else(making: Makin
     store = await making()
     store.write("a", worked("c1", "Limiter"))
     await found(store, "limiter")
-    store._finder._indexes["a"].close()
+    store._frame_search._indexes["a"].close()
 
     with pytest.raises(StoreError, match="cannot be searched"):
         await found(store, "limiter")
@@ -144,7 +146,7 @@ async def test_no_word_stays_in_the_file_of_what_was_forgotten(making: Making, p
     store.write("a", worked("c1", "Limiter", "Xylophonquartett", criteria="Zwergspitzparade"))
     store.write("a", worked("c2", "Other"))
     await found(store, "Xylophonquartett")
-    await store.forget("a", "c1")
+    await store.delete_conversations("a", "c1")
     held = b"".join(part.read_bytes() for part in path.parent.glob("callstack.db*")).lower()
 
     assert b"xylophon" not in held
@@ -155,7 +157,7 @@ async def test_no_read_waits_for_a_search(making: Making) -> None:
     """However many are asked for, and however long one takes."""
     store = await making()
     store.write("a", worked("c1", "Limiter"))
-    with store._finder._lock:
+    with store._frame_search._lock:
         searches = [asyncio.create_task(found(store, "limiter")) for _ in range(2 * READERS)]
         await asyncio.sleep(0)
 

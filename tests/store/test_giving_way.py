@@ -6,7 +6,7 @@ import time
 from itertools import count
 
 from proxy.store import Record, RequestRecord
-from proxy.store.pending import GivingWay
+from proxy.store.pending import ReceiptDelay
 from proxy.store.sql import SqlStore
 from tests.store.values import entry, opened
 
@@ -25,13 +25,13 @@ async def test_a_line_does_not_wait_for_the_receipts_before_it(store: SqlStore) 
     """L3: what a conversation consists of is on disk while the receipts that were queued before still wait; a read
     sees these too."""
     tickets = [store.write("a", records) for records in receipts("r")]
-    await store.durable(store.write("a", opened("c1", entry("m1"))))
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
     waiting = store.health().queued
 
     assert waiting >= MANY // 2
     assert len(await store.requests("a", limit=1000)) == MANY
     for ticket in tickets:
-        await store.durable(ticket)
+        await store.wait_until_durable(ticket)
     assert store.health().queued == 0
 
 
@@ -40,32 +40,32 @@ async def test_receipts_give_way_for_a_moment(store: SqlStore) -> None:
     written = [store.write("a", records) for records in receipts("r")]
     until = time.monotonic() + PATIENCE_S
     for number in count():
-        await store.durable(store.write("a", opened(f"c{number}", entry("m1"))))
+        await store.wait_until_durable(store.write("a", opened(f"c{number}", entry("m1"))))
         if not store.health().queued:
             break
         assert time.monotonic() < until
 
     for ticket in written:
-        await store.durable(ticket)
+        await store.wait_until_durable(ticket)
 
 
 def test_whoever_waits_comes_first_also_when_receipts_are_overdue_and_they_come_next() -> None:
-    receipts = GivingWay(for_s=0.1)
+    receipts = ReceiptDelay(max_delay_s=0.1)
     told = []
     for now in (5.0, 5.05, 5.11, 5.12, 5.13):
-        told.append(receipts.may_wait)
-        receipts.took(now, gave_way=told[-1], left=told[-1])
+        told.append(receipts.may_delay)
+        receipts.record_group(now, gave_way=told[-1], left=told[-1])
 
     assert told == [True, True, True, False, True]
-    assert receipts.left_since == 5.13
+    assert receipts.waiting_since == 5.13
 
 
 def test_what_was_too_much_for_a_group_does_not_wait_for_company_again() -> None:
-    left = GivingWay(for_s=0.1)
-    left.took(5.0, gave_way=False, left=True)
-    assert left.may_wait
-    assert left.left_since is not None
-    assert left.left_since + left.for_s <= 5.0
+    left = ReceiptDelay(max_delay_s=0.1)
+    left.record_group(5.0, gave_way=False, left=True)
+    assert left.may_delay
+    assert left.waiting_since is not None
+    assert left.waiting_since + left.max_delay_s <= 5.0
 
-    left.took(5.01, gave_way=False, left=False)
-    assert left.left_since is None
+    left.record_group(5.01, gave_way=False, left=False)
+    assert left.waiting_since is None

@@ -38,12 +38,12 @@ def upgrade() -> None:
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The program as it is after one more migration, which a test may break; the file of the migration."""
     folder = tmp_path / "migrations"
-    shutil.copytree(migrating.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(migrating.MIGRATIONS_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     added = folder / "versions" / "next.py"
     added.write_text(NEXT.format(newest=NEWEST, then=""))
     # Both are facts of the program that runs, set nowhere else: a program with one more migration is not to be had.
     monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "9999"))
-    monkeypatch.setattr(migrating, "FOLDER", folder)
+    monkeypatch.setattr(migrating, "MIGRATIONS_FOLDER", folder)
     return added
 
 
@@ -63,7 +63,7 @@ def described(engine: Engine) -> dict[str, object]:
 def test_the_migrations_build_the_same_tables_as_a_new_store_has(tmp_path: Path) -> None:
     made, migrated = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("made", "migrated"))
     with made.begin() as connection:
-        migrating.make(connection, b"")
+        migrating.create_schema(connection, b"")
     with migrated.begin() as connection:
         migrating.upgrade(connection)
         version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
@@ -108,7 +108,7 @@ async def test_an_older_store_is_migrated_with_its_data_and_a_copy_is_kept(
     assert copy.stat().st_mode & 0o777 == 0o600
     assert rows(copy, "SELECT version_num FROM alembic_version") == [(NEWEST,)]
     assert rows(copy, "SELECT id FROM conversations") == [("c1",)]
-    await new.forget("a", "c1")
+    await new.delete_conversations("a", "c1")
     assert not copy.exists()
 
 
@@ -134,7 +134,7 @@ async def test_a_migration_that_breaks_off_leaves_the_old_version_whole(
 
 def test_every_transaction_that_writes_is_immediate() -> None:
     """D6: said where the engines are made, and nowhere else is a transaction begun."""
-    folder = migrating.FOLDER.parent
+    folder = migrating.MIGRATIONS_FOLDER.parent
     begun = {
         path.name: [line.strip() for line in path.read_text().splitlines() if 'sql("BEGIN' in line]
         for path in folder.glob("*.py")
@@ -154,13 +154,13 @@ async def test_the_connection_that_writes_begins_immediate_and_those_that_read_c
     def listen(_c: object, _cursor: object, statement: str, *_: object) -> None:
         said.append(statement)
 
-    event.listen(database.reading, "before_cursor_execute", listen)
+    event.listen(database.read_engine, "before_cursor_execute", listen)
     assert database._engine is not None
     event.listen(database._engine, "before_cursor_execute", listen)
-    await store.durable(store.write("a", opened("c1")))
+    await store.wait_until_durable(store.write("a", opened("c1")))
     assert said[0] == "BEGIN IMMEDIATE"
     said.clear()
     await store.load("a", "c1")
     assert said[0] == "BEGIN"
-    with database.reading.connect() as connection, pytest.raises(Exception, match="readonly"):
+    with database.read_engine.connect() as connection, pytest.raises(Exception, match="readonly"):
         connection.execute(text("DELETE FROM conversations"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proxy.store import RequestRecord
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import RELIEVED_AT, WAL_BYTES, WAL_PAGES
+from proxy.store.sqlite import CHECKPOINT_AT_PAGES, WAL_BYTES, WAL_PAGES
 from tests.store.values import entry, opened
 
 FRAME = 4096 + 24
@@ -27,7 +27,7 @@ async def committed(store: SqlStore, count: int, name: str = "c", size: int = 10
     """So many commits, each waited for."""
     for number in range(count):
         text = f"{name} {number} " + "x" * size
-        await store.durable(store.write("a", opened(f"{name} {number}", entry("m1", text=text))))
+        await store.wait_until_durable(store.write("a", opened(f"{name} {number}", entry("m1", text=text))))
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def read_all_along(path: Path) -> Iterator[None]:
 async def test_the_log_begins_anew_before_a_commit_would_have_to_see_to_it(store: SqlStore, path: Path) -> None:
     await committed(store, 2 * WAL_PAGES // PAGES)
 
-    assert FRAME < log_bytes(path) < (WAL_PAGES + RELIEVED_AT[1]) // 2 * FRAME
+    assert FRAME < log_bytes(path) < (WAL_PAGES + CHECKPOINT_AT_PAGES[1]) // 2 * FRAME
 
 
 async def test_a_log_that_a_reader_needed_begins_anew_when_he_is_gone(store: SqlStore, path: Path) -> None:
@@ -60,9 +60,11 @@ async def test_a_body_that_is_stored_already_does_not_count_as_growth(store: Sql
     """A conversation resends all of it with every request, and little of that is new."""
     body = tuple(f"{number} ".encode() * 3_000 for number in range(100))
     frames = []
-    for number in range(RELIEVED_AT[0] // PAGES // 2):
-        await store.durable(store.write("a", [RequestRecord(f"r{number}", "", "", "", "", number, "full", body=body)]))
+    for number in range(CHECKPOINT_AT_PAGES[0] // PAGES // 2):
+        await store.wait_until_durable(
+            store.write("a", [RequestRecord(f"r{number}", "", "", "", "", number, "full", body=body)])
+        )
         frames.append(log_bytes(path) // FRAME)
 
     assert frames == sorted(set(frames)), "the log began anew before it was long"
-    assert frames[-1] < RELIEVED_AT[0]
+    assert frames[-1] < CHECKPOINT_AT_PAGES[0]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from proxy.core.frames.events import Entered, Popped, Rooted, recorded
+from proxy.core.frames.events import FrameEntered, FramePopped, RootStarted, as_ledger_event
 from proxy.core.frames.tree import Status
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Ledger, Round, Thread, Value
-from proxy.core.ledger.messages import Call, Message, Spoken, Usage, identity_of
-from proxy.core.ledger.queued_messages import Lane, Queued, State
-from proxy.store import Owned, Record
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, LedgerItem, Round, Thread
+from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage, identity_of
+from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage
+from proxy.store import LedgerRecord, Record
 
 
 # ----------------------------------------------------------------------------------------------------------- examples
@@ -22,13 +22,13 @@ def said(text: str, role: str = "user") -> Message:
 
 
 def entry(name: str, parent: str = "", text: str = "", seq: int = 0, created: int = 0) -> Entry:
-    return Entry(name, parent, seq, Kind.MESSAGE, "t1", said(text or name), created=created)
+    return Entry(name, parent, seq, EntryKind.MESSAGE, "t1", said(text or name), created=created)
 
 
-def opened(conversation: str, *values: Value, tenant: str = "a", hint: str = "", created: int = 1) -> list[Record]:
+def opened(conversation: str, *values: LedgerItem, tenant: str = "a", hint: str = "", created: int = 1) -> list[Record]:
     """A conversation with what is in it, as one batch."""
     made = Conversation(conversation, tenant, hint, created=created)
-    return [made, *(Owned(conversation, value) for value in values)]
+    return [made, *(LedgerRecord(conversation, value) for value in values)]
 
 
 def worked(
@@ -43,22 +43,22 @@ def worked(
 ) -> list[Record]:
     """A conversation in which the frame `conversation`-frame was worked on; without a status it still is."""
     root, frame = f"{conversation}-root", f"{conversation}-frame"
-    values: list[Value] = [
+    values: list[LedgerItem] = [
         entry(f"{conversation}-m1", seq=0),
-        recorded(Rooted(root, "Conversation", ""), f"{conversation}-m1", 0, 1, 1),
+        as_ledger_event(RootStarted(root, "Conversation", ""), f"{conversation}-m1", 0, 1, 1),
         entry(f"{conversation}-m2", f"{conversation}-m1", seq=2),
-        recorded(Entered(frame, root, title, criteria, "request"), f"{conversation}-m2", 0, 3, 3),
+        as_ledger_event(FrameEntered(frame, root, title, criteria, "request"), f"{conversation}-m2", 0, 3, 3),
     ]
     if status is not None:
-        popped = Popped(frame, status, results, results, artifacts=noted)
+        popped = FramePopped(frame, status, results, results, artifacts=noted)
         values += [entry(f"{conversation}-m3", f"{conversation}-m2", seq=4)]
-        values += [recorded(popped, f"{conversation}-m3", 0, 5, 5)]
+        values += [as_ledger_event(popped, f"{conversation}-m3", 0, 5, 5)]
     return opened(conversation, *values, tenant=tenant)
 
 
-def without_drafts(values: Sequence[Value]) -> list[Value]:
+def without_drafts(values: Sequence[LedgerItem]) -> list[LedgerItem]:
     """`values` without rounds that were only drafts of later ones, or came after the finished one."""
-    kept: list[Value] = []
+    kept: list[LedgerItem] = []
     for value in values:
         if isinstance(value, Round):
             same = [v for v in kept if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
@@ -69,20 +69,20 @@ def without_drafts(values: Sequence[Value]) -> list[Value]:
     return kept
 
 
-def grown_to(conversation: Conversation, values: Sequence[Value]) -> Ledger:
+def grown_to(conversation: Conversation, values: Sequence[LedgerItem]) -> Ledger:
     """The ledger that a process holds which made `values` one after the other."""
     ledger = Ledger(conversation)
     for value in without_drafts(values):
         match value:
             case Entry():
-                ledger.add(value)
+                ledger.add_entry(value)
             case Round():
                 ledger.add_round(value)
-            case Event():
+            case LedgerEvent():
                 ledger.add_event(value)
             case Thread():
                 ledger.threads[value.id] = value
-            case Queued():
+            case QueuedMessage():
                 ledger.queue[value.id] = value
     return ledger
 
@@ -106,7 +106,7 @@ plain_messages = st.builds(
 messages = plain_messages | st.text(max_size=12).map(lambda text: said(text.replace('"', "").replace("\\", "")))
 usages = st.builds(Usage, moments, moments, moments, moments, moments)
 spoken = st.builds(
-    Spoken,
+    ModelResponse,
     message=messages,
     finish=anything,
     usage=st.none() | usages,
@@ -116,14 +116,14 @@ spoken = st.builds(
     extra=st.dictionaries(anything, bodies, max_size=2),
 )
 queued = st.builds(
-    Queued,
+    QueuedMessage,
     id=st.sampled_from(["q1", "q2"]),
     text=anything,
     lane=st.sampled_from(Lane),
     thread=anything,
     created=moments,
     expires=moments,
-    state=st.sampled_from(State),
+    state=st.sampled_from(DeliveryState),
     settled=moments,
     entry=anything,
 )
@@ -134,26 +134,28 @@ class Written:
     """A conversation and its values in the order they were made."""
 
     conversation: Conversation
-    values: tuple[Value, ...]
+    values: tuple[LedgerItem, ...]
 
 
 @st.composite
 def conversations(draw: st.DrawFn, tenant: str) -> Written:
     name = draw(st.uuids()).hex
     made = Conversation(name, tenant, draw(anything), draw(anything), draw(anything), draw(moments), draw(anything))
-    values: list[Value] = []
+    values: list[LedgerItem] = []
     known: list[Entry] = []
     for seq in range(draw(st.integers(0, 12))):
         at = draw(st.sampled_from(known)) if known else None
         match draw(st.sampled_from(["message", "turn", "round", "event", "thread", "queued"])):
-            case "round" if at is not None and at.kind is Kind.TURN:
+            case "round" if at is not None and at.kind is EntryKind.TURN:
                 results = draw(st.lists(messages, max_size=2).map(tuple))
                 values.append(
                     Round(at.id, draw(st.integers(0, 2)), draw(spoken), results, draw(st.booleans()), draw(moments))
                 )
             case "event" if at is not None:
                 kind, subject = draw(st.sampled_from(["wake", "fold"])), draw(anything)
-                values.append(Event(at.id, draw(st.integers(0, 3)), seq, kind, subject, draw(bodies), draw(moments)))
+                values.append(
+                    LedgerEvent(at.id, draw(st.integers(0, 3)), seq, kind, subject, draw(bodies), draw(moments))
+                )
             case "thread":
                 names = draw(st.lists(anything, max_size=3).map(tuple))
                 values.append(Thread(draw(st.sampled_from(["t1", "t2"])), draw(anything), names))
@@ -161,9 +163,11 @@ def conversations(draw: st.DrawFn, tenant: str) -> Written:
                 values.append(draw(queued))
             case chosen:
                 kind_of = (
-                    Kind.TURN if chosen == "turn" else draw(st.sampled_from([Kind.MESSAGE, Kind.OVERLAY, Kind.SAID]))
+                    EntryKind.TURN
+                    if chosen == "turn"
+                    else draw(st.sampled_from([EntryKind.MESSAGE, EntryKind.OVERLAY, EntryKind.USER_OVERLAY]))
                 )
-                held = None if kind_of is Kind.TURN else draw(messages)
+                held = None if kind_of is EntryKind.TURN else draw(messages)
                 parent = at.id if at else ""
                 new = Entry(f"{seq}{draw(anything)}", parent, seq, kind_of, draw(anything), held, created=draw(moments))
                 known.append(new)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from tests.tongues.chat import Chat
 from tests.tongues.messages import Messages
 from tests.tongues.responses import Responses
-from tests.tongues.tongue import Heard, Tongue, neutral
+from tests.tongues.tongue import ClientAnswer, TestDialect, neutral
 
-__all__ = ["CHAT", "MESSAGES", "RESPONSES", "TONGUES", "Heard", "Tongue", "neutral", "tongue_at"]
+__all__ = ["CHAT", "MESSAGES", "RESPONSES", "TONGUES", "ClientAnswer", "TestDialect", "neutral", "tongue_at"]
 
 CHAT = Chat()
 MESSAGES = Messages()
 RESPONSES = Responses()
-TONGUES: dict[str, Tongue] = {tongue.name: tongue for tongue in (CHAT, MESSAGES, RESPONSES)}
+TONGUES: dict[str, TestDialect] = {tongue.name: tongue for tongue in (CHAT, MESSAGES, RESPONSES)}
 """By the name of the dialect."""
 
 
-def tongue_at(path: str) -> Tongue | None:
+def tongue_at(path: str) -> TestDialect | None:
     """The tongue of requests posted to `path`; None for other endpoints."""
     return next((tongue for tongue in TONGUES.values() if path == tongue.path), None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from tests.tongues.tongue import Heard, Json, Tongue
+from tests.tongues.tongue import ClientAnswer, Json, TestDialect
 
 
-class Chat(Tongue):
+class Chat(TestDialect):
     name = "openai_chat"
     short = "chat"
     path = "/v1/chat/completions"
@@ -18,15 +18,15 @@ class Chat(Tongue):
     def body(self, asked: Json) -> bytes:
         return json.dumps(asked).encode()
 
-    def plain(self, answer: Json) -> Heard:
+    def plain(self, answer: Json) -> ClientAnswer:
         (choice, *_) = answer["choices"]
-        return Heard(dict(choice["message"]), [choice["finish_reason"]], answer.get("usage"), ended=True)
+        return ClientAnswer(dict(choice["message"]), [choice["finish_reason"]], answer.get("usage"), ended=True)
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> ClientAnswer:
         """That nothing follows is told by the connection."""
         said = [choice.get("finish_reason") for event in events for choice in event.get("choices", [])]
         usage = next((event["usage"] for event in reversed(events) if event.get("usage")), None)
-        return Heard(_gathered(events), [each for each in said if each], usage, ended=True)
+        return ClientAnswer(_gathered(events), [each for each in said if each], usage, ended=True)
 
     def neutral(self, body: bytes) -> bytes:
         return body

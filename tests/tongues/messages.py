@@ -20,9 +20,9 @@ from tests.laws import elements, members
 from tests.tongues.tongue import (
     AS_CLIENTS_DO,
     JOINT,
-    Heard,
+    ClientAnswer,
     Json,
-    Tongue,
+    TestDialect,
     answer,
     call,
     elements_in,
@@ -50,7 +50,7 @@ LIMIT = 8_000
 """Tokens of an answer, where a scenario names none: this API wants to be told."""
 
 
-class Messages(Tongue):
+class Messages(TestDialect):
     name = "anthropic_messages"
     short = "messages"
     path = "/v1/messages"
@@ -71,15 +71,15 @@ class Messages(Tongue):
             body["tools"][-1][MARKER] = LASTING
         return json.dumps(body | _options(asked) | rest, separators=AS_CLIENTS_DO).encode()
 
-    def plain(self, answer: Json) -> Heard:
+    def plain(self, answer: Json) -> ClientAnswer:
         assert (answer["type"], answer["role"]) == ("message", "assistant"), answer
         blocks = [
             block | {"arguments": json.dumps(block["input"])} if _is_call(block) else block
             for block in answer["content"]
         ]
-        return Heard(_spoken(blocks), [_finish(answer)], _usage(answer["usage"]), ended=True)
+        return ClientAnswer(_spoken(blocks), [_finish(answer)], _usage(answer["usage"]), ended=True)
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> ClientAnswer:
         return _Stream(events).heard()
 
     def neutral(self, body: bytes) -> bytes:
@@ -224,11 +224,11 @@ class _Stream:
         whole = not self.open and self.closing
         assert self.failed or not self.over or whole, "it ended with a block open, or without a reason"
 
-    def heard(self) -> Heard:
+    def heard(self) -> ClientAnswer:
         usage = self.start.get("usage", {}) | self.closing.get("usage", {})
         finishes = [_finish(self.closing["delta"])] if self.closing else []
         ended = self.over and not self.failed
-        return Heard(_spoken(self.blocks), finishes, _usage(usage) if self.closing else None, ended)
+        return ClientAnswer(_spoken(self.blocks), finishes, _usage(usage) if self.closing else None, ended)
 
     def _message_start(self, event: Json) -> None:
         assert not self.start, "it began twice"

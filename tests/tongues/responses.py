@@ -15,9 +15,9 @@ from tests.laws import elements, members
 from tests.tongues.tongue import (
     AS_CLIENTS_DO,
     JOINT,
-    Heard,
+    ClientAnswer,
     Json,
-    Tongue,
+    TestDialect,
     answer,
     call,
     elements_in,
@@ -40,7 +40,7 @@ LEAST = 16
 """Tokens that must be granted for an answer."""
 
 
-class Responses(Tongue):
+class Responses(TestDialect):
     name = "openai_responses"
     short = "responses"
     path = "/v1/responses"
@@ -59,11 +59,11 @@ class Responses(Tongue):
         body |= {"store": False, "include": [SEALED]}
         return json.dumps(body | _options(asked) | rest, separators=AS_CLIENTS_DO).encode()
 
-    def plain(self, answer: Json) -> Heard:
+    def plain(self, answer: Json) -> ClientAnswer:
         assert answer["object"] == "response", answer
         return _heard(answer)
 
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> ClientAnswer:
         return _Stream(events).heard()
 
     def neutral(self, body: bytes) -> bytes:
@@ -142,13 +142,13 @@ def _spoken(items: Sequence[Json]) -> Json:
     return spoken(texts, summaries, [call(i["call_id"], i["name"], i.get("arguments", "")) for i in made], items)
 
 
-def _heard(response: Json) -> Heard:
+def _heard(response: Json) -> ClientAnswer:
     message = _spoken(response["output"])
     why = (response.get("incomplete_details") or {}).get("reason", "")
     ended = response["status"] in ("completed", "incomplete")
     assert ended or response["status"] in ("failed", "cancelled", "queued"), response["status"]
     finish = FINISHES.get(why, why) or ("tool_calls" if message.get("tool_calls") else "stop")
-    return Heard(message, [finish] if ended else [], _usage(response.get("usage")), ended)
+    return ClientAnswer(message, [finish] if ended else [], _usage(response.get("usage")), ended)
 
 
 def _usage(usage: Json | None) -> Json | None:
@@ -174,10 +174,10 @@ class _Stream:
             assert event["sequence_number"] == number, f"event {number} has number {event['sequence_number']}"
             self._take(event)
 
-    def heard(self) -> Heard:
+    def heard(self) -> ClientAnswer:
         if self.last is not None:
             return _heard(self.last)
-        return Heard(_spoken([self.done.get(at, item) for at, item in enumerate(self.items)]))
+        return ClientAnswer(_spoken([self.done.get(at, item) for at, item in enumerate(self.items)]))
 
     def _take(self, event: Json) -> None:
         kind, at = event["type"], event.get("output_index", -1)

@@ -32,7 +32,7 @@ ONLY_CHAT = ("stream_options",)
 
 
 @dataclass(frozen=True)
-class Heard:
+class ClientAnswer:
     """An answer as a client took it: the neutral message, and `made`, what the API itself calls it, beside it. `ended`
     says that it came to a regular end; finishes are in the words of chat completions."""
 
@@ -42,7 +42,7 @@ class Heard:
     ended: bool = False
 
 
-class Tongue(ABC):
+class TestDialect(ABC):
     """One dialect, by the name the proxy has for it."""
 
     name: str
@@ -62,11 +62,11 @@ class Tongue(ABC):
         """The body of a neutral request."""
 
     @abstractmethod
-    def plain(self, answer: Json) -> Heard:
+    def plain(self, answer: Json) -> ClientAnswer:
         """An unstreamed answer."""
 
     @abstractmethod
-    def streamed(self, events: Sequence[Json]) -> Heard:
+    def streamed(self, events: Sequence[Json]) -> ClientAnswer:
         """A streamed one, perhaps without its end. Raises AssertionError where no event may stand as it does."""
 
     # ------------------------------------------------------------------------------------------------------- the judge
@@ -84,7 +84,7 @@ class Tongue(ABC):
 
 
 @lru_cache(maxsize=2048)
-def neutral(tongue: Tongue, body: bytes) -> bytes:
+def neutral(tongue: TestDialect, body: bytes) -> bytes:
     """The same as `tongue.neutral`, once for each body: a line is looked at many times."""
     return tongue.neutral(body)
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 import uvicorn
 
 from proxy.config.sources import load_config
-from proxy.server.app import App, build
-from proxy.server.runner import _protocol, bind
+from proxy.server.app import App, build_app
+from proxy.server.runner import _protocol_class, bind
 from tests.wire.talking import ask
 
 TOKEN = "operator-token-of-this-process"
@@ -25,7 +25,7 @@ START_LIMIT_S = 10
 LOG_LIMIT_S = 5
 
 
-class Running(uvicorn.Server):
+class ListeningServer(uvicorn.Server):
     """A server that says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -37,24 +37,24 @@ class Running(uvicorn.Server):
         self.listening.set()
 
 
-class Proxied:
+class ServedProxy:
     """The proxy with its store in `data`, until the `with` block ends. `settings` are keys of `proxy.yaml`, their dots
     written `__`. A busy machine is no reason to stand aside, so rewriting may take its time."""
 
-    running: ClassVar[set[Proxied]] = set()
+    running: ClassVar[set[ServedProxy]] = set()
 
     def __init__(self, upstream: str | None, data: Path, **settings: object) -> None:
         usual = {"port": 0, "data": str(data), "wake_at_tokens": 0, "assembly_budget_ms": 10_000}
         flags = {"upstream": upstream} | usual | settings
         config = load_config({key.replace("__", "."): value for key, value in flags.items()})
         self.data = config.data
-        self.app: App = build(config, operator_token=TOKEN)
+        self.app: App = build_app(config, operator_token=TOKEN)
         self._listener = bind(config.host, 0)
         self.port: int = self._listener.getsockname()[1]
-        self._server = Running(
+        self._server = ListeningServer(
             uvicorn.Config(
                 self.app,
-                http=_protocol(config, self.app.metrics.refused),
+                http=_protocol_class(config, self.app.metrics.count_refusal),
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -107,7 +107,7 @@ class Proxied:
         assert not self._thread.is_alive()
 
 
-class Journal(logging.Handler):
+class LogCapture(logging.Handler):
     """Everything that was logged, at every level, as whoever reads the log could see it: message and all fields."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import ScriptedProvider
-from tests.wire.proxied import Journal, Proxied
+from tests.wire.proxied import LogCapture, ServedProxy
 
-Starting = Callable[..., Proxied]
+Starting = Callable[..., ServedProxy]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def _provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture(scope="module")
-def proxy(_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+def proxy(_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProxy]:
     """The proxy of a module's tests."""
-    with Proxied(_provider.url, tmp_path_factory.mktemp("proxy") / "data") as running:
+    with ServedProxy(_provider.url, tmp_path_factory.mktemp("proxy") / "data") as running:
         yield running
 
 
@@ -47,18 +47,18 @@ def start(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Starting]:
     """Starts a proxy with settings of the test's own, in front of the same provider unless told otherwise."""
     with ExitStack() as stack:
 
-        def one(name: str = "data", upstream: str | None = provider.url, **settings: object) -> Proxied:
-            return stack.enter_context(Proxied(upstream, tmp_path / name, **settings))
+        def one(name: str = "data", upstream: str | None = provider.url, **settings: object) -> ServedProxy:
+            return stack.enter_context(ServedProxy(upstream, tmp_path / name, **settings))
 
         yield one
 
 
 @pytest.fixture
-def journal() -> Iterator[Journal]:
+def journal() -> Iterator[LogCapture]:
     """All that any library or module logs, at every level, from here on; what was answered before is told before."""
-    for proxied in Proxied.running:
+    for proxied in ServedProxy.running:
         proxied.catch_up()
-    root, kept = logging.getLogger(), Journal()
+    root, kept = logging.getLogger(), LogCapture()
     before = root.level
     root.addHandler(kept)
     root.setLevel(logging.DEBUG)

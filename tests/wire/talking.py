@@ -18,7 +18,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedAnswer:
     """One answer, its framing taken off. `whole`: it ended as HTTP says an answer ends."""
 
     status: int
@@ -93,7 +93,7 @@ def ask(
     method: str = "POST",
     path: str = CHAT,
     headers: Mapping[str, str] | None = None,
-) -> Heard:
+) -> ReceivedAnswer:
     """Send a body (bytes as they are, anything else as JSON) and read to the end, however that comes."""
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     with connection(origin) as connected:
@@ -110,7 +110,7 @@ def connection(origin: str) -> Iterator[http.client.HTTPConnection]:
         connected.close()
 
 
-def heard(connected: http.client.HTTPConnection) -> Heard:
+def heard(connected: http.client.HTTPConnection) -> ReceivedAnswer:
     """The answer on a connection. Raises ConnectionError where not even a status came."""
     response = connected.getresponse()
     pieces, whole = [], True
@@ -121,7 +121,7 @@ def heard(connected: http.client.HTTPConnection) -> Heard:
     except (http.client.IncompleteRead, ConnectionError) as error:
         pieces.append(getattr(error, "partial", b""))
         whole = False
-    return Heard(response.status, tuple(response.getheaders()), b"".join(pieces), whole)
+    return ReceivedAnswer(response.status, tuple(response.getheaders()), b"".join(pieces), whole)
 
 
 def exchange(port: int, sent: bytes, patience: float = 5.0) -> bytes:

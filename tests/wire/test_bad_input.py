@@ -16,9 +16,9 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests.harness import Json
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting
-from tests.wire.talking import CHAT, TOOLS, Heard, ask, body_of, exchange, heard, raw_request
+from tests.wire.talking import CHAT, TOOLS, ReceivedAnswer, ask, body_of, exchange, heard, raw_request
 
 MEBI = 1024 * 1024
 OTHERS_WAIT_S = 3.0
@@ -31,7 +31,7 @@ def _answering(provider: ScriptedProvider) -> None:
     provider.when(lambda _: True, says("fine"), loop=True)
 
 
-def passes(proxy: Proxied, provider: ScriptedProvider, body: bytes, **more: object) -> Heard:
+def passes(proxy: ServedProxy, provider: ScriptedProvider, body: bytes, **more: object) -> ReceivedAnswer:
     """The body reaches the provider as it is, and its answer comes back as it was."""
     told = ask(proxy.origin, body, **more)  # type: ignore[arg-type] # names of `ask`
     assert provider.received[-1].raw == body
@@ -42,7 +42,7 @@ def passes(proxy: Proxied, provider: ScriptedProvider, body: bytes, **more: obje
     return told
 
 
-def assert_serves(proxy: Proxied) -> None:
+def assert_serves(proxy: ServedProxy) -> None:
     told = ask(proxy.origin, GOOD)
     assert (told.status, told.told, told.text) == (200, "full", "fine")
 
@@ -85,14 +85,16 @@ UNREADABLE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("form", UNREADABLE)
-def test_a_body_that_is_no_request_passes_untouched(proxy: Proxied, provider: ScriptedProvider, form: str) -> None:
+def test_a_body_that_is_no_request_passes_untouched(proxy: ServedProxy, provider: ScriptedProvider, form: str) -> None:
     passes(proxy, provider, UNREADABLE[form])
 
 
 @pytest.mark.parametrize(
     "odd", [b"g\xff\xfed", b"g\x00d", b"g\xed\xa0\x80d"], ids=["not utf-8", "NUL byte", "surrogate"]
 )
-def test_bytes_that_no_text_holds_stay_in_their_message(proxy: Proxied, provider: ScriptedProvider, odd: bytes) -> None:
+def test_bytes_that_no_text_holds_stay_in_their_message(
+    proxy: ServedProxy, provider: ScriptedProvider, odd: bytes
+) -> None:
     """Readable in all but one string: the thread goes on, and the provider judges the bytes themselves."""
     body = GOOD.replace(b"good", odd)
     told, direct = ask(proxy.origin, body), ask(provider.origin, body)
@@ -137,7 +139,7 @@ VALUES = [
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_of_another_type_passes_or_is_the_providers_to_refuse(
-    proxy: Proxied, provider: ScriptedProvider, field: str
+    proxy: ServedProxy, provider: ScriptedProvider, field: str
 ) -> None:
     for value in VALUES:
         fields: Json = {"model": '"m"', "messages": f"[{USER}]", "tools": json.dumps(TOOLS)} | {field: value}
@@ -184,7 +186,7 @@ MESSAGES = [
 @pytest.mark.parametrize("place", ["alone", "before", "behind"])
 @pytest.mark.parametrize("message", MESSAGES)
 def test_an_odd_message_passes_untouched_or_is_the_providers_to_refuse(
-    proxy: Proxied, provider: ScriptedProvider, message: str, place: str, stream: str
+    proxy: ServedProxy, provider: ScriptedProvider, message: str, place: str, stream: str
 ) -> None:
     around = {"alone": message, "before": f"{message},{USER}", "behind": f"{USER},{message}"}[place]
     body = f'{{"model":"m","messages":[{around}],"tools":{json.dumps(TOOLS)},"stream":{stream}}}'.encode()
@@ -199,7 +201,9 @@ def test_an_odd_message_passes_untouched_or_is_the_providers_to_refuse(
 
 # --------------------------------------------------------------------------------------------------------- P1, P2, P5
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
-def test_p2_what_nobody_knows_survives_byte_for_byte(proxy: Proxied, provider: ScriptedProvider, awake: bool) -> None:
+def test_p2_what_nobody_knows_survives_byte_for_byte(
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
+) -> None:
     odd = [
         b'"seed" : 123456789012345678901234567890',
         b'"temperature":1E+2',
@@ -230,7 +234,7 @@ def squeezed(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["asleep", "off", "shadow", "side"])
-def test_p1_what_is_not_rewritten_leaves_as_it_came(proxy: Proxied, provider: ScriptedProvider, how: str) -> None:
+def test_p1_what_is_not_rewritten_leaves_as_it_came(proxy: ServedProxy, provider: ScriptedProvider, how: str) -> None:
     more: Json = {"side": {"awake": True, "n": 2}, "asleep": {}}.get(how, {"awake": True})
     body = json.dumps(body_of(f"P1 {how}", **more), indent=3).encode().replace(b"You work.", b"caf\\u00e9 \\ud800")
 
@@ -239,7 +243,7 @@ def test_p1_what_is_not_rewritten_leaves_as_it_came(proxy: Proxied, provider: Sc
     assert (told.told.split(";")[0], provider.received[0].raw == body) == (how, True)
 
 
-def test_ten_thousand_messages_are_served(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_ten_thousand_messages_are_served(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     many = [
         m for n in range(5_000) for m in ({"role": "user", "content": f"u{n}"}, {"role": "assistant", "content": "a"})
     ]
@@ -254,7 +258,7 @@ def test_ten_thousand_messages_are_served(proxy: Proxied, provider: ScriptedProv
 # -------------------------------------------------------------------------------------------------------------- sizes
 @pytest.mark.parametrize("awake", [False, True], ids=["asleep", "awake"])
 def test_a3_more_messages_than_any_conversation_has_pass_as_they_came(
-    proxy: Proxied, provider: ScriptedProvider, *, awake: bool
+    proxy: ServedProxy, provider: ScriptedProvider, *, awake: bool
 ) -> None:
     """To place them would hold up everybody else for as long as there are messages."""
     body = json.dumps(body_of(awake=awake, messages=[{"role": "user", "content": "a"}] * 50_001)).encode()
@@ -270,8 +274,8 @@ def test_a3_a_body_of_60_mib_passes_and_others_are_served_meanwhile(tmp_path: Pa
     """One user message. Client, proxy and provider share this interpreter, so the limit is a loose one; what it is
     for: work that grows with a message's size must not be done again and again on the event loop."""
     body = json.dumps(body_of("lorem ipsum dolor " * (60 * MEBI // 18), awake=True)).encode()
-    told: list[Heard] = []
-    with ScriptedProvider(count=len) as quick, Proxied(quick.url, tmp_path / "data") as proxy:
+    told: list[ReceivedAnswer] = []
+    with ScriptedProvider(count=len) as quick, ServedProxy(quick.url, tmp_path / "data") as proxy:
         quick.will(says("fine"), says("fine"))
         large = threading.Thread(target=lambda: told.append(ask(proxy.origin, body)))
         slowest = 0.0
@@ -289,11 +293,11 @@ def test_a3_a_body_of_60_mib_passes_and_others_are_served_meanwhile(tmp_path: Pa
 
 
 @pytest.fixture
-def small(start: Starting) -> Proxied:
+def small(start: Starting) -> ServedProxy:
     return start(body_limit_bytes=MEBI)
 
 
-def test_a3_a_body_above_the_limit_is_a_413_in_the_apis_shape(small: Proxied, provider: ScriptedProvider) -> None:
+def test_a3_a_body_above_the_limit_is_a_413_in_the_apis_shape(small: ServedProxy, provider: ScriptedProvider) -> None:
     told = ask(small.origin, b"x" * (MEBI + 1))
     assert (told.status, told.json["error"]["code"], told.json["error"]["type"]) == (
         413,
@@ -305,7 +309,7 @@ def test_a3_a_body_above_the_limit_is_a_413_in_the_apis_shape(small: Proxied, pr
 
 
 def test_a3_a_chunked_body_above_the_limit_is_a_413_that_the_client_reads(
-    small: Proxied, provider: ScriptedProvider
+    small: ServedProxy, provider: ScriptedProvider
 ) -> None:
     def chunks() -> Iterator[bytes]:
         yield from [b"x" * 65536] * 200
@@ -321,7 +325,7 @@ def test_a3_a_chunked_body_above_the_limit_is_a_413_that_the_client_reads(
 
 
 # ---------------------------------------------------------------------------------- models, paths, methods, headers
-def test_an_unknown_model_goes_to_the_default_upstream(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_an_unknown_model_goes_to_the_default_upstream(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     passes(proxy, provider, json.dumps(body_of(model="nobody-knows/this:one \ud800")).encode())
 
 
@@ -359,7 +363,7 @@ def test_a_model_that_is_not_served_is_told_and_never_guessed(
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_another_endpoint_passes_with_method_path_query_and_body(
-    proxy: Proxied, provider: ScriptedProvider, path: str, method: str
+    proxy: ServedProxy, provider: ScriptedProvider, path: str, method: str
 ) -> None:
     body = None if method == "GET" else b'{"model" : "m", "x":1}'
     told, direct = (ask(origin, body, method=method, path=path) for origin in (proxy.origin, provider.origin))
@@ -370,7 +374,7 @@ def test_another_endpoint_passes_with_method_path_query_and_body(
     assert through.raw == straight.raw
 
 
-def test_a_query_of_a_chat_request_passes(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_a_query_of_a_chat_request_passes(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     told = ask(proxy.origin, GOOD, path=f"{CHAT}?beta=true&x=%20")
     assert (told.status, provider.received[0].query) == (200, "beta=true&x=%20")
 
@@ -379,7 +383,7 @@ def test_a_query_of_a_chat_request_passes(proxy: Proxied, provider: ScriptedProv
     "kind",
     ["", "text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "a" * 5000],
 )
-def test_the_content_type_is_the_clients_affair(proxy: Proxied, provider: ScriptedProvider, kind: str) -> None:
+def test_the_content_type_is_the_clients_affair(proxy: ServedProxy, provider: ScriptedProvider, kind: str) -> None:
     told = ask(proxy.origin, GOOD, headers={"content-type": kind})
     assert (told.status, told.told, provider.received[0].header("content-type")) == (200, "full", kind)
 
@@ -387,7 +391,9 @@ def test_the_content_type_is_the_clients_affair(proxy: Proxied, provider: Script
 @pytest.mark.parametrize(
     "mode", ["", " ", "active", "OFF", "passive", "full", "off,shadow", "\xff\xfe", "x" * 5000, "0"]
 )
-def test_a_mode_is_one_of_four_words_or_told_to_be_none(proxy: Proxied, provider: ScriptedProvider, mode: str) -> None:
+def test_a_mode_is_one_of_four_words_or_told_to_be_none(
+    proxy: ServedProxy, provider: ScriptedProvider, mode: str
+) -> None:
     told = ask(proxy.origin, GOOD, headers={"x-stack-mode": mode})
     if mode.strip() in ("", "active", "passive"):
         assert (told.status, told.told) == (200, "full")
@@ -400,7 +406,7 @@ def test_a_mode_is_one_of_four_words_or_told_to_be_none(proxy: Proxied, provider
 @pytest.mark.parametrize(
     "session", ["../../etc/passwd", "x" * 4000, "\xff\xfe\x80", "a\tb", "';DROP TABLE conversations;--"]
 )
-def test_a_session_name_is_only_a_name(proxy: Proxied, provider: ScriptedProvider, session: str) -> None:
+def test_a_session_name_is_only_a_name(proxy: ServedProxy, provider: ScriptedProvider, session: str) -> None:
     told = ask(proxy.origin, GOOD, headers={"x-stack-session": session})
     assert (told.status, told.told) == (200, "full")
     assert provider.received[0].header("x-stack-session") is None
@@ -409,7 +415,7 @@ def test_a_session_name_is_only_a_name(proxy: Proxied, provider: ScriptedProvide
 @pytest.mark.parametrize("name", ["content-type", "authorization", "x-other"])
 @pytest.mark.parametrize("value", [b"\x7f", b"a\x01b", b"a\x00b"])
 def test_a_header_that_is_no_text_is_a_clear_400(
-    proxy: Proxied, provider: ScriptedProvider, name: str, value: bytes
+    proxy: ServedProxy, provider: ScriptedProvider, name: str, value: bytes
 ) -> None:
     got = exchange(proxy.port, raw_request(GOOD, headers=f"{name}: VALUE\r\n").replace(b"VALUE", value))
     head, _, body = got.partition(b"\r\n\r\n")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from llm_test_provider import (
-    Answer,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
     ScriptedProvider,
     cut,
     empty,
@@ -29,13 +29,18 @@ from llm_test_provider import (
     wrong_type,
 )
 from tests.harness import does, push
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, body_of
 
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 STREAM = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
-DEATHS: dict[str, Callable[..., Answer]] = {"fin": cut, "rst": reset, "half": half_close, "truncated": truncated}
+DEATHS: dict[str, Callable[..., ScriptedAnswer]] = {
+    "fin": cut,
+    "rst": reset,
+    "half": half_close,
+    "truncated": truncated,
+}
 DEATH = pytest.mark.parametrize("death", DEATHS)
 LONG = "a long answer that never comes to its end " * 20
 
@@ -45,7 +50,7 @@ LONG = "a long answer that never comes to its end " * 20
 @AWAKE
 @DEATH
 def test_s4_a_stream_whose_upstream_dies_is_broken_off_and_kept_as_partial(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, death: str
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, death: str
 ) -> None:
     provider.will(DEATHS[death](says(LONG), after_events=6))
 
@@ -61,7 +66,7 @@ def test_s4_a_stream_whose_upstream_dies_is_broken_off_and_kept_as_partial(
 @AWAKE
 @DEATH
 def test_s4_a_plain_answer_whose_upstream_dies_is_an_error_and_never_an_answer(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, death: str
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, death: str
 ) -> None:
     provider.will(DEATHS[death](says(LONG), after_bytes=200))
 
@@ -74,7 +79,7 @@ def test_s4_a_plain_answer_whose_upstream_dies_is_an_error_and_never_an_answer(
 
 @DEATH
 def test_s4_a_stream_that_dies_in_its_second_round_is_broken_off(
-    proxy: Proxied, provider: ScriptedProvider, death: str
+    proxy: ServedProxy, provider: ScriptedProvider, death: str
 ) -> None:
     provider.will(does(push("S4"), text="First I look."), DEATHS[death](says(LONG), after_events=6))
 
@@ -87,7 +92,7 @@ def test_s4_a_stream_that_dies_in_its_second_round_is_broken_off(
 
 @AWAKE
 def test_s4_an_upstream_that_closes_without_a_word_is_told(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
 ) -> None:
     provider.will(raw(b""))
     told = ask(proxy.origin, body_of("S4 silent", awake=awake, stream=True))
@@ -97,7 +102,7 @@ def test_s4_an_upstream_that_closes_without_a_word_is_told(
 
 @AWAKE
 def test_s4_the_next_request_goes_on_after_a_partial_answer(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
 ) -> None:
     provider.will(cut(says(LONG), after_events=6), says("again"), says("and on"))
     body = body_of(f"S4 retry {awake}", awake=awake, stream=True)
@@ -171,7 +176,7 @@ CARRIED = {
 @STREAM
 @pytest.mark.parametrize("code", [400, 401, 404, 413, 429, 500, 502, 503, 529])
 def test_s8_an_error_of_the_provider_passes_unchanged_and_leaves_the_tree_alone(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool, code: int
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool, code: int
 ) -> None:
     words = b'{"error" : {"message":"\xc3\xa9 no", "type":"odd", "x_more": 1.0}}\n'
     body = body_of(f"S8 {code} {awake} {stream}", awake=awake, stream=stream)
@@ -192,36 +197,42 @@ def test_s8_an_error_of_the_provider_passes_unchanged_and_leaves_the_tree_alone(
 # ----------------------------------------------------------------------------------------------------------------- S10
 EVENTS = (("content-type", "text/event-stream"),)
 GZIP = (("content-type", "application/json"), ("content-encoding", "gzip"))
-ODD: dict[str, Answer] = {
+ODD: dict[str, ScriptedAnswer] = {
     "json error": json_error("context too long", 400),
     "html": html(),
     "empty": empty(),
-    "empty stream": Answer(instead=Reply(200, b"", EVENTS)),
-    "only comments": Answer(instead=Reply(200, b": working\n\n: working\n\n", EVENTS)),
-    "only a role": Answer(instead=Reply(200, b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n', EVENTS)),
+    "empty stream": ScriptedAnswer(instead=FixedReply(200, b"", EVENTS)),
+    "only comments": ScriptedAnswer(instead=FixedReply(200, b": working\n\n: working\n\n", EVENTS)),
+    "only a role": ScriptedAnswer(
+        instead=FixedReply(200, b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n', EVENTS)
+    ),
     "only done": only_done(),
-    "comments and done": Answer(instead=Reply(200, b": working\n\ndata: [DONE]\n\n", EVENTS)),
-    "odd error and done": Answer(instead=Reply(200, b'data: {"object":"error"}\n\ndata: [DONE]\n\n', EVENTS)),
+    "comments and done": ScriptedAnswer(instead=FixedReply(200, b": working\n\ndata: [DONE]\n\n", EVENTS)),
+    "odd error and done": ScriptedAnswer(
+        instead=FixedReply(200, b'data: {"object":"error"}\n\ndata: [DONE]\n\n', EVENTS)
+    ),
     "wrong type": wrong_type(says("hi"), "text/plain"),
     "no type": wrong_type(says("hi"), ""),
     "gzip": says("hi", encoding=("gzip",)),
     "double gzip": says("hi", encoding=("gzip", "gzip")),
-    "unknown coding": Answer(instead=Reply(200, b"\x0b\x02\x80hi\x03", (*GZIP[:1], ("content-encoding", "br")))),
-    "broken gzip": Answer(instead=Reply(200, gzip.compress(b"{}")[:-4] + b"????", GZIP)),
+    "unknown coding": ScriptedAnswer(
+        instead=FixedReply(200, b"\x0b\x02\x80hi\x03", (*GZIP[:1], ("content-encoding", "br")))
+    ),
+    "broken gzip": ScriptedAnswer(instead=FixedReply(200, gzip.compress(b"{}")[:-4] + b"????", GZIP)),
     "gzip bomb": gzip_bomb(),
-    "json array": Answer(instead=Reply(200, b"[1, 2]", GZIP[:1])),
-    "half json": Answer(instead=Reply(200, b'{"choices":[{"mess', GZIP[:1])),
-    "wrong shapes": Answer(instead=Reply(200, b'{"choices":[{"message":7}],"usage":"many"}', GZIP[:1])),
-    "endless figures": Answer(
-        instead=Reply(
+    "json array": ScriptedAnswer(instead=FixedReply(200, b"[1, 2]", GZIP[:1])),
+    "half json": ScriptedAnswer(instead=FixedReply(200, b'{"choices":[{"mess', GZIP[:1])),
+    "wrong shapes": ScriptedAnswer(instead=FixedReply(200, b'{"choices":[{"message":7}],"usage":"many"}', GZIP[:1])),
+    "endless figures": ScriptedAnswer(
+        instead=FixedReply(
             200,
             b'{"choices":[{"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],'
             b'"usage":{"prompt_tokens":1e400,"completion_tokens":NaN,"total_tokens":' + b"9" * 400 + b"}}",
             GZIP[:1],
         )
     ),
-    "odd chunks": Answer(
-        instead=Reply(
+    "odd chunks": ScriptedAnswer(
+        instead=FixedReply(
             200,
             b'data: {"choices":[7]}\n\ndata: {"choices":{"a":1}}\n\ndata: 5\n\ndata: {"choices":[{"delta":[]}]}\n\n'
             b'data: {"choices":[{"delta":{"tool_calls":{"a":1}}}]}\n\n'
@@ -253,9 +264,11 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("odd", UNREADABLE)
-def test_s10_what_cannot_be_read_along_passes_as_it_came(proxy: Proxied, provider: ScriptedProvider, odd: str) -> None:
+def test_s10_what_cannot_be_read_along_passes_as_it_came(
+    proxy: ServedProxy, provider: ScriptedProvider, odd: str
+) -> None:
     said = events(*UNREADABLE[odd])
-    provider.will(Answer(instead=Reply(200, said, EVENTS)), says("fine"))
+    provider.will(ScriptedAnswer(instead=FixedReply(200, said, EVENTS)), says("fine"))
     body = body_of(f"S10 unreadable {odd}", awake=False, stream=True)
 
     told = ask(proxy.origin, body)
@@ -267,10 +280,12 @@ def test_s10_what_cannot_be_read_along_passes_as_it_came(proxy: Proxied, provide
 @pytest.mark.parametrize("odd", ["deep, in pieces", "a deep type", "index of 5000 digits"])
 @pytest.mark.parametrize("behind", [False, True])
 def test_s10_what_is_hard_to_read_does_not_break_an_awake_stream(
-    proxy: Proxied, provider: ScriptedProvider, odd: str, behind: bool
+    proxy: ServedProxy, provider: ScriptedProvider, odd: str, behind: bool
 ) -> None:
     hidden = [does(push("S10"), text="First I look.")] if behind else []
-    provider.will(*hidden, Answer(instead=Reply(200, events('{"content":"Done."}', *UNREADABLE[odd]), EVENTS)))
+    provider.will(
+        *hidden, ScriptedAnswer(instead=FixedReply(200, events('{"content":"Done."}', *UNREADABLE[odd]), EVENTS))
+    )
 
     told = ask(proxy.origin, body_of(f"S10 hard {odd} {behind}", awake=True, stream=True))
 
@@ -281,11 +296,11 @@ def test_s10_what_is_hard_to_read_does_not_break_an_awake_stream(
 
 @pytest.mark.parametrize("levels", [400, 700, *range(960, 1000, 3)])
 def test_s10_a_plain_answer_that_cannot_be_read_along_passes_as_it_came(
-    proxy: Proxied, provider: ScriptedProvider, levels: int
+    proxy: ServedProxy, provider: ScriptedProvider, levels: int
 ) -> None:
     said = b'{"choices":[{"index":0,"message":{"role":"assistant","content":%b,"more":%b},"finish_reason":"stop"}]}'
     said %= (deep(levels).encode(), deep(levels).encode())
-    provider.will(Answer(instead=Reply(200, said, (("content-type", "application/json"),))))
+    provider.will(ScriptedAnswer(instead=FixedReply(200, said, (("content-type", "application/json"),))))
 
     told = ask(proxy.origin, body_of(f"S10 plain {levels}", awake=False))
 
@@ -296,13 +311,13 @@ def test_s10_a_plain_answer_that_cannot_be_read_along_passes_as_it_came(
 @STREAM
 @pytest.mark.parametrize("odd", ODD)
 def test_s10_an_odd_200_passes_as_it_came(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool, odd: str
 ) -> None:
     body = body_of(f"S10 {odd} {awake} {stream}", awake=awake, stream=stream)
     provider.will(ODD[odd])
     direct = ask(provider.origin, body)
     kept = tuple(header for header in direct.headers if header[0].startswith("content-") and header[0][8:] != "length")
-    provider.will(Answer(instead=Reply(200, direct.body, kept)), says("fine"))
+    provider.will(ScriptedAnswer(instead=FixedReply(200, direct.body, kept)), says("fine"))
 
     told = ask(proxy.origin, body)
 
@@ -316,7 +331,7 @@ SAYS_NOTHING = ["only comments", "only a role", "only done", "comments and done"
 
 @pytest.mark.parametrize("odd", ["json error", "html", "empty", "empty stream", *SAYS_NOTHING, "gzip"])
 def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
-    proxy: Proxied, provider: ScriptedProvider, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, odd: str
 ) -> None:
     """It cannot be shown behind a stream that has begun, and to stop there would look like a good end."""
     provider.will(does(push("S10"), text="First I look."), ODD[odd])
@@ -331,7 +346,7 @@ def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
 
 @pytest.mark.parametrize("odd", ["empty", "empty stream", "half json", "json array"])
 def test_s10_nothing_behind_a_hidden_round_of_a_plain_answer_is_an_error_to_ask_again_for(
-    proxy: Proxied, provider: ScriptedProvider, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, odd: str
 ) -> None:
     """The client did not ask for that round, and what was said before it would be lost in a 200 with nothing."""
     provider.will(does(push("S10"), text="First I look."), ODD[odd], says("Now I have it."))
@@ -347,7 +362,7 @@ def test_s10_nothing_behind_a_hidden_round_of_a_plain_answer_is_an_error_to_ask_
 
 @pytest.mark.parametrize("odd", ["json error", "html", "unknown coding", "gzip bomb"])
 def test_s10_what_only_we_cannot_read_behind_a_hidden_round_passes_whole_in_a_plain_answer(
-    proxy: Proxied, provider: ScriptedProvider, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, odd: str
 ) -> None:
     provider.will(does(push("S10"), text="First I look."), ODD[odd], ODD[odd])
     body = body_of(f"S10 plain unread {odd}", awake=True)
@@ -359,11 +374,11 @@ def test_s10_what_only_we_cannot_read_behind_a_hidden_round_passes_whole_in_a_pl
 
 
 def test_s10_words_without_an_end_behind_a_hidden_round_are_the_answer(
-    proxy: Proxied, provider: ScriptedProvider
+    proxy: ServedProxy, provider: ScriptedProvider
 ) -> None:
     """Some servers close the connection in place of a finish and a terminator; nothing of that is made up."""
     said = b'data: {"choices":[{"index":0,"delta":{"content":"Then I say."}}]}\n\n'
-    provider.will(does(push("S10"), text="First I look."), Answer(instead=Reply(200, said, EVENTS)))
+    provider.will(does(push("S10"), text="First I look."), ScriptedAnswer(instead=FixedReply(200, said, EVENTS)))
 
     told = ask(proxy.origin, body_of("S10 no end", awake=True, stream=True))
 
@@ -373,7 +388,7 @@ def test_s10_words_without_an_end_behind_a_hidden_round_are_the_answer(
 @AWAKE
 @pytest.mark.parametrize("after", [0, 3])
 def test_s10_an_error_in_mid_stream_passes_and_nothing_is_made_up(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, after: int
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, after: int
 ) -> None:
     provider.will(error_chunk(says(LONG), after_events=after))
 

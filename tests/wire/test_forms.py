@@ -7,33 +7,33 @@ from itertools import combinations
 
 import pytest
 
-from llm_test_provider import Answer, Call, Reply, ScriptedProvider, answers, call, says
+from llm_test_provider import FixedReply, ScriptedAnswer, ScriptedCall, ScriptedProvider, answers, call, says
 from llm_test_provider.answer import Usage
 from llm_test_provider.apis.chat_calls import FORMS as CALL_FORMS
 from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
 from tests.harness import Json, does, plan, push
-from tests.wire.proxied import Proxied
-from tests.wire.talking import Heard, ask, body_of
+from tests.wire.proxied import ServedProxy
+from tests.wire.talking import ReceivedAnswer, ask, body_of
 
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 EVENTS = (("content-type", "text/event-stream"),)
 USAGE: Json = {"stream_options": {"include_usage": True}}
 
 
-def recorded(provider: ScriptedProvider, answer: Answer) -> Reply:
+def recorded(provider: ScriptedProvider, answer: ScriptedAnswer) -> FixedReply:
     """What the provider really sends for an answer, to be sent again as it was."""
     provider.will(answer)
-    return Reply(200, ask(provider.origin, body_of(stream=True, **USAGE)).body, EVENTS)
+    return FixedReply(200, ask(provider.origin, body_of(stream=True, **USAGE)).body, EVENTS)
 
 
 # ------------------------------------------------------------------------------------------------------------------ S6
 @AWAKE
 @pytest.mark.parametrize("form", sorted(EVENT_FORMS))
 def test_s6_odd_events_without_a_call_of_ours_pass_as_they_came(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, form: str
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, form: str
 ) -> None:
     reply = recorded(provider, answers("Grüße 日本", [call("read_file", path="é")], events=(form,)))
-    provider.will(Answer(instead=reply), says("fine"))
+    provider.will(ScriptedAnswer(instead=reply), says("fine"))
     body = body_of(f"S6 {form} {awake}", awake=awake, stream=True, **USAGE)
 
     told = ask(proxy.origin, body)
@@ -45,7 +45,7 @@ def test_s6_odd_events_without_a_call_of_ours_pass_as_they_came(
 @pytest.mark.parametrize("form", sorted(EVENT_FORMS))
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_s6_odd_events_around_a_hidden_call_never_show_it(
-    proxy: Proxied, provider: ScriptedProvider, form: str, place: str
+    proxy: ServedProxy, provider: ScriptedProvider, form: str, place: str
 ) -> None:
     first, last = does(push("S6"), text="Start."), says("End.")
     odd = {"events": (form,)}
@@ -66,7 +66,7 @@ UNDECIDABLE = ("index_same", "interleaved")
 """Fragments of several calls in turn, all under one index and without an id: nobody can tell whose they are."""
 
 
-def client_calls(told: Heard) -> list[tuple[str, Json]]:
+def client_calls(told: ReceivedAnswer) -> list[tuple[str, Json]]:
     """Names and arguments, put together as a strict client does: by index, which must count from 0."""
     made: dict[int, list[str]] = {}
     for delta in told.deltas:
@@ -79,7 +79,7 @@ def client_calls(told: Heard) -> list[tuple[str, Json]]:
     return [(name, json.loads(arguments or "{}")) for name, arguments in (made[at] for at in sorted(made))]
 
 
-def mixed() -> list[Call]:
+def mixed() -> list[ScriptedCall]:
     """Calls of ours first, between and last."""
     read = [call("read_file", path=path) for path in PATHS]
     return [push("one"), read[0], read[1], plan("two"), read[2]]
@@ -87,7 +87,7 @@ def mixed() -> list[Call]:
 
 @pytest.mark.parametrize("forms", FORMS, ids=lambda forms: "+".join(forms) or "usual")
 def test_s7_of_five_calls_the_client_gets_its_own_three_numbered_from_zero(
-    proxy: Proxied, provider: ScriptedProvider, forms: tuple[str, ...]
+    proxy: ServedProxy, provider: ScriptedProvider, forms: tuple[str, ...]
 ) -> None:
     provider.will(answers("Both.", mixed(), call_forms=forms))
 
@@ -100,7 +100,7 @@ def test_s7_of_five_calls_the_client_gets_its_own_three_numbered_from_zero(
 
 @pytest.mark.parametrize("forms", FORMS, ids=lambda forms: "+".join(forms) or "usual")
 def test_s7_a_hidden_call_alone_never_shows_a_byte(
-    proxy: Proxied, provider: ScriptedProvider, forms: tuple[str, ...]
+    proxy: ServedProxy, provider: ScriptedProvider, forms: tuple[str, ...]
 ) -> None:
     provider.will(does(push("alone"), call_forms=forms), says("done"))
 
@@ -113,7 +113,7 @@ def test_s7_a_hidden_call_alone_never_shows_a_byte(
 
 @pytest.mark.parametrize("forms", PAIRS, ids="+".join)
 def test_s7_two_oddities_at_once_leak_nothing(
-    proxy: Proxied, provider: ScriptedProvider, forms: tuple[str, str]
+    proxy: ServedProxy, provider: ScriptedProvider, forms: tuple[str, str]
 ) -> None:
     provider.will(answers("Both.", [push("pair"), call("read_file", path="a.py")], call_forms=forms))
 
@@ -127,11 +127,11 @@ def test_s7_two_oddities_at_once_leak_nothing(
 @AWAKE
 @pytest.mark.parametrize("forms", FORMS, ids=lambda forms: "+".join(forms) or "usual")
 def test_s7_calls_of_the_client_alone_pass_as_they_came(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, forms: tuple[str, ...]
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, forms: tuple[str, ...]
 ) -> None:
     made = [call("read_file", path=path) for path in PATHS]
     reply = recorded(provider, answers("", made, call_forms=forms))
-    provider.will(Answer(instead=reply))
+    provider.will(ScriptedAnswer(instead=reply))
 
     told = ask(proxy.origin, body_of(f"S7 own {forms} {awake}", awake=awake, stream=True, **USAGE))
 
@@ -141,9 +141,9 @@ def test_s7_calls_of_the_client_alone_pass_as_they_came(
 @pytest.mark.parametrize("name", ["stack_frame_push", "stack_nothing_known", "stack_", "stack"])
 @pytest.mark.parametrize("arguments", ["", "{", "null", "[]", '"x"', "{" * 5000, '{"title":"\\ud800"}'])
 def test_h3_a_broken_call_of_ours_is_answered_to_the_model_and_the_turn_goes_on(
-    proxy: Proxied, provider: ScriptedProvider, name: str, arguments: str
+    proxy: ServedProxy, provider: ScriptedProvider, name: str, arguments: str
 ) -> None:
-    provider.will(answers("", [Call(name, arguments)]), says("done"))
+    provider.will(answers("", [ScriptedCall(name, arguments)]), says("done"))
 
     told = ask(proxy.origin, body_of(f"H3 {name} {arguments[:20]}", awake=True, stream=True))
 
@@ -152,8 +152,8 @@ def test_h3_a_broken_call_of_ours_is_answered_to_the_model_and_the_turn_goes_on(
     assert (result["role"], bool(result["content"])) == ("tool", True)
 
 
-def test_h3_a_megabyte_of_arguments_is_answered_like_any_other(proxy: Proxied, provider: ScriptedProvider) -> None:
-    provider.will(answers("", [Call("stack_frame_push", "x" * 1_000_000)], piece=100_000), says("done"))
+def test_h3_a_megabyte_of_arguments_is_answered_like_any_other(proxy: ServedProxy, provider: ScriptedProvider) -> None:
+    provider.will(answers("", [ScriptedCall("stack_frame_push", "x" * 1_000_000)], piece=100_000), says("done"))
     assert ask(proxy.origin, body_of("H3 large", awake=True, stream=True)).text == "done"
 
 
@@ -163,7 +163,7 @@ ROUNDS = [Usage(100, 10, cached=40), Usage(150, 20, cached=90), Usage(170, 5, ca
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
 def test_h4_usage_is_the_input_of_the_last_round_and_the_output_of_all(
-    proxy: Proxied, provider: ScriptedProvider, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, stream: bool
 ) -> None:
     """DESIGN 7: four clients compact by how full the window is, so the input side is the last round's alone."""
     provider.will(
@@ -181,7 +181,7 @@ def test_h4_usage_is_the_input_of_the_last_round_and_the_output_of_all(
     assert told.finishes == ["tool_calls"] if stream else told.json["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_h4_a_client_that_did_not_ask_for_usage_gets_none(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_h4_a_client_that_did_not_ask_for_usage_gets_none(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     provider.will(does(push("one"), text="A"), says("B"), says("alone"))
 
     for said in ("H4 hidden", "H4 alone"):
@@ -190,7 +190,7 @@ def test_h4_a_client_that_did_not_ask_for_usage_gets_none(proxy: Proxied, provid
     assert all(received["stream_options"] == {"include_usage": True} for received in provider.asked)
 
 
-def test_an_asleep_stream_is_not_even_asked_for_usage(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_an_asleep_stream_is_not_even_asked_for_usage(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     provider.will(says("hi"))
     ask(proxy.origin, body_of("no usage", stream=True))
     assert "stream_options" not in provider.received[-1].body

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import Answer, ScriptedProvider, says, stall
+from llm_test_provider import ScriptedAnswer, ScriptedProvider, says, stall
 from tests.harness import does, push
-from tests.wire.proxied import Journal, Proxied
+from tests.wire.proxied import LogCapture, ServedProxy
 from tests.wire.talking import PATIENCE_S, ask, body_of, raw_request
 
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
@@ -31,7 +31,7 @@ class Moment:
     """When the client leaves: what the provider plays until then, how many requests it has seen, and whether the client
     waits for a word of the answer first."""
 
-    plays: Callable[[], tuple[Answer, ...]]
+    plays: Callable[[], tuple[ScriptedAnswer, ...]]
     stream: bool = True
     requests: int = 1
     reads: bytes = b""
@@ -43,7 +43,10 @@ MOMENTS = {
     "before the first event": Moment(lambda: (stall(says(LONG)),), reads=b"\r\n\r\n"),
     "mid-stream": Moment(lambda: (stall(says(LONG), after_events=5),), reads=b"words"),
     "in a hidden round": Moment(
-        lambda: (does(push("S3"), text="First."), says("x", delay_s=60)), requests=2, reads=b"First.", awake_only=True
+        lambda: (does(push("S3"), text="First."), says("x", delay_s=60)),
+        requests=2,
+        reads=b"First.",
+        awake_only=True,
     ),
     "mid-stream of a hidden round": Moment(
         lambda: (does(push("S3"), text="First."), stall(says(LONG), after_events=5)),
@@ -60,7 +63,7 @@ CASE = pytest.mark.parametrize(
 )
 
 
-def leave(proxy: Proxied, provider: ScriptedProvider, moment: Moment, said: str, *, awake: bool) -> float:
+def leave(proxy: ServedProxy, provider: ScriptedProvider, moment: Moment, said: str, *, awake: bool) -> float:
     """Ask, leave at the moment, and wait until the provider has seen it; how many ms that took."""
     before = len(provider.received)
     provider.will(*moment.plays())
@@ -80,7 +83,11 @@ def leave(proxy: Proxied, provider: ScriptedProvider, moment: Moment, said: str,
 
 @CASE
 def test_s3_the_upstream_is_left_when_the_client_leaves(
-    proxy: Proxied, provider: ScriptedProvider, name: str, awake: bool, record_property: Callable[[str, object], None]
+    proxy: ServedProxy,
+    provider: ScriptedProvider,
+    name: str,
+    awake: bool,
+    record_property: Callable[[str, object], None],
 ) -> None:
     took = sorted(leave(proxy, provider, MOMENTS[name], f"{name} {awake} {n}", awake=awake) for n in range(REPEATS))
 
@@ -91,7 +98,7 @@ def test_s3_the_upstream_is_left_when_the_client_leaves(
 
 @CASE
 def test_s3_the_request_that_was_left_has_its_line_in_the_log(
-    proxy: Proxied, provider: ScriptedProvider, name: str, awake: bool, journal: Journal
+    proxy: ServedProxy, provider: ScriptedProvider, name: str, awake: bool, journal: LogCapture
 ) -> None:
     leave(proxy, provider, MOMENTS[name], f"line {name} {awake}", awake=awake)
 
@@ -101,7 +108,7 @@ def test_s3_the_request_that_was_left_has_its_line_in_the_log(
 
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 def test_s3_what_had_come_is_kept_as_partial(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, journal: Journal
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, journal: LogCapture
 ) -> None:
     leave(proxy, provider, MOMENTS["mid-stream"], f"partial {awake}", awake=awake)
 
@@ -113,7 +120,7 @@ def test_s3_what_had_come_is_kept_as_partial(
 
 
 def test_s3_the_round_before_the_one_that_was_left_is_kept_whole(
-    proxy: Proxied, provider: ScriptedProvider, journal: Journal
+    proxy: ServedProxy, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     leave(proxy, provider, MOMENTS["mid-stream of a hidden round"], "two rounds", awake=True)
 
@@ -127,7 +134,7 @@ def test_s3_the_round_before_the_one_that_was_left_is_kept_whole(
 
 @AWAKE
 def test_s3_the_client_that_comes_back_is_answered(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, journal: Journal
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, journal: LogCapture
 ) -> None:
     leave(proxy, provider, MOMENTS["mid-stream"], f"back {awake}", awake=awake)
     [line] = journal.wait_for_requests(1)
@@ -138,7 +145,7 @@ def test_s3_the_client_that_comes_back_is_answered(
     assert (told.text, told.conversation) == ("here", line["stack_conversation"])
 
 
-def held(proxy: Proxied) -> tuple[int, int]:
+def held(proxy: ServedProxy) -> tuple[int, int]:
     """Open files of this process, and tasks of the proxy's loop."""
     gc.collect()
     loop = proxy.app._tasks[0].get_loop()
@@ -152,7 +159,7 @@ async def _tasks() -> int:
 
 @pytest.mark.skipif(not OPEN_FILES.exists(), reason="open files are counted where the system lists them")
 def test_s3_nothing_leaks_over_200_clients_that_left(
-    proxy: Proxied, provider: ScriptedProvider, journal: Journal
+    proxy: ServedProxy, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     def many(rounds: int, said: str) -> None:
         for number in range(rounds):

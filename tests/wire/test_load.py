@@ -15,10 +15,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from llm_test_provider import Answer, Cut, Received, Reply, ScriptedProvider, says, stall
+from llm_test_provider import Cut, FixedReply, ReceivedRequest, ScriptedAnswer, ScriptedProvider, says, stall
 from tests.harness import does, push
-from tests.wire.proxied import TOKEN, Proxied
-from tests.wire.talking import CHAT, Heard, ask, body_of, raw_request
+from tests.wire.proxied import TOKEN, ServedProxy
+from tests.wire.talking import CHAT, ReceivedAnswer, ask, body_of, raw_request
 
 ROOT = Path(__file__).parents[2]
 STREAMS = 200
@@ -27,11 +27,11 @@ MEBI = 1024 * 1024
 
 # ----------------------------------------------------------------------------------------------------------------- S11
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
-def test_s11_a_slow_client_holds_the_provider_back(proxy: Proxied, provider: ScriptedProvider, awake: bool) -> None:
+def test_s11_a_slow_client_holds_the_provider_back(proxy: ServedProxy, provider: ScriptedProvider, awake: bool) -> None:
     """A client that reads nothing: the provider cannot get rid of more than the buffers on the way hold."""
     event = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"' + b"x" * 1000 + b'"}}]}\n\n'
-    reply = Reply(200, event * (32 * MEBI // len(event)), (("content-type", "text/event-stream"),))
-    provider.will(Answer(instead=reply, framing="chunked", cut=Cut(65536)))
+    reply = FixedReply(200, event * (32 * MEBI // len(event)), (("content-type", "text/event-stream"),))
+    provider.will(ScriptedAnswer(instead=reply, framing="chunked", cut=Cut(65536)))
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         peer.connect(("127.0.0.1", proxy.port))
@@ -47,10 +47,10 @@ def test_s11_a_slow_client_holds_the_provider_back(proxy: Proxied, provider: Scr
 
 
 # ----------------------------------------------------------------------------------------------------------------- S12
-def test_s12_many_streams_at_once_are_whole_and_never_crossed(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_s12_many_streams_at_once_are_whole_and_never_crossed(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     """Every tenth has a hidden round; each is known by a marker that its answer must carry, and no other."""
 
-    def plays(received: Received) -> Answer:
+    def plays(received: ReceivedRequest) -> ScriptedAnswer:
         marker = next(m["content"] for m in received.messages if m["role"] == "user")
         if int(marker[2:-1]) % 10 == 0 and received.messages[-1]["role"] == "user":
             return does(push(f"frame {marker}"), text=f"{marker} ")
@@ -61,7 +61,7 @@ def test_s12_many_streams_at_once_are_whole_and_never_crossed(proxy: Proxied, pr
 
     for number, (status, body) in enumerate(told):
         marker = f"<m{number}>"
-        heard = Heard(status, (("content-type", "text/event-stream"),), body)
+        heard = ReceivedAnswer(status, (("content-type", "text/event-stream"),), body)
         assert (status, heard.finishes, heard.done) == (200, ["stop"], True)
         assert set(heard.text.split()) == {marker}
         assert heard.text.split().count(marker) == (21 if number % 10 == 0 else 20)
@@ -102,7 +102,7 @@ def test_s13_a_stream_that_runs_at_the_end_is_finished_and_kept(
 ) -> None:
     process, origin = serve(provider, tmp_path / "data", "drain_s=10")
     provider.will(stall(says("until the very end"), 0.6, after_events=1))
-    told: list[Heard] = []
+    told: list[ReceivedAnswer] = []
     client = threading.Thread(target=lambda: told.append(ask(origin, body_of("S13", awake=awake, stream=True))))
     client.start()
     provider.wait_for(1, timeout=20)
@@ -111,7 +111,7 @@ def test_s13_a_stream_that_runs_at_the_end_is_finished_and_kept(
     _, complaints = process.communicate(timeout=20)
 
     assert (process.returncode, told[0].text, told[0].done) == (0, "until the very end", True), complaints
-    with Proxied(provider.url, tmp_path / "data") as again:
+    with ServedProxy(provider.url, tmp_path / "data") as again:
         [turn] = again.turns(told[0].conversation)
         assert (turn["text"], turn["complete"]) == ("until the very end", True)
         [booked] = again.page("/stack/requests")["requests"]
@@ -124,7 +124,7 @@ def test_s13_a_stream_that_outlives_the_drain_is_broken_off_and_kept_as_partial(
 ) -> None:
     process, origin = serve(provider, tmp_path / "data", "drain_s=1")
     provider.will(stall(says("never to be whole " * 9), after_events=6))
-    told: list[Heard] = []
+    told: list[ReceivedAnswer] = []
     client = threading.Thread(target=lambda: told.append(ask(origin, body_of("S13", awake=awake, stream=True))))
     client.start()
     provider.wait_for(1, timeout=20)
@@ -133,7 +133,7 @@ def test_s13_a_stream_that_outlives_the_drain_is_broken_off_and_kept_as_partial(
     _, complaints = process.communicate(timeout=20)
 
     assert (process.returncode, told[0].whole, told[0].done, told[0].finishes) == (0, False, False, []), complaints
-    with Proxied(provider.url, tmp_path / "data") as again:
+    with ServedProxy(provider.url, tmp_path / "data") as again:
         [turn] = again.turns(told[0].conversation)
         assert (turn["complete"], turn["text"]) == (False, told[0].text)
     assert TOKEN not in complaints
@@ -167,10 +167,10 @@ def test_s13_a_stream_of_messages_that_the_end_cuts_off_ends_with_an_error(
     assert told.body.split(b"\n\n")[-2].startswith(b"event: error")
 
 
-def told_at_the_end(provider: ScriptedProvider, tmp_path: Path, body: object, path: str = CHAT) -> Heard:
+def told_at_the_end(provider: ScriptedProvider, tmp_path: Path, body: object, path: str = CHAT) -> ReceivedAnswer:
     """What a client hears whose answer the provider does not go on with when the proxy is ended."""
     process, origin = serve(provider, tmp_path / "data", "drain_s=1")
-    told: list[Heard] = []
+    told: list[ReceivedAnswer] = []
     client = threading.Thread(target=lambda: told.append(ask(origin, body, path=path)))
     client.start()
     provider.wait_for(1, timeout=20)

@@ -11,22 +11,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from llm_test_provider import ScriptedProvider, answers, call, says, status
 from proxy.auth import issue_key
 from tests.harness import does, pop, push
-from tests.wire.proxied import TOKEN, Journal, Proxied
+from tests.wire.proxied import TOKEN, LogCapture, ServedProxy
 from tests.wire.stage import Starting
-from tests.wire.talking import CHAT, Heard, ask, body_of, connection, exchange, heard
+from tests.wire.talking import CHAT, ReceivedAnswer, ask, body_of, connection, exchange, heard
 
 CONTENT = "canary-content-0001"
 KEY = "canary-key-0002"
 
 
-def page(proxy: Proxied) -> dict[str, float]:
+def page(proxy: ServedProxy) -> dict[str, float]:
     """Every sample by its name and labels, read by the parser of the library that scrapers are written with."""
     told = ask(proxy.origin, method="GET", path="/metrics")
     assert (told.status, told.header("content-type").partition(";")[0]) == (200, "text/plain")
     return numbers(told)
 
 
-def numbers(told: Heard) -> dict[str, float]:
+def numbers(told: ReceivedAnswer) -> dict[str, float]:
     families = list(text_string_to_metric_families(told.body.decode()))
     assert all(family.documentation for family in families)
     assert len({family.name for family in families}) == len(families)
@@ -42,7 +42,7 @@ def total(told: dict[str, float], name: str) -> float:
 
 
 def test_every_line_of_a_request_in_the_log_is_one_request_counted(
-    start: Starting, provider: ScriptedProvider, journal: Journal
+    start: Starting, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     """O1, O3: whatever became of it and whoever refused it."""
     proxy = start()
@@ -83,7 +83,7 @@ def test_hidden_rounds_calls_and_what_became_of_frames_are_counted(start: Starti
 
 
 def test_what_is_decided_on_arrival_is_counted_with_the_request_it_came_with(
-    start: Starting, provider: ScriptedProvider, journal: Journal
+    start: Starting, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     """Several messages may be new at once: what hangs on any of them happened now, and not with the next request."""
     proxy = start()
@@ -100,7 +100,7 @@ def test_what_is_decided_on_arrival_is_counted_with_the_request_it_came_with(
 
 
 def test_a_tool_the_model_invented_is_no_label_and_no_word_in_the_log(
-    start: Starting, provider: ScriptedProvider, journal: Journal
+    start: Starting, provider: ScriptedProvider, journal: LogCapture
 ) -> None:
     proxy = start()
     provider.will(does(call(f"stack_{CONTENT}")), says("hi"))
@@ -148,7 +148,7 @@ def test_the_page_names_nobody(start: Starting, provider: ScriptedProvider, tmp_
 
 
 def test_figures_of_all_tenants_are_for_operators(
-    start: Starting, provider: ScriptedProvider, journal: Journal, tmp_path: Path
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, tmp_path: Path
 ) -> None:
     file = tmp_path / "data" / "keys.json"
     ours, admin = issue_key(file, "ours"), issue_key(file, "admin", admin=True)
@@ -161,7 +161,7 @@ def test_figures_of_all_tenants_are_for_operators(
     assert provider.received == []
 
 
-def test_head_tells_the_length_and_nothing_passes_upstream(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_head_tells_the_length_and_nothing_passes_upstream(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     told = ask(proxy.origin, method="HEAD", path="/metrics")
     posted = ask(proxy.origin, b"x", path="/metrics")
 

@@ -9,7 +9,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, answers, call, says
 from tests.harness import Json
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.talking import CHAT, TOOLS, ask, body_of, exchange, raw_request
 
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
@@ -23,7 +23,7 @@ def encoded(**more: object) -> bytes:
 @AWAKE
 @STREAM
 def test_s14_a_client_of_http_1_0_gets_its_answer_without_chunks(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool
 ) -> None:
     provider.will(says("for an old client"))
     got = exchange(proxy.port, raw_request(encoded(awake=awake, stream=stream), version="1.0"))
@@ -40,7 +40,9 @@ def test_s14_a_client_of_http_1_0_gets_its_answer_without_chunks(
 
 
 @AWAKE
-def test_s14_a_client_that_asks_first_is_told_to_go_on(proxy: Proxied, provider: ScriptedProvider, awake: bool) -> None:
+def test_s14_a_client_that_asks_first_is_told_to_go_on(
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
+) -> None:
     provider.will(says("fine"))
     request = raw_request(encoded(awake=awake), headers="Expect: 100-continue\r\n")
     head, _, body = request.partition(b"\r\n\r\n")
@@ -59,19 +61,19 @@ def test_s14_a_client_that_asks_first_is_told_to_go_on(proxy: Proxied, provider:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", CHAT, "/v1/nothing"])
-def test_s14_head_is_answered_without_a_body(proxy: Proxied, provider: ScriptedProvider, path: str) -> None:
+def test_s14_head_is_answered_without_a_body(proxy: ServedProxy, provider: ScriptedProvider, path: str) -> None:
     told, direct = (ask(origin, method="HEAD", path=path) for origin in (proxy.origin, provider.origin))
     assert (told.status, told.body, direct.body) == (direct.status, b"", b"")
     assert told.header("content-length") == direct.header("content-length")
     assert [received.method for received in provider.received] == ["HEAD", "HEAD"]
 
 
-def test_s14_head_of_the_root_says_that_we_are_here(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_s14_head_of_the_root_says_that_we_are_here(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     assert (ask(proxy.origin, method="HEAD", path="/").status, provider.received) == (200, [])
 
 
 @AWAKE
-def test_s14_trailers_of_a_client_change_nothing(proxy: Proxied, provider: ScriptedProvider, awake: bool) -> None:
+def test_s14_trailers_of_a_client_change_nothing(proxy: ServedProxy, provider: ScriptedProvider, awake: bool) -> None:
     provider.will(says("fine"))
     body = encoded(awake=awake)
     head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -87,7 +89,7 @@ def test_s14_trailers_of_a_client_change_nothing(proxy: Proxied, provider: Scrip
 @AWAKE
 @STREAM
 def test_s14_trailers_of_the_provider_do_not_break_the_answer(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool
 ) -> None:
     provider.will(says("fine", trailers=(("x-late", "1"),), framing="chunked"))
     told = ask(proxy.origin, body_of(awake=awake, stream=stream))
@@ -97,7 +99,7 @@ def test_s14_trailers_of_the_provider_do_not_break_the_answer(
 @pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 @STREAM
 def test_s14_several_answers_pass_untouched(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool
 ) -> None:
     provider.will(says("one of three"))
     body = encoded(awake=awake, stream=stream, n=3)
@@ -114,7 +116,7 @@ def test_s14_several_answers_pass_untouched(
 
 @AWAKE
 @STREAM
-def test_s14_log_probabilities_pass(proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool) -> None:
+def test_s14_log_probabilities_pass(proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool) -> None:
     provider.will(says("likely"), says("likely"))
     body = body_of(awake=awake, stream=stream, logprobs=True, top_logprobs=2)
     told, direct = ask(proxy.origin, body), ask(provider.origin, body)
@@ -131,7 +133,7 @@ def test_s14_log_probabilities_pass(proxy: Proxied, provider: ScriptedProvider, 
 @AWAKE
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "not asked"])
 def test_s14_usage_in_a_stream_is_told_to_who_asked(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, asked: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, asked: bool
 ) -> None:
     provider.will(says("fine"))
     options: Json = {"stream_options": {"include_usage": True}} if asked else {}
@@ -144,7 +146,7 @@ def test_s14_usage_in_a_stream_is_told_to_who_asked(
 
 @STREAM
 def test_s14_legacy_functions_get_no_tools_beside_them(
-    proxy: Proxied, provider: ScriptedProvider, stream: bool
+    proxy: ServedProxy, provider: ScriptedProvider, stream: bool
 ) -> None:
     """S14, H6: the API takes either `functions` or `tools`, and no `tool_calls` beside `functions`. Both together are
     a 400, of which we would be the cause."""
@@ -158,7 +160,7 @@ def test_s14_legacy_functions_get_no_tools_beside_them(
     assert [received.raw for received in provider.asked] == [json.dumps(body).encode()]
 
 
-def test_a_connection_is_used_again_after_every_kind_of_answer(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_a_connection_is_used_again_after_every_kind_of_answer(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     """Framing errors show in the answer after: many requests on one connection, each answered with its own."""
     kinds = [body_of("k", awake=awake, stream=stream) for awake in (True, False) for stream in (True, False)]
     requests, words = b"", []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider
-from tests.wire.proxied import Journal, Proxied
+from tests.wire.proxied import LogCapture, ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, exchange
 
@@ -17,7 +17,7 @@ HOST = b"Host: 127.0.0.1\r\n"
 POST = b"POST /v1/x HTTP/1.1\r\n" + HOST
 
 
-def only_line(journal: Journal) -> dict[str, Any]:
+def only_line(journal: LogCapture) -> dict[str, Any]:
     [line] = journal.wait_for_requests(1)
     return line
 
@@ -43,7 +43,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_o3_what_the_parser_refuses_leaves_one_line(
-    start: Starting, provider: ScriptedProvider, journal: Journal, name: str
+    start: Starting, provider: ScriptedProvider, journal: LogCapture, name: str
 ) -> None:
     sent, status, reason = REFUSED[name]
     proxy = start(body_deadline_s=0.2)
@@ -58,7 +58,7 @@ def test_o3_what_the_parser_refuses_leaves_one_line(
     assert provider.received == []
 
 
-def test_o3_half_a_header_is_told_of_and_a_silent_connection_is_not(start: Starting, journal: Journal) -> None:
+def test_o3_half_a_header_is_told_of_and_a_silent_connection_is_not(start: Starting, journal: LogCapture) -> None:
     proxy = start(header_deadline_s=0.2)
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as silent:
         assert exchange(proxy.port, b"GET / HT") == b""
@@ -68,7 +68,9 @@ def test_o3_half_a_header_is_told_of_and_a_silent_connection_is_not(start: Start
     assert (line["stack_reason"], line["stack_client_status"]) == ("headers_late", 0)
 
 
-def test_o3_what_follows_an_answer_that_is_under_way_makes_no_second_answer(start: Starting, journal: Journal) -> None:
+def test_o3_what_follows_an_answer_that_is_under_way_makes_no_second_answer(
+    start: Starting, journal: LogCapture
+) -> None:
     """A body above the limit is answered while it still comes; that the rest is no HTTP changes nothing."""
     proxy = start(body_limit_bytes=2048)
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as peer:
@@ -92,7 +94,7 @@ def test_o3_what_follows_an_answer_that_is_under_way_makes_no_second_answer(star
     ],
 )
 def test_o3_what_the_management_api_refuses_leaves_one_line(
-    proxy: Proxied, journal: Journal, method: str, path: str, status: int, reason: str
+    proxy: ServedProxy, journal: LogCapture, method: str, path: str, status: int, reason: str
 ) -> None:
     told = ask(proxy.origin, method=method, path=path)
     line = only_line(journal)
@@ -102,7 +104,7 @@ def test_o3_what_the_management_api_refuses_leaves_one_line(
     assert line["stack_client_status"] == status
 
 
-def test_o3_a_probe_of_a_proxy_that_drains_leaves_one_line(start: Starting, journal: Journal) -> None:
+def test_o3_a_probe_of_a_proxy_that_drains_leaves_one_line(start: Starting, journal: LogCapture) -> None:
     proxy = start()
     proxy.app.draining = True
     told = ask(proxy.origin, method="GET", path="/health")
@@ -111,7 +113,7 @@ def test_o3_a_probe_of_a_proxy_that_drains_leaves_one_line(start: Starting, jour
     assert (told.status, line["stack_reason"], line["stack_id"]) == (503, "draining", told.request)
 
 
-def test_what_goes_well_on_the_management_api_is_no_news(proxy: Proxied, journal: Journal) -> None:
+def test_what_goes_well_on_the_management_api_is_no_news(proxy: ServedProxy, journal: LogCapture) -> None:
     for path in ("/health", "/metrics", "/stack/conversations", "/"):
         assert ask(proxy.origin, method="GET", path=path).status == 200
     assert journal.requests == []

@@ -7,9 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from llm_test_provider import EVERY_BYTE, Answer, Cut, Received, Reply, ScriptedProvider, answers, call, stall
+from llm_test_provider import (
+    EVERY_BYTE,
+    Cut,
+    FixedReply,
+    ReceivedRequest,
+    ScriptedAnswer,
+    ScriptedProvider,
+    answers,
+    call,
+    stall,
+)
 from tests.harness import Json
-from tests.wire.proxied import Proxied
+from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of
 
 EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
@@ -18,12 +28,12 @@ USAGE: Json = {"stream_options": {"include_usage": True}}
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 
 
-def stream_of(*deltas: Json, finish: str, name: str = "c1") -> Reply:
+def stream_of(*deltas: Json, finish: str, name: str = "c1") -> FixedReply:
     """A short stream: every byte of it can be a border."""
     said = [{"delta": delta, "finish_reason": None} for delta in deltas] + [{"delta": {}, "finish_reason": finish}]
     chunks = [{"id": name, "created": len(name), "model": "m", "choices": [{"index": 0, **choice}]} for choice in said]
     events = [json.dumps(chunk, ensure_ascii=False, separators=(",", ":")) for chunk in chunks]
-    return Reply(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode(), EVENTS)
+    return FixedReply(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode(), EVENTS)
 
 
 def call_delta(name: str, arguments: str) -> Json:
@@ -35,12 +45,12 @@ HIDDEN = stream_of({"content": "é"}, call_delta("stack_tree", "{}"), finish="to
 LAST = stream_of({"content": "日本"}, finish="stop", name="c2x")
 
 
-def cut_at(reply: Reply, at: int) -> Answer:
+def cut_at(reply: FixedReply, at: int) -> ScriptedAnswer:
     """The same bytes in two writes, with a silence between them that no buffer bridges."""
-    return stall(Answer(instead=reply), 0.002, after_bytes=at)
+    return stall(ScriptedAnswer(instead=reply), 0.002, after_bytes=at)
 
 
-def split_wanted(received: Received) -> int:
+def split_wanted(received: ReceivedRequest) -> int:
     """Where the client asked, in its words, that the stream be cut."""
     said = next(m["content"] for m in received.messages if m["role"] == "user")
     return int(said.rpartition(" ")[2])
@@ -48,7 +58,7 @@ def split_wanted(received: Received) -> int:
 
 @AWAKE
 def test_s1_a_stream_cut_in_two_anywhere_leaves_as_it_came(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
 ) -> None:
     provider.when("anywhere", lambda received: cut_at(MIXED, split_wanted(received)), loop=True)
 
@@ -62,9 +72,9 @@ def test_s1_a_stream_cut_in_two_anywhere_leaves_as_it_came(
 
 
 def test_s1_hidden_rounds_cut_in_two_anywhere_show_the_client_the_same(
-    proxy: Proxied, provider: ScriptedProvider
+    proxy: ServedProxy, provider: ScriptedProvider
 ) -> None:
-    def plays(received: Received) -> Answer:
+    def plays(received: ReceivedRequest) -> ScriptedAnswer:
         reply = LAST if received.messages[-1]["role"] == "tool" else HIDDEN
         return cut_at(reply, min(split_wanted(received), len(reply.body) - 1))
 
@@ -81,22 +91,22 @@ def test_s1_hidden_rounds_cut_in_two_anywhere_show_the_client_the_same(
     assert [at for at, body in enumerate(told, 1) if body != whole.body] == []
 
 
-def recorded(provider: ScriptedProvider, answer: Answer, *, stream: bool) -> Reply:
+def recorded(provider: ScriptedProvider, answer: ScriptedAnswer, *, stream: bool) -> FixedReply:
     """What the provider really sends for an answer, to be sent again in other pieces."""
     provider.will(answer)
     told = ask(provider.origin, body_of(stream=stream, **(USAGE if stream else {})))
-    return Reply(200, told.body, (("content-type", told.header("content-type")),))
+    return FixedReply(200, told.body, (("content-type", told.header("content-type")),))
 
 
 @AWAKE
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
 @pytest.mark.parametrize("cut", [EVERY_BYTE, Cut(40, 1), Cut(40, 2), Cut(400, 3)], ids=["bytes", "40a", "40b", "400"])
 def test_s1_an_answer_in_pieces_leaves_as_it_came(
-    proxy: Proxied, provider: ScriptedProvider, awake: bool, stream: bool, cut: Cut
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, stream: bool, cut: Cut
 ) -> None:
     said = answers(TEXT * 3, [call("read_file", path="é")], reasoning="why", piece=5)
     reply = recorded(provider, said, stream=stream)
-    provider.will(Answer(instead=reply, cut=cut))
+    provider.will(ScriptedAnswer(instead=reply, cut=cut))
 
     told = ask(proxy.origin, body_of(f"{cut}", awake=awake, stream=stream, **(USAGE if stream else {})))
 

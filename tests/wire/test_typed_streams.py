@@ -13,10 +13,10 @@ import pytest
 
 from llm_test_provider import (
     EVERY_BYTE,
-    Answer,
-    Call,
     Cut,
-    Reply,
+    FixedReply,
+    ScriptedAnswer,
+    ScriptedCall,
     ScriptedProvider,
     answers,
     call,
@@ -36,8 +36,8 @@ from llm_test_provider import (
 from llm_test_provider.apis.chat_sse import FORMS as EVENT_FORMS
 from llm_test_provider.apis.typed_sse import FORMS as TYPED_FORMS
 from tests.harness import Json, does, plan, push
-from tests.wire.proxied import Proxied
-from tests.wire.talking import Heard, ask
+from tests.wire.proxied import ServedProxy
+from tests.wire.talking import ReceivedAnswer, ask
 
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 STREAM = pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
@@ -65,22 +65,22 @@ class Api:
         told = {self.said: [{"role": "user", "content": text}]}
         return {"model": "m", **self.asked, **told, **tools, **({"stream": True} if stream else {})} | more
 
-    def ask(self, origin: str, text: str, *, awake: bool = True, stream: bool = True, **headers: str) -> Heard:
+    def ask(self, origin: str, text: str, *, awake: bool = True, stream: bool = True, **headers: str) -> ReceivedAnswer:
         return ask(origin, self.body(text, awake=awake, stream=stream), path=self.path, headers=headers)
 
-    def words(self, told: Heard) -> str:
+    def words(self, told: ReceivedAnswer) -> str:
         """The text of a stream."""
         said = [each["delta"] for each in events(told) if each["type"] == self.text]
         return "".join(each if isinstance(each, str) else each.get("text", "") for each in said)
 
-    def ends(self, told: Heard) -> int:
+    def ends(self, told: ReceivedAnswer) -> int:
         """How often a stream says that it is over."""
         return sum(each["type"] == self.end for each in events(told))
 
-    def recorded(self, provider: ScriptedProvider, answer: Answer) -> Reply:
+    def recorded(self, provider: ScriptedProvider, answer: ScriptedAnswer) -> FixedReply:
         """What the provider really sends for an answer, to be sent again as it was."""
         provider.will(answer)
-        return Reply(200, self.ask(provider.origin, "recorded", awake=False).body, EVENTS)
+        return FixedReply(200, self.ask(provider.origin, "recorded", awake=False).body, EVENTS)
 
 
 APIS = {
@@ -103,7 +103,7 @@ APIS = {
 }
 
 
-def events(told: Heard) -> list[Json]:
+def events(told: ReceivedAnswer) -> list[Json]:
     """The JSON of every event that is whole."""
     lines = told.body.rpartition(b"\n\n")[0].split(b"\n")
     return [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
@@ -118,11 +118,11 @@ def api(request: pytest.FixtureRequest) -> Api:
 @AWAKE
 @FORM
 def test_s6_odd_events_without_a_call_of_ours_pass_as_they_came(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, awake: bool, form: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, form: str
 ) -> None:
     made = [call("read_file", path="é")]
     reply = api.recorded(provider, answers("Grüße 日本", made, THOUGHT, events=(form,)))
-    provider.will(Answer(instead=reply), says("fine"))
+    provider.will(ScriptedAnswer(instead=reply), says("fine"))
 
     told = api.ask(proxy.origin, f"S6 {form} {awake}", awake=awake)
 
@@ -133,7 +133,7 @@ def test_s6_odd_events_without_a_call_of_ours_pass_as_they_came(
 @FORM
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_s6_odd_events_around_a_hidden_call_never_show_it(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, form: str, place: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, form: str, place: str
 ) -> None:
     first, last = does(push("S6"), text="Start.", reasoning=THOUGHT), says("End.")
     odd = {"events": (form,)}
@@ -149,9 +149,12 @@ def test_s6_odd_events_around_a_hidden_call_never_show_it(
 
 @pytest.mark.parametrize("size", [EVERY_BYTE, Cut(7), Cut(60, seed=3)], ids=["bytes", "sevens", "by chance"])
 def test_s1_however_a_hidden_round_is_cut_the_client_hears_the_same(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, size: Cut
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, size: Cut
 ) -> None:
-    rounds = [does(push("S1"), text="Grüße.", reasoning=THOUGHT), answers("日本", [call("read_file", path="é")])]
+    rounds = [
+        does(push("S1"), text="Grüße.", reasoning=THOUGHT),
+        answers("日本", [call("read_file", path="é")]),
+    ]
     provider.will(*rounds, *(each.but(cut=size) for each in rounds))
 
     whole, pieces = (api.ask(proxy.origin, f"S1 {size} {number}") for number in (1, 2))
@@ -162,7 +165,7 @@ def test_s1_however_a_hidden_round_is_cut_the_client_hears_the_same(
 
 
 # ------------------------------------------------------------------------------------------------------------------ S7
-def client_calls(told: Heard) -> list[tuple[str, Json]]:
+def client_calls(told: ReceivedAnswer) -> list[tuple[str, Json]]:
     """Names and arguments of a stream's calls, put together as a strict client does: places count from 0, without
     gaps."""
     made: dict[int, list[str]] = {}
@@ -184,7 +187,7 @@ def client_calls(told: Heard) -> list[tuple[str, Json]]:
 
 @pytest.mark.parametrize("forms", CALL_FORMS, ids=lambda forms: "+".join(forms) or "usual")
 def test_s7_of_five_calls_the_client_gets_its_own_three_numbered_from_zero(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, forms: tuple[str, ...]
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, forms: tuple[str, ...]
 ) -> None:
     read = [call("read_file", path=path) for path in ("a.py", "b.py", "c.py")]
     made = [push("one"), read[0], read[1], plan("two"), read[2]]
@@ -199,7 +202,7 @@ def test_s7_of_five_calls_the_client_gets_its_own_three_numbered_from_zero(
 
 @pytest.mark.parametrize("forms", CALL_FORMS, ids=lambda forms: "+".join(forms) or "usual")
 def test_s7_a_hidden_call_alone_never_shows_a_byte(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, forms: tuple[str, ...]
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, forms: tuple[str, ...]
 ) -> None:
     provider.will(does(push("alone"), reasoning=THOUGHT, call_forms=forms), says("done"))
 
@@ -213,9 +216,9 @@ def test_s7_a_hidden_call_alone_never_shows_a_byte(
 @pytest.mark.parametrize("name", ["stack_frame_push", "stack_nothing_known", "stack"])
 @pytest.mark.parametrize("arguments", ["", "{", "null", "[]", '"x"', "{" * 5000, '{"title":"\\ud800"}'])
 def test_h3_a_broken_call_of_ours_is_answered_to_the_model_and_the_turn_goes_on(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, name: str, arguments: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, name: str, arguments: str
 ) -> None:
-    provider.will(answers("", [Call(name, arguments)]), says("done"))
+    provider.will(answers("", [ScriptedCall(name, arguments)]), says("done"))
 
     told = api.ask(proxy.origin, f"H3 {name} {arguments[:20]}")
 
@@ -225,14 +228,19 @@ def test_h3_a_broken_call_of_ours_is_answered_to_the_model_and_the_turn_goes_on(
 
 
 # ------------------------------------------------------------------------------------------------------------------ S4
-DEATHS: dict[str, Callable[..., Answer]] = {"fin": cut, "rst": reset, "half": half_close, "truncated": truncated}
+DEATHS: dict[str, Callable[..., ScriptedAnswer]] = {
+    "fin": cut,
+    "rst": reset,
+    "half": half_close,
+    "truncated": truncated,
+}
 
 
 @AWAKE
 @pytest.mark.parametrize("hidden", [True, False], ids=["behind a hidden round", "at once"])
 @pytest.mark.parametrize("death", DEATHS)
 def test_s4_a_stream_whose_upstream_dies_is_broken_off_and_never_ends(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, awake: bool, hidden: bool, death: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, hidden: bool, death: str
 ) -> None:
     """In messages an error says so; in responses nothing but the connection does, for its clients ask again then."""
     behind = [does(push("S4"), text="First I look.")] if hidden and awake else []
@@ -263,7 +271,7 @@ CARRIED = {
 @STREAM
 @pytest.mark.parametrize("code", [400, 429, 500, 529])
 def test_s8_an_error_of_the_provider_passes_unchanged(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, code: int
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, code: int
 ) -> None:
     words = b'{"type":"error", "error" : {"message":"\xc3\xa9 no", "type":"odd", "x_more": 1.0}}\n'
     provider.will(status(code, headers=CARRIED, body=words))
@@ -276,22 +284,22 @@ def test_s8_an_error_of_the_provider_passes_unchanged(
 
 
 # ----------------------------------------------------------------------------------------------------------------- S10
-ODD: dict[str, Answer] = {
+ODD: dict[str, ScriptedAnswer] = {
     "json error": json_error("no", 400),
     "html": html(),
     "empty": empty(),
-    "empty stream": Answer(instead=Reply(200, b"", EVENTS)),
-    "only comments": Answer(instead=Reply(200, b": working\n\n: working\n\n", EVENTS)),
+    "empty stream": ScriptedAnswer(instead=FixedReply(200, b"", EVENTS)),
+    "only comments": ScriptedAnswer(instead=FixedReply(200, b": working\n\n: working\n\n", EVENTS)),
     "only done": only_done(),
     "wrong type": wrong_type(says("hi"), "text/plain"),
     "gzip": says("hi", encoding=("gzip",)),
     "double gzip": says("hi", encoding=("gzip", "gzip")),
     "gzip bomb": gzip_bomb(1 << 20),
-    "json array": Answer(instead=Reply(200, b"[1, 2]")),
-    "half json": Answer(instead=Reply(200, b'{"content":[{"type":"tex')),
-    "wrong shapes": Answer(instead=Reply(200, b'{"content":7,"output":{"a":1},"usage":"many"}')),
-    "odd events": Answer(
-        instead=Reply(
+    "json array": ScriptedAnswer(instead=FixedReply(200, b"[1, 2]")),
+    "half json": ScriptedAnswer(instead=FixedReply(200, b'{"content":[{"type":"tex')),
+    "wrong shapes": ScriptedAnswer(instead=FixedReply(200, b'{"content":7,"output":{"a":1},"usage":"many"}')),
+    "odd events": ScriptedAnswer(
+        instead=FixedReply(
             200,
             b'data: {"type":7}\n\ndata: 5\n\nevent: x\ndata: {"type":"content_block_start","index":"a"}\n\n'
             b'data: {"type":"content_block_delta","index":3,"delta":[]}\n\n'
@@ -308,13 +316,13 @@ ODD: dict[str, Answer] = {
 @STREAM
 @pytest.mark.parametrize("odd", ODD)
 def test_s10_an_odd_200_passes_as_it_came(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, odd: str
 ) -> None:
     text = f"S10 {odd} {awake} {stream}"
     provider.will(ODD[odd])
     direct = api.ask(provider.origin, text, awake=awake, stream=stream)
     kept = tuple(header for header in direct.headers if header[0].startswith("content-") and header[0][8:] != "length")
-    provider.will(Answer(instead=Reply(200, direct.body, kept)), says("fine"))
+    provider.will(ScriptedAnswer(instead=FixedReply(200, direct.body, kept)), says("fine"))
 
     told = api.ask(proxy.origin, text, awake=awake, stream=stream)
 
@@ -328,7 +336,7 @@ def test_s10_an_odd_200_passes_as_it_came(
     ["json error", "html", "empty", "empty stream", "only comments", "only done", "wrong type", "gzip", "half json"],
 )
 def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
-    proxy: Proxied, provider: ScriptedProvider, api: Api, odd: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, odd: str
 ) -> None:
     """It cannot be shown behind a stream that has begun, and to stop there would look like a good end."""
     provider.will(does(push("S10"), text="First I look."), ODD[odd])
@@ -339,7 +347,7 @@ def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
 
 
 # ------------------------------------------------------------------------------------------------------ what is beside
-def test_what_clients_of_the_messages_api_ask_beside_it_passes(proxy: Proxied, provider: ScriptedProvider) -> None:
+def test_what_clients_of_the_messages_api_ask_beside_it_passes(proxy: ServedProxy, provider: ScriptedProvider) -> None:
     """A first look whether somebody is there, a count, the list of models, and a query and a header of betas."""
     messages = APIS["messages"]
     counted = json.dumps(messages.body("How long is this?", awake=True, stream=False), indent=1).encode()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounting import Row
+from proxy.accounting import ReceiptTotals
 from proxy.config.sources import load_config
 from proxy.replay.api import APIS
-from proxy.replay.formats import recordings_in
-from proxy.replay.outcome import ByMarkers, Played
-from proxy.replay.player import play
+from proxy.replay.formats import read_recordings
+from proxy.replay.outcome import MarkerCosts, ReplayResult
+from proxy.replay.player import play_recording
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
 NEAR = 0.01
@@ -29,12 +29,12 @@ pytestmark = [
 ]
 
 
-def played(file: Path, dialect: str) -> Played:
-    (recording,) = recordings_in(file, dialect=dialect)
-    return asyncio.run(play(recording, load_config({}), str(file), lambda: None))
+def played(file: Path, dialect: str) -> ReplayResult:
+    (recording,) = read_recordings(file, dialect=dialect)
+    return asyncio.run(play_recording(recording, load_config({}), str(file), lambda: None))
 
 
-def share(told: Row | ByMarkers) -> float:
+def share(told: ReceiptTotals | MarkerCosts) -> float:
     return told.cost / told.cost_untouched
 
 

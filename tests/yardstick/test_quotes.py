@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.matching.quotes import Quote, Said, cut, quoted
+from proxy.core.matching.quotes import MessageText, Quote, find_quote, split_into_pieces
 from tests.laws import text_of
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
@@ -51,11 +51,11 @@ def in_json(messages: list[Json]) -> str:
     return json.dumps(messages, indent=1)
 
 
-def said_in(messages: list[Json]) -> list[Said]:
-    said: list[Said] = []
+def said_in(messages: list[Json]) -> list[MessageText]:
+    said: list[MessageText] = []
     for message in messages:
-        said.append(Said(message["role"], text_of(message)))
-        said += [Said("assistant", each["function"]["arguments"]) for each in message.get("tool_calls") or []]
+        said.append(MessageText(message["role"], text_of(message)))
+        said += [MessageText("assistant", each["function"]["arguments"]) for each in message.get("tool_calls") or []]
     return said
 
 
@@ -74,9 +74,9 @@ def test_recordings_are_known_by_their_words(
     covered: list[float] = []
     for name, messages in recordings.items():
         told = form(messages)
-        pieces = cut(f"{BEFORE}{told}{BEHIND}")
+        pieces = split_into_pieces(f"{BEFORE}{told}{BEHIND}")
         assert pieces is not None
-        found: dict[str, Quote] = {of: quote for of, each in said.items() if (quote := quoted(pieces, each))}
+        found: dict[str, Quote] = {of: quote for of, each in said.items() if (quote := find_quote(pieces, each))}
         assert found.keys() <= {name}
         for quote in found.values():
             assert len(BEFORE) <= quote.start < quote.end <= len(BEFORE) + len(told), name

@@ -42,7 +42,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgentAnswer:
     """One answer as the client got it. `raw` is its body as it came, `seconds` how long it took."""
 
     text: str
@@ -117,7 +117,7 @@ TOOLS = [
 ]
 
 
-def numbered(text: str) -> str:
+def number_lines(text: str) -> str:
     """A file as `read_file` shows it."""
     return "\n".join(f"{number:>5}\t{line}" for number, line in enumerate(text.splitlines(), 1))
 
@@ -146,25 +146,25 @@ class Workbench:
         try:
             return tool(**call.arguments)
         except (OSError, ValueError, TypeError) as error:
-            return f"Error: {self._neutral(str(error))}"
+            return f"Error: {self._machine_independent(str(error))}"
 
-    def _inside(self, path: str) -> Path:
+    def _resolve(self, path: str) -> Path:
         found = (self._folder / path).resolve()
         if not found.is_relative_to(self._folder):
             raise ValueError(f"{path} lies outside of the project")
         return found
 
     def _read(self, path: str) -> str:
-        return numbered(self._inside(path).read_text(encoding="utf-8"))
+        return number_lines(self._resolve(path).read_text(encoding="utf-8"))
 
     def _write(self, path: str, content: str) -> str:
-        target = self._inside(path)
+        target = self._resolve(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content, encoding="utf-8")
         return f"Wrote {path}: {len(content.splitlines())} lines."
 
     def _edit(self, path: str, old: str, new: str) -> str:
-        target = self._inside(path)
+        target = self._resolve(path)
         text = target.read_text(encoding="utf-8")
         if text.count(old) != 1:
             raise ValueError(f"the old piece stands {text.count(old)} times in {path}, not once")
@@ -185,7 +185,7 @@ class Workbench:
         return "\n".join(hits) or "No line matches."
 
     def _files(self, path: str) -> list[tuple[str, Path]]:
-        below = (file for file in self._inside(path).rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        below = (file for file in self._resolve(path).rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         return sorted((file.relative_to(self._folder).as_posix(), file) for file in below)
 
     def _shell(self, command: str) -> str:
@@ -203,9 +203,9 @@ class Workbench:
             timeout=COMMAND_TIMEOUT_S,
             check=False,
         )
-        return f"{self._neutral(done.stdout + done.stderr).strip()}\n[exit code {done.returncode}]"
+        return f"{self._machine_independent(done.stdout + done.stderr).strip()}\n[exit code {done.returncode}]"
 
-    def _neutral(self, text: str) -> str:
+    def _machine_independent(self, text: str) -> str:
         return _DURATION.sub("in 0.01s", text.replace(str(self._folder), "."))
 
     def _write_todo(self, items: list[Mapping[str, str]]) -> str:
@@ -230,18 +230,18 @@ class Agent:
     def close(self) -> None:
         self._connection.close()
 
-    def hear(self, user: str) -> None:
+    def add_user_message(self, user: str) -> None:
         """The user says something."""
         self.messages.append({"role": "user", "content": user})
 
-    def ask(self) -> Told:
+    def ask(self) -> AgentAnswer:
         """One request with the whole history; the answer is appended to it. Raises AgentError."""
         self.requests += 1
         stream = self.requests % UNSTREAMED_EVERY != 0
         body: dict[str, Any] = {"model": self._model, "messages": self.messages, "tools": TOOLS, "stream": stream}
         if stream:
             body["stream_options"] = {"include_usage": True}
-        told = self._exchange(json.dumps(body).encode(), stream=stream)
+        told = self._send(json.dumps(body).encode(), stream=stream)
         calls = [
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
             for c in told.calls
@@ -250,13 +250,13 @@ class Agent:
         self.messages.append({**answer, "tool_calls": calls} if calls else answer)
         return told
 
-    def act(self, told: Told) -> None:
+    def run_calls(self, told: AgentAnswer) -> None:
         """Run the calls of an answer and append their results, in their order."""
         for call in told.calls:
             result = self.workbench.run(call)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
-    def _exchange(self, body: bytes, *, stream: bool) -> Told:
+    def _send(self, body: bytes, *, stream: bool) -> AgentAnswer:
         began = time.perf_counter()
         sent = {"content-type": "application/json", "authorization": f"Bearer {self._key}"}
         try:
@@ -268,21 +268,21 @@ class Agent:
         if response.status != http.client.OK:
             raise AgentError(f"status {response.status}: {raw[:500].decode('utf-8', 'replace')}")
         headers = {name.lower(): value for name, value in response.getheaders()}
-        text, calls, finish = (_streamed if stream else _whole)(raw)
-        return Told(text, calls, finish, headers, raw, time.perf_counter() - began)
+        text, calls, finish = (_parse_stream if stream else _parse_whole)(raw)
+        return AgentAnswer(text, calls, finish, headers, raw, time.perf_counter() - began)
 
 
-Parts = tuple[str, tuple[ToolCall, ...], str]
+ParsedAnswer = tuple[str, tuple[ToolCall, ...], str]
 
 
-def _whole(raw: bytes) -> Parts:
+def _parse_whole(raw: bytes) -> ParsedAnswer:
     choice = json.loads(raw)["choices"][0]
     message = choice["message"]
-    calls = tuple(_call(c["id"], c["function"]) for c in message.get("tool_calls") or [])
+    calls = tuple(_parse_call(c["id"], c["function"]) for c in message.get("tool_calls") or [])
     return message.get("content") or "", calls, choice["finish_reason"]
 
 
-def _streamed(raw: bytes) -> Parts:
+def _parse_stream(raw: bytes) -> ParsedAnswer:
     """A stream put together. Raises AgentError where its terminator is missing."""
     events = [line.removeprefix(b"data: ") for line in raw.splitlines() if line.startswith(b"data: ")]
     if not events or events[-1] != b"[DONE]":
@@ -298,10 +298,10 @@ def _streamed(raw: bytes) -> Parts:
             call["id"] = part.get("id") or call["id"]
             call["name"] += part["function"].get("name") or ""
             call["arguments"] += part["function"].get("arguments") or ""
-    return text, tuple(_call(calls[index]["id"], calls[index]) for index in sorted(calls)), finish
+    return text, tuple(_parse_call(calls[index]["id"], calls[index]) for index in sorted(calls)), finish
 
 
-def _call(identity: str, function: Mapping[str, str]) -> ToolCall:
+def _parse_call(identity: str, function: Mapping[str, str]) -> ToolCall:
     try:
         arguments = json.loads(function["arguments"])
     except ValueError as error:

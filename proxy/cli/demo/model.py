@@ -12,26 +12,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from llm_test_provider import Answer, Received
-from llm_test_provider import Call as ScriptedCall
-from proxy.cli.demo.session import Call, Frame, Move, Task
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedCall
+from proxy.cli.demo.session import DemoAnswer, DemoCall, DemoTask, FrameByTitle
 from proxy.core.ledger.messages import is_stack_tool
 
 Message = Mapping[str, Any]
-Calls = tuple[tuple[str, Any], ...]
+NamedArguments = tuple[tuple[str, Any], ...]
 """Names and arguments of tool calls."""
 
-_PLANNED = re.compile(r"^- (f[a-z2-7]{8}): (.+)$", re.MULTILINE)
-_ENTERED = re.compile(r'<stack-context\b[^>]*\bframe="(f[a-z2-7]{8})"')
+_PLANNED_FRAME = re.compile(r"^- (f[a-z2-7]{8}): (.+)$", re.MULTILINE)
+_ENTERED_FRAME = re.compile(r'<stack-context\b[^>]*\bframe="(f[a-z2-7]{8})"')
 
 
 class DemoModel:
     """One session, answer by answer. Made for one conversation whose requests come one after the other."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._moves: Iterator[Move] = iter([move for task in tasks for move in task.moves])
-        self._last = Move()
-        self._turn: list[Move] = []
+    def __init__(self, tasks: Iterable[DemoTask]) -> None:
+        self._moves: Iterator[DemoAnswer] = iter([move for task in tasks for move in task.answers])
+        self._last = DemoAnswer()
+        self._turn: list[DemoAnswer] = []
         self.frames: dict[str, str] = {}
         """Title -> id."""
         self.hidden_calls: dict[str, int] = {}
@@ -40,71 +39,73 @@ class DemoModel:
         """Recalls that brought back the text that was read."""
         self.faults: list[str] = []
 
-    def begin(self) -> None:
+    def begin_request(self) -> None:
         """The agent is about to send a request."""
         self._turn = []
 
     @property
-    def said(self) -> tuple[str, Calls]:
+    def expected_answer(self) -> tuple[str, NamedArguments]:
         """What a client must have been told since `begin`: texts and its own calls."""
         text = "\n\n".join(move.text for move in self._turn if move.text)
         calls = [call for move in self._turn for call in move.calls if not is_stack_tool(call.name)]
         return text, tuple((call.name, call.arguments) for call in calls)
 
-    def answer(self, received: Received) -> Answer:
+    def answer(self, received: ReceivedRequest) -> ScriptedAnswer:
         """The next answer. Raises LookupError where the script is at its end or a frame is not known."""
         results = _newest_results(received.messages)
-        self._learn(results)
-        if self._last.recalls:
+        self._learn_frame_ids(results)
+        if self._last.expected_recall:
             self._check_recall(results)
-        move = self._next(offered="stack_recall" in received.tool_names)
+        move = self._next_answer(offered="stack_recall" in received.tool_names)
         self._last = move
         self._turn.append(move)
         for call in move.calls:
             if is_stack_tool(call.name):
                 self.hidden_calls[call.name] = self.hidden_calls.get(call.name, 0) + 1
-        calls = tuple(ScriptedCall(call.name, self._filled(call.arguments)) for call in move.calls)
-        return Answer(text=move.text, calls=calls)
+        calls = tuple(ScriptedCall(call.name, self._with_frame_ids(call.arguments)) for call in move.calls)
+        return ScriptedAnswer(text=move.text, calls=calls)
 
-    def _next(self, *, offered: bool) -> Move:
+    def _next_answer(self, *, offered: bool) -> DemoAnswer:
         for move in self._moves:
             if offered or not any(is_stack_tool(call.name) for call in move.calls):
                 return move
             if own := tuple(call for call in move.calls if not is_stack_tool(call.name)):
-                return Move(move.text, own)
+                return DemoAnswer(move.text, own)
         raise LookupError("the demo's session is at its end")
 
-    def _learn(self, results: Sequence[str]) -> None:
+    def _learn_frame_ids(self, results: Sequence[str]) -> None:
         """The ids of frames that were planned or begun by the last answer."""
         text = "\n".join(results)
-        self.frames |= {title.strip(): frame for frame, title in _PLANNED.findall(text)}
-        begun = [title for call in self._last.calls if (title := _begun(call))]
-        entered = _ENTERED.findall(text)
+        self.frames |= {title.strip(): frame for frame, title in _PLANNED_FRAME.findall(text)}
+        begun = [title for call in self._last.calls if (title := _begun_title(call))]
+        entered = _ENTERED_FRAME.findall(text)
         if begun and entered:
             self.frames[begun[0]] = entered[-1]
 
     def _check_recall(self, results: Sequence[str]) -> None:
-        if any(self._last.recalls in text for text in results):
+        if any(self._last.expected_recall in text for text in results):
             self.recalled += 1
         else:
             shown = results[-1][:200] if results else "nothing"
             self.faults.append(f"a recall did not bring back what was read, but: {shown}")
 
-    def _filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {key: self._id(value) if isinstance(value, Frame) else value for key, value in arguments.items()}
+    def _with_frame_ids(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {
+            key: self._frame_id(value) if isinstance(value, FrameByTitle) else value for key, value in arguments.items()
+        }
 
-    def _id(self, frame: Frame) -> str:
+    def _frame_id(self, frame: FrameByTitle) -> str:
         if frame.title not in self.frames:
             raise LookupError(f"no tool result told the id of the frame {frame.title!r}")
         return self.frames[frame.title]
 
 
-def _begun(call: Call) -> str:
+def _begun_title(call: DemoCall) -> str:
     """The title of the frame a call begins, or nothing."""
     if call.name == "stack_frame_push":
         return str(call.arguments["title"])
     reference = call.arguments.get("sessionID") if call.name == "stack_frame_activate" else None
-    return reference.title if isinstance(reference, Frame) else ""
+    return reference.title if isinstance(reference, FrameByTitle) else ""
 
 
 def _newest_results(messages: Sequence[Message]) -> list[str]:

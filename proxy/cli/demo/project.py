@@ -174,7 +174,7 @@ header line.
 """
 
 
-def files() -> dict[str, str]:
+def project_files() -> dict[str, str]:
     """Path -> text of the whole project."""
     written = {
         "README.md": README,
@@ -187,7 +187,7 @@ def files() -> dict[str, str]:
         "tests/test_matching.py": TEST_MATCHING,
         "docs/export-format.md": EXPORT_FORMAT,
         "data/bank-2026-11.csv": records.bank_statement(BANK_ROWS),
-        **entities.files(),
+        **entities.module_files(),
     }
     for night in NIGHTS:
         written[f"logs/nightly-2026-11-{night}.log"] = records.nightly_log(night, INVOICES_A_NIGHT)
@@ -196,7 +196,7 @@ def files() -> dict[str, str]:
 
 def write_project(folder: Path) -> None:
     """Lay the project out in a folder that exists."""
-    for path, text in files().items():
+    for path, text in project_files().items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ TAX = Decimal("0.19")
 _STEP, _MODULUS = 1103515245, 2**31
 
 
-def numbers(seed: int) -> Iterator[int]:
+def pseudo_random_numbers(seed: int) -> Iterator[int]:
     """A fixed sequence that looks like chance."""
     state = seed
     while True:
@@ -24,7 +24,7 @@ def numbers(seed: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
+class BilledInvoice:
     """An invoice of the nightly run: its lines are net amounts."""
 
     number: str
@@ -32,12 +32,12 @@ class Billed:
     lines: tuple[Decimal, ...]
 
     @property
-    def by_line(self) -> Decimal:
+    def gross_rounded_by_line(self) -> Decimal:
         """The total as the code computes it before it is repaired: tax rounded on every line."""
         return sum((net + _rounded(net * TAX) for net in self.lines), Decimal(0))
 
     @property
-    def right(self) -> Decimal:
+    def gross_rounded_once(self) -> Decimal:
         """The total as the ledger expects it: tax rounded once."""
         net = sum(self.lines, Decimal(0))
         return net + _rounded(net * TAX)
@@ -47,13 +47,13 @@ def _rounded(amount: Decimal) -> Decimal:
     return amount.quantize(CENT, ROUND_HALF_UP)
 
 
-def billed(day: int, count: int) -> list[Billed]:
+def billed_invoices(day: int, count: int) -> list[BilledInvoice]:
     """The invoices of one night."""
-    chance = numbers(day * 7919)
+    chance = pseudo_random_numbers(day * 7919)
     made = []
     for index in range(count):
         lines = tuple(Decimal(next(chance) % 9000 + 101) / 100 for _ in range(next(chance) % 6 + 2))
-        made.append(Billed(f"INV-{day:02d}{index:03d}", f"CU-{next(chance) % 40 + 1:05d}", lines))
+        made.append(BilledInvoice(f"INV-{day:02d}{index:03d}", f"CU-{next(chance) % 40 + 1:05d}", lines))
     return made
 
 
@@ -61,17 +61,18 @@ def nightly_log(day: int, count: int) -> str:
     """The log of a nightly run, two to three lines an invoice."""
     rows = [f"2026-11-{day:02d} 02:00:00 INFO nightly: run started, {count} invoices due, ledger revision {day * 37}"]
     off = 0
-    for index, invoice in enumerate(billed(day, count)):
+    for index, invoice in enumerate(billed_invoices(day, count)):
         clock = f"2026-11-{day:02d} 02:{index // 60:02d}:{index % 60:02d}"
         rows.append(
             f"{clock} INFO totals: {invoice.number} {invoice.customer} lines={len(invoice.lines)} "
-            f"net={sum(invoice.lines)} tax=19% gross={invoice.by_line}"
+            f"net={sum(invoice.lines)} tax=19% gross={invoice.gross_rounded_by_line}"
         )
-        if invoice.by_line != invoice.right:
+        if invoice.gross_rounded_by_line != invoice.gross_rounded_once:
             off += 1
             rows.append(
-                f"{clock} WARNING ledger: {invoice.number} expected gross={invoice.right}, "
-                f"posted {invoice.by_line}, off by {invoice.by_line - invoice.right}"
+                f"{clock} WARNING ledger: {invoice.number} expected gross={invoice.gross_rounded_once}, "
+                f"posted {invoice.gross_rounded_by_line}, off by "
+                f"{invoice.gross_rounded_by_line - invoice.gross_rounded_once}"
             )
         else:
             rows.append(f"{clock} DEBUG ledger: {invoice.number} posted, balance of {invoice.customer} updated")
@@ -79,14 +80,18 @@ def nightly_log(day: int, count: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-def off_by_cents(day: int, count: int) -> list[str]:
+def invoices_off_by_cents(day: int, count: int) -> list[str]:
     """Numbers of the invoices of a night whose posted total is wrong."""
-    return [invoice.number for invoice in billed(day, count) if invoice.by_line != invoice.right]
+    return [
+        invoice.number
+        for invoice in billed_invoices(day, count)
+        if invoice.gross_rounded_by_line != invoice.gross_rounded_once
+    ]
 
 
 def bank_statement(rows: int) -> str:
     """A CSV as banks write it: half of the references are garbled in one of four ways."""
-    chance = numbers(4711)
+    chance = pseudo_random_numbers(4711)
     lines = ["booked;value;payer;iban;reference;amount;currency"]
     for index in range(rows):
         number = f"INV-{next(chance) % 3 + 17:02d}{next(chance) % 60:03d}"

@@ -273,7 +273,7 @@ if __name__ == "__main__":
 ''')
 
 
-def files() -> dict[str, str]:
+def module_files() -> dict[str, str]:
     """Path -> text of every generated module and its tests."""
     written = {}
     for entity in ENTITIES:

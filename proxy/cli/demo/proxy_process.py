@@ -82,7 +82,7 @@ class ProxyProcess:
         finally:
             patience.cancel()
         if not self.clients:
-            raise ProxyFailed(f"the proxy did not start:\n{self.log_end()}")
+            raise ProxyFailed(f"the proxy did not start:\n{self.log_tail()}")
         # What it prints later must not fill the pipe.
         self._output = threading.Thread(target=process.stdout.read, name="demo-proxy-output", daemon=True)
         self._output.start()
@@ -103,7 +103,7 @@ class ProxyProcess:
         if process.stdout:
             process.stdout.close()
 
-    def log_end(self) -> str:
+    def log_tail(self) -> str:
         """The last lines of its log."""
         log = self._data / LOG_NAME
         return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]) if log.exists() else ""

@@ -24,22 +24,22 @@ import msgspec
 from rich.console import Console
 
 from llm_test_provider import Model, ScriptedProvider
-from proxy.accounting import Receipt, total
+from proxy.accounting import Receipt, sum_receipts
 from proxy.cli.demo import project_data as records
-from proxy.cli.demo.agent import Agent, AgentError, Told, numbered
+from proxy.cli.demo.agent import Agent, AgentAnswer, AgentError, number_lines
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import INVOICES_A_NIGHT, write_project
 from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
-from proxy.cli.demo.screen import Screen, Shown
-from proxy.cli.demo.session import SYSTEM, Task, tasks
+from proxy.cli.demo.screen import DemoRow, Screen
+from proxy.cli.demo.session import SYSTEM, DemoTask, tasks
 from proxy.core.ledger.messages import STACK_PREFIX
 
 MODEL = "gpt-5.4"
 """Its prices are in the table, and its cache is one the scripted provider plays."""
 SETTINGS: Mapping[str, object] = {"wake_at_tokens": 20_000, "drain_s": 2}
-NIGHT = 19
+RECALLED_NIGHT = 19
 """The night whose log is recalled at the end."""
-TRACES = (STACK_PREFIX, "stack-context", "frame-results")
+PROXY_MARKERS = (STACK_PREFIX, "stack-context", "frame-results")
 """What no answer may hold."""
 RECEIPT_TIMEOUT_S = 5.0
 FAILED, INTERRUPTED = 1, 130
@@ -59,10 +59,10 @@ class DemoOptions:
 
 
 @dataclass(slots=True)
-class Played:
+class DemoProgress:
     """What has happened so far. `frames` maps an id to a title, for people."""
 
-    rows: list[Shown] = field(default_factory=list)
+    rows: list[DemoRow] = field(default_factory=list)
     conversation: str = ""
     request: str = ""
 
@@ -80,7 +80,7 @@ def run_demo(options: DemoOptions | None = None) -> int:
         screen.say("\nInterrupted.", "bold")
         return INTERRUPTED
     except (DemoFailed, AgentError, ProxyFailed, OSError) as error:
-        screen.failed(str(error))
+        screen.show_failure(str(error))
         where = options.data or "the folder given by --data DIR, in another run"
         screen.say(f"The proxy's log is {LOG_NAME} in {where}.")
         if options.as_json:
@@ -107,19 +107,19 @@ def _folders(kept: Path | None) -> Iterator[tuple[Path, Path]]:
 
 def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
     write_project(work)
-    script = session()
+    script = demo_script()
     model = DemoModel(script)
-    with provider_of(model) as provider, ProxyProcess(provider.url, data, SETTINGS) as proxy:
-        screen.begin(proxy.clients, data, SETTINGS)
+    with provider_for(model) as provider, ProxyProcess(provider.url, data, SETTINGS) as proxy:
+        screen.show_start(proxy.clients, data, SETTINGS)
         with contextlib.closing(Agent(proxy.clients, work, model=MODEL, system=SYSTEM)) as agent:
-            played = _play(options, screen, script, agent, model, proxy)
+            played = _play_session(options, screen, script, agent, model, proxy)
         tree = proxy.tree(played.conversation)
     receipts = [row.receipt for row in played.rows]
-    whole = total(receipts)
-    _check(model, receipts)
-    screen.end(whole, receipts[-1], tree, model.hidden_calls)
+    whole = sum_receipts(receipts)
+    _check_session(model, receipts)
+    screen.show_summary(whole, receipts[-1], tree, model.hidden_calls)
     if options.data:
-        screen.look_further(data, played.conversation, played.request)
+        screen.show_next_commands(data, played.conversation, played.request)
     else:
         screen.say("\nNothing is kept. Keep it with --data DIR, then: callstack tree, report, log FRAME, diff REQUEST.")
     if options.as_json:
@@ -129,76 +129,81 @@ def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
         )
 
 
-def session() -> tuple[Task, ...]:
+def demo_script() -> tuple[DemoTask, ...]:
     """The tasks, with the lines of a log that the model will want back."""
-    log = numbered(records.nightly_log(NIGHT, INVOICES_A_NIGHT)).splitlines()
-    number = records.off_by_cents(NIGHT, INVOICES_A_NIGHT)[0]
+    log = number_lines(records.nightly_log(RECALLED_NIGHT, INVOICES_A_NIGHT)).splitlines()
+    number = records.invoices_off_by_cents(RECALLED_NIGHT, INVOICES_A_NIGHT)[0]
     warning = next(line for line in log if "WARNING" in line and number in line)
     return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2], number=number)
 
 
-def provider_of(model: DemoModel) -> ScriptedProvider:
+def provider_for(model: DemoModel) -> ScriptedProvider:
     """A provider whose every answer is the demo model's."""
     provider = ScriptedProvider(models=[Model(MODEL, cache="openai")])
     provider.when(lambda _: True, model.answer, loop=True)
     return provider
 
 
-def _play(
-    options: DemoOptions, screen: Screen, script: tuple[Task, ...], agent: Agent, model: DemoModel, proxy: ProxyProcess
-) -> Played:
-    played = Played()
+def _play_session(
+    options: DemoOptions,
+    screen: Screen,
+    script: tuple[DemoTask, ...],
+    agent: Agent,
+    model: DemoModel,
+    proxy: ProxyProcess,
+) -> DemoProgress:
+    played = DemoProgress()
     for task in script:
-        screen.user(task.user)
-        for told in turns(agent, model, task):
-            row = _row(played, told, model, proxy)
-            screen.row(row)
+        screen.show_user_message(task.user)
+        for told in work_on(agent, model, task):
+            row = _record_request(played, told, model, proxy)
+            screen.show_row(row)
             time.sleep(options.delay_s)
     return played
 
 
-def turns(agent: Agent, model: DemoModel, task: Task) -> Iterator[Told]:
+def work_on(agent: Agent, model: DemoModel, task: DemoTask) -> Iterator[AgentAnswer]:
     """The agent works on a task until the model has no more calls. Raises DemoFailed, AgentError."""
-    agent.hear(task.user)
+    agent.add_user_message(task.user)
     while True:
-        model.begin()
+        model.begin_request()
         told = agent.ask()
         check_answer(agent.requests, told, model)
         yield told
         if not told.calls:
             return
-        agent.act(told)
+        agent.run_calls(told)
 
 
-def check_answer(number: int, told: Told, model: DemoModel) -> None:
+def check_answer(number: int, told: AgentAnswer, model: DemoModel) -> None:
     """The agent was told what the model said, all of it and nothing else."""
-    text, calls = model.said
+    text, calls = model.expected_answer
     got = tuple((call.name, dict(call.arguments)) for call in told.calls)
     if told.text != text:
         raise DemoFailed(f"request {number}: the agent was told {told.text[:200]!r}, the model said {text[:200]!r}")
     if got != calls:
         raise DemoFailed(f"request {number}: the agent was given {got}, the model made {calls}"[:600])
-    for trace in TRACES:
+    for trace in PROXY_MARKERS:
         if trace.encode() in told.raw:
             raise DemoFailed(f"request {number}: {trace!r} has leaked to the agent")
     if model.faults:
         raise DemoFailed(f"request {number}: {model.faults[0]}")
 
 
-def _row(played: Played, told: Told, model: DemoModel, proxy: ProxyProcess) -> Shown:
+def _record_request(played: DemoProgress, told: AgentAnswer, model: DemoModel, proxy: ProxyProcess) -> DemoRow:
     played.conversation = told.headers.get("x-stack-conversation", played.conversation)
     played.request = told.headers.get("x-stack-request-id", "")
     if not played.conversation or not played.request:
         raise DemoFailed(f"the proxy named no conversation: {told.headers.get('x-stack-status', 'no x-stack-status')}")
-    receipt = _receipt(proxy, played)
+    receipt = _wait_for_receipt(proxy, played)
     titles = {frame: title for title, frame in model.frames.items()}
     frame = titles.get(receipt.frame, "root" if receipt.frame else "-")
-    shown = Shown(len(played.rows) + 1, _doing(told), frame, receipt)
+    shown = DemoRow(len(played.rows) + 1, _activity_text(told), frame, receipt)
     played.rows.append(shown)
     return shown
 
 
-def _receipt(proxy: ProxyProcess, played: Played) -> Receipt:
+def _wait_for_receipt(proxy: ProxyProcess, played: DemoProgress) -> Receipt:
     """It is on disk a moment after the answer."""
     deadline = time.monotonic() + RECEIPT_TIMEOUT_S
     while True:
@@ -210,7 +215,7 @@ def _receipt(proxy: ProxyProcess, played: Played) -> Receipt:
         time.sleep(0.01)
 
 
-def _doing(told: Told) -> str:
+def _activity_text(told: AgentAnswer) -> str:
     """What an answer makes the agent do, in a few words."""
     if not told.calls:
         return "answers the user"
@@ -225,7 +230,7 @@ def _call_in_words(name: str, arguments: Mapping[str, Any]) -> str:
     return f"runs {command}" if command else {"todo_write": "updates its list", "list_files": "lists files"}[name]
 
 
-def _check(model: DemoModel, receipts: list[Receipt]) -> None:
+def _check_session(model: DemoModel, receipts: list[Receipt]) -> None:
     """What the session as a whole must have shown."""
     if any(receipt.status in ("bypass", "error", "stateless") for receipt in receipts):
         reasons = sorted({f"{receipt.status} ({receipt.reason})" for receipt in receipts if receipt.reason})

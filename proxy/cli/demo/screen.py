@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from proxy.accounting import Receipt, Row, table
+from proxy.accounting import Receipt, ReceiptTotals, format_table
 
 DOING = 40
 FRAME = 24
@@ -24,16 +24,16 @@ LEGEND = """\
 and `sent` counts every round: such a row may save less than nothing; the rows after it earn it back. `untouched $` is
 what the same request would have cost without the proxy. Both costs count the provider's prompt cache."""
 
-_LEFT = 3
+_TEXT_COLUMNS = 3
 """Columns that are words; the rest are figures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DemoRow:
     """One request: what the answer made the agent do, and in which frame its first round was."""
 
     number: int
-    doing: str
+    activity: str
     frame: str
     receipt: Receipt
 
@@ -48,7 +48,7 @@ class Screen:
         if self._console:
             self._console.print(Text(words, style=style), soft_wrap=True)
 
-    def begin(self, clients: str, data: Path, settings: Mapping[str, object]) -> None:
+    def show_start(self, clients: str, data: Path, settings: Mapping[str, object]) -> None:
         stated = ", ".join(
             f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in settings.items()
         )
@@ -58,25 +58,25 @@ class Screen:
         self.say()
         self.say(_line(_TITLES), "bold")
 
-    def user(self, words: str) -> None:
+    def show_user_message(self, words: str) -> None:
         short = words if len(words) <= 100 else f"{words[:97]}..."
         self.say(f"    user: {short}", "cyan")
 
-    def row(self, shown: Shown) -> None:
+    def show_row(self, shown: DemoRow) -> None:
         receipt = shown.receipt
         counts = (receipt.tokens_in, receipt.tokens_sent, receipt.rounds, receipt.tokens_saved)
         figures = tuple(f"{count:,}" for count in counts)
         money = (f"{receipt.cost:.5f}", f"{receipt.cost_untouched:.5f}")
-        words = (str(shown.number), _cut(shown.doing, DOING), _cut(shown.frame, FRAME))
+        words = (str(shown.number), _cut(shown.activity, DOING), _cut(shown.frame, FRAME))
         self.say(_line((*words, *figures, *money)), "red" if receipt.saved < 0 else "")
 
-    def end(self, total: Row, last: Receipt, tree: str, hidden: Mapping[str, int]) -> None:
+    def show_summary(self, total: ReceiptTotals, last: Receipt, tree: str, hidden: Mapping[str, int]) -> None:
         calls = ", ".join(
             f"{count} {name.removeprefix('stack_frame_').removeprefix('stack_')}" for name, count in hidden.items()
         )
         share = 100 * total.saved / total.cost_untouched if total.cost_untouched else 0.0
         self.say(f"\n{tree.rstrip()}\n")
-        self.say(table([total], width=sum(_WIDTHS) + len(_WIDTHS)))
+        self.say(format_table([total], width=sum(_WIDTHS) + len(_WIDTHS)))
         self.say(
             f"\nThe last request came with {last.tokens_in:,} tokens and left with {last.tokens_last:,}; the fullest "
             f"one that left had {total.peak_sent:,}."
@@ -88,18 +88,18 @@ class Screen:
             "bold green" if total.saved >= 0 else "bold red",
         )
 
-    def look_further(self, data: Path, conversation: str, request: str) -> None:
+    def show_next_commands(self, data: Path, conversation: str, request: str) -> None:
         self.say(f"\nEverything lies in {data}. Look further:")
         for command in (f"tree {conversation}", "report", f"diff {request}"):
             self.say(f"  callstack {command} --data {shlex.quote(str(data))}")
 
-    def failed(self, words: str) -> None:
+    def show_failure(self, words: str) -> None:
         self.say(f"\nThe demo failed: {words}", "bold red")
 
 
 def _line(cells: tuple[str, ...]) -> str:
     padded = [
-        cell.ljust(width) if at < _LEFT and at else cell.rjust(width)
+        cell.ljust(width) if at < _TEXT_COLUMNS and at else cell.rjust(width)
         for at, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
     ]
     return " ".join(padded).rstrip()

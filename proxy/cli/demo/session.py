@@ -42,7 +42,7 @@ seen it work. Answer in a few sentences, name files by their path, and say what 
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameByTitle:
     """Stands for the id of the frame with this title."""
 
     title: str
@@ -52,119 +52,121 @@ Arguments = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DemoCall:
     name: str
     arguments: Arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DemoAnswer:
     """One answer of the model. `recalls` must stand in what the calls of this move are answered with."""
 
     text: str = ""
-    calls: tuple[Call, ...] = ()
-    recalls: str = ""
+    calls: tuple[DemoCall, ...] = ()
+    expected_recall: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class DemoTask:
     user: str
-    moves: tuple[Move, ...]
+    answers: tuple[DemoAnswer, ...]
 
 
 # --------------------------------------------------------------------------------------------------- words of the model
-def does(text: str, *calls: Call) -> Move:
-    return Move(text, calls)
+def says_and_calls(text: str, *calls: DemoCall) -> DemoAnswer:
+    return DemoAnswer(text, calls)
 
 
-def says(text: str) -> Move:
-    return Move(text)
+def says(text: str) -> DemoAnswer:
+    return DemoAnswer(text)
 
 
-def read(path: str) -> Call:
-    return Call("read_file", {"path": path})
+def read(path: str) -> DemoCall:
+    return DemoCall("read_file", {"path": path})
 
 
-def write(path: str, content: str) -> Call:
-    return Call("write_file", {"path": path, "content": content})
+def write(path: str, content: str) -> DemoCall:
+    return DemoCall("write_file", {"path": path, "content": content})
 
 
-def edit(path: str, old: str, new: str) -> Call:
-    return Call("edit_file", {"path": path, "old": old, "new": new})
+def edit(path: str, old: str, new: str) -> DemoCall:
+    return DemoCall("edit_file", {"path": path, "old": old, "new": new})
 
 
-def shell(command: str) -> Call:
-    return Call("shell", {"command": command})
+def shell(command: str) -> DemoCall:
+    return DemoCall("shell", {"command": command})
 
 
-def search(pattern: str, path: str) -> Call:
-    return Call("search", {"pattern": pattern, "path": path})
+def search(pattern: str, path: str) -> DemoCall:
+    return DemoCall("search", {"pattern": pattern, "path": path})
 
 
-def todo(*items: str) -> Call:
+def todo(*items: str) -> DemoCall:
     """Items as `x done`, `> in progress` or `  open`."""
     states = {"x": "completed", ">": "in_progress", " ": "pending"}
-    return Call("todo_write", {"items": [{"content": item[2:], "status": states[item[0]]} for item in items]})
+    return DemoCall("todo_write", {"items": [{"content": item[2:], "status": states[item[0]]} for item in items]})
 
 
-def push(title: str, criteria: str, **more: Any) -> Call:
-    return Call("stack_frame_push", {"title": title, "successCriteria": criteria, **more})
+def push(title: str, criteria: str, **more: Any) -> DemoCall:
+    return DemoCall("stack_frame_push", {"title": title, "successCriteria": criteria, **more})
 
 
-def pop(results: str, status: str = "completed") -> Call:
-    return Call("stack_frame_pop", {"status": status, "results": results})
+def pop(results: str, status: str = "completed") -> DemoCall:
+    return DemoCall("stack_frame_pop", {"status": status, "results": results})
 
 
-def plan(**criteria_by_title: str) -> Call:
+def plan(**criteria_by_title: str) -> DemoCall:
     children = [
         {"title": title.replace("_", " "), "successCriteria": criteria} for title, criteria in criteria_by_title.items()
     ]
-    return Call("stack_frame_plan", {"children": children})
+    return DemoCall("stack_frame_plan", {"children": children})
 
 
-def activate(title: str) -> Call:
-    return Call("stack_frame_activate", {"sessionID": Frame(title)})
+def activate(title: str) -> DemoCall:
+    return DemoCall("stack_frame_activate", {"sessionID": FrameByTitle(title)})
 
 
-def recall(title: str, found: str, **more: Any) -> Move:
-    return Move("", (Call("stack_recall", {"ref": Frame(title), **more}),), found)
+def recall(title: str, found: str, **more: Any) -> DemoAnswer:
+    return DemoAnswer("", (DemoCall("stack_recall", {"ref": FrameByTitle(title), **more}),), found)
 
 
-def run_tests(name: str = "") -> Call:
+def run_tests(name: str = "") -> DemoCall:
     return shell(f"python -m unittest -v {name}".strip())
 
 
 # ------------------------------------------------------------------------------------------------------------ the tasks
-LOOK_AROUND = Task(
+LOOK_AROUND = DemoTask(
     "Hi! You are new to this repository. Have a look around: what is in it, how is it built, are the tests green? "
     "Please don't change anything yet.",
     (
-        does(
+        says_and_calls(
             "I'll start with the layout.",
             todo("> Find the layout", "  Read the modules", "  Read and run the tests"),
-            Call("list_files", {"path": "."}),
+            DemoCall("list_files", {"path": "."}),
         ),
-        does("", read("README.md"), read("docs/export-format.md")),
-        does(
+        says_and_calls("", read("README.md"), read("docs/export-format.md")),
+        says_and_calls(
             "Now the modules, two at a time.",
             todo("x Find the layout", "> Read the modules", "  Read and run the tests"),
             read("billing/customers.py"),
             read("billing/invoices.py"),
         ),
-        does("", read("billing/payments.py"), read("billing/credit_notes.py")),
-        does("", read("billing/subscriptions.py"), read("billing/discounts.py")),
-        does("", read("billing/disputes.py"), read("billing/shipments.py")),
-        does("And the small ones.", read("billing/money.py"), read("billing/totals.py"), read("billing/matching.py")),
-        does(
+        says_and_calls("", read("billing/payments.py"), read("billing/credit_notes.py")),
+        says_and_calls("", read("billing/subscriptions.py"), read("billing/discounts.py")),
+        says_and_calls("", read("billing/disputes.py"), read("billing/shipments.py")),
+        says_and_calls(
+            "And the small ones.", read("billing/money.py"), read("billing/totals.py"), read("billing/matching.py")
+        ),
+        says_and_calls(
             "Now the tests.",
             todo("x Find the layout", "x Read the modules", "> Read and run the tests"),
             read("tests/test_totals.py"),
             read("tests/test_invoices.py"),
         ),
-        does("", run_tests()),
-        does("", read("tests/test_payments.py"), read("tests/test_credit_notes.py")),
-        does("", read("tests/test_disputes.py"), read("tests/test_matching.py")),
-        does("", todo("x Find the layout", "x Read the modules", "x Read and run the tests")),
+        says_and_calls("", run_tests()),
+        says_and_calls("", read("tests/test_payments.py"), read("tests/test_credit_notes.py")),
+        says_and_calls("", read("tests/test_disputes.py"), read("tests/test_matching.py")),
+        says_and_calls("", todo("x Find the layout", "x Read the modules", "x Read and run the tests")),
         says(
             "This is a small billing system in plain Python: one module per kind of record with the same shape "
             "(dataclass, `validate`, `from_row`/`to_row`, repository), plus `billing/money.py`, `billing/totals.py` "
@@ -174,11 +176,11 @@ LOOK_AROUND = Task(
     ),
 )
 
-CENTS = Task(
+CENTS = DemoTask(
     "The ledger warns about cents every single night, see logs/. Find out how much it is, fix the cause, and prove on "
     "the logged nights that the fix agrees with the ledger.",
     (
-        does(
+        says_and_calls(
             "",
             plan(
                 Measure_the_damage="number of invoices and sum of cents, for each logged night",
@@ -186,19 +188,19 @@ CENTS = Task(
                 Prove_it_on_the_logs="the new code gives what the ledger expected, for every logged invoice",
             ),
         ),
-        does("", activate("Measure the damage")),
-        does(
+        says_and_calls("", activate("Measure the damage")),
+        says_and_calls(
             "Three steps: measure, fix, prove.",
             read("logs/nightly-2026-11-17.log"),
         ),
-        does(
+        says_and_calls(
             "The 17th shows the pattern. The other two nights apart from this.",
             push("Read the other nights", "the nights of the 18th and 19th are read and compared with the 17th"),
             read("logs/nightly-2026-11-18.log"),
         ),
-        does("", read("logs/nightly-2026-11-19.log")),
-        does("", search("WARNING ledger", "logs")),
-        does(
+        says_and_calls("", read("logs/nightly-2026-11-19.log")),
+        says_and_calls("", search("WARNING ledger", "logs")),
+        says_and_calls(
             "",
             pop(
                 "All three nights show one pattern: the ledger expects tax rounded once on the sum, we post tax "
@@ -206,9 +208,9 @@ CENTS = Task(
                 "(logs/nightly-2026-11-18.log, logs/nightly-2026-11-19.log). No other kind of warning."
             ),
         ),
-        does("I'll count it with a script.", write("tools/damage.py", DAMAGE_SCRIPT)),
-        does("", shell("python tools/damage.py")),
-        does(
+        says_and_calls("I'll count it with a script.", write("tools/damage.py", DAMAGE_SCRIPT)),
+        says_and_calls("", shell("python tools/damage.py")),
+        says_and_calls(
             "",
             pop(
                 "49 invoices in three nights are off: 18 on the 17th, 13 on the 18th, 18 on the 19th. Counted by "
@@ -216,19 +218,19 @@ CENTS = Task(
             ),
             activate("Fix the rounding"),
         ),
-        does("Now the cause.", read("billing/totals.py"), read("billing/money.py")),
-        does(
+        says_and_calls("Now the cause.", read("billing/totals.py"), read("billing/money.py")),
+        says_and_calls(
             "",
             push("Round half to even", "tests/test_totals.py passes with banker's rounding in billing/money.py"),
         ),
-        does("First the smallest change: banker's rounding.", edit("billing/money.py", HALF_UP, HALF_EVEN)),
-        does("", run_tests("tests.test_totals")),
-        does(
+        says_and_calls("First the smallest change: banker's rounding.", edit("billing/money.py", HALF_UP, HALF_EVEN)),
+        says_and_calls("", run_tests("tests.test_totals")),
+        says_and_calls(
             "That breaks `test_half_a_cent_goes_up` and repairs nothing. Back.",
             edit("billing/money.py", HALF_EVEN, HALF_UP),
         ),
-        does("", run_tests()),
-        does(
+        says_and_calls("", run_tests()),
+        says_and_calls(
             "",
             pop(
                 "Banker's rounding does not help: test_tax_is_rounded_once_not_line_by_line still fails, and "
@@ -239,25 +241,25 @@ CENTS = Task(
             push(
                 "Round once per rate",
                 "tests/test_totals.py passes, tax is rounded on the net sum of each rate",
-                retry_of=Frame("Round half to even"),
+                retry_of=FrameByTitle("Round half to even"),
             ),
         ),
-        does(
+        says_and_calls(
             "So the place, not the mode: sum the net per rate, then round.",
             edit("billing/totals.py", TAX_BY_LINE, TAX_PER_RATE),
         ),
-        does("", run_tests("tests.test_totals")),
-        does("All six pass. Now everything.", run_tests()),
-        does("", read("billing/totals.py")),
-        does(
+        says_and_calls("", run_tests("tests.test_totals")),
+        says_and_calls("All six pass. Now everything.", run_tests()),
+        says_and_calls("", read("billing/totals.py")),
+        says_and_calls(
             "",
             pop("tax() in billing/totals.py sums net per rate and rounds once per rate. tests/test_totals.py passes."),
             pop("Fixed in billing/totals.py (tax per rate). The attempt with banker's rounding failed and was undone."),
             activate("Prove it on the logs"),
         ),
-        does("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
-        does("", shell("python tools/replay.py")),
-        does("", pop("tools/replay.py: all 138 logged invoices agree with the ledger. Nothing is open.")),
+        says_and_calls("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
+        says_and_calls("", shell("python tools/replay.py")),
+        says_and_calls("", pop("tools/replay.py: all 138 logged invoices agree with the ledger. Nothing is open.")),
         says(
             "Done. In three nights 49 of 138 invoices were off by some cents, because `tax()` in `billing/totals.py` "
             "rounded on every line; it now rounds once per rate. `tools/replay.py` shows that all 138 logged invoices "
@@ -266,19 +268,19 @@ CENTS = Task(
     ),
 )
 
-OPEN_ITEMS = Task(
+OPEN_ITEMS = DemoTask(
     "Accounting needs an export of open items as described in docs/export-format.md, with --since. With tests, please.",
     (
-        does(
+        says_and_calls(
             "The format first.",
             todo("> Settle what the columns mean", "  Write the export", "  Test the export"),
             read("docs/export-format.md"),
         ),
-        does("", read("billing/invoices.py"), read("billing/customers.py")),
-        does("", push("Agree on days late", "it is clear how days late are counted elsewhere in billing/")),
-        does("How are late days counted elsewhere?", search("overdue", "billing")),
-        does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
-        does(
+        says_and_calls("", read("billing/invoices.py"), read("billing/customers.py")),
+        says_and_calls("", push("Agree on days late", "it is clear how days late are counted elsewhere in billing/")),
+        says_and_calls("How are late days counted elsewhere?", search("overdue", "billing")),
+        says_and_calls("", read("billing/disputes.py"), read("tests/test_disputes.py")),
+        says_and_calls(
             "",
             pop(
                 "is_overdue() compares due < today, a record due today is not late. So days late are today - due in "
@@ -286,22 +288,24 @@ OPEN_ITEMS = Task(
                 "none because it only lists late ones)."
             ),
         ),
-        does(
+        says_and_calls(
             "",
             todo("x Settle what the columns mean", "> Write the export", "  Test the export"),
             write("billing/export.py", EXPORT),
         ),
-        does(
+        says_and_calls(
             "",
             todo("x Settle what the columns mean", "x Write the export", "> Test the export"),
             write("tests/test_export.py", TEST_EXPORT),
         ),
-        does("", run_tests("tests.test_export")),
-        does("Negative days for what is not due yet; exactly what I wanted to avoid.", read("billing/export.py")),
-        does("", edit("billing/export.py", DAYS_LATE_PLAIN, DAYS_LATE_CLAMPED)),
-        does("", run_tests("tests.test_export")),
-        does("And everything together.", run_tests()),
-        does("", todo("x Settle what the columns mean", "x Write the export", "x Test the export")),
+        says_and_calls("", run_tests("tests.test_export")),
+        says_and_calls(
+            "Negative days for what is not due yet; exactly what I wanted to avoid.", read("billing/export.py")
+        ),
+        says_and_calls("", edit("billing/export.py", DAYS_LATE_PLAIN, DAYS_LATE_CLAMPED)),
+        says_and_calls("", run_tests("tests.test_export")),
+        says_and_calls("And everything together.", run_tests()),
+        says_and_calls("", todo("x Settle what the columns mean", "x Write the export", "x Test the export")),
         says(
             "`export_open_items` in `billing/export.py` writes open items in the order and format of "
             "`docs/export-format.md`; `since` leaves out what was opened before. Days late were negative at first and "
@@ -310,19 +314,23 @@ OPEN_ITEMS = Task(
     ),
 )
 
-BANK = Task(
+BANK = DemoTask(
     "Next task: in data/bank-2026-11.csv we match far too few references automatically. Look at what customers really "
     "type and improve the matching.",
     (
-        does("", push("Match garbled references", "clearly more than half of the statement is matched, tests pass")),
-        does("The statement, and what we do with it.", read("data/bank-2026-11.csv")),
-        does("", read("billing/matching.py"), read("tests/test_matching.py")),
-        does("", write("tools/matched.py", MATCHED_SCRIPT)),
-        does("", shell("python tools/matched.py")),
-        does("", push("Sort what is not matched", "the forms that are not matched are known, with an example each")),
-        does("What do the others look like?", search("inv-1|INV 1|INV1", "data")),
-        does("", read("billing/payments.py"), read("tests/test_payments.py")),
-        does(
+        says_and_calls(
+            "", push("Match garbled references", "clearly more than half of the statement is matched, tests pass")
+        ),
+        says_and_calls("The statement, and what we do with it.", read("data/bank-2026-11.csv")),
+        says_and_calls("", read("billing/matching.py"), read("tests/test_matching.py")),
+        says_and_calls("", write("tools/matched.py", MATCHED_SCRIPT)),
+        says_and_calls("", shell("python tools/matched.py")),
+        says_and_calls(
+            "", push("Sort what is not matched", "the forms that are not matched are known, with an example each")
+        ),
+        says_and_calls("What do the others look like?", search("inv-1|INV 1|INV1", "data")),
+        says_and_calls("", read("billing/payments.py"), read("tests/test_payments.py")),
+        says_and_calls(
             "",
             pop(
                 "Three forms are not matched: lower case (inv-17004), a space (INV 17004), nothing at all (INV17004). "
@@ -330,12 +338,12 @@ BANK = Task(
                 "billing/matching.py has to change."
             ),
         ),
-        does("", edit("billing/matching.py", MATCHING_PATTERN[0], MATCHING_PATTERN[1])),
-        does("", edit("billing/matching.py", MATCHING_RETURN[0], MATCHING_RETURN[1])),
-        does("", edit("tests/test_matching.py", ONE_REFERENCE, MORE_REFERENCES)),
-        does("", run_tests("tests.test_matching"), shell("python tools/matched.py")),
-        does("", run_tests()),
-        does(
+        says_and_calls("", edit("billing/matching.py", MATCHING_PATTERN[0], MATCHING_PATTERN[1])),
+        says_and_calls("", edit("billing/matching.py", MATCHING_RETURN[0], MATCHING_RETURN[1])),
+        says_and_calls("", edit("tests/test_matching.py", ONE_REFERENCE, MORE_REFERENCES)),
+        says_and_calls("", run_tests("tests.test_matching"), shell("python tools/matched.py")),
+        says_and_calls("", run_tests()),
+        says_and_calls(
             "",
             pop(
                 "billing/matching.py reads INV with hyphen, space or nothing, in any case, and gives the number in its "
@@ -351,30 +359,30 @@ BANK = Task(
 )
 
 
-REVIEW = Task(
+REVIEW = DemoTask(
     "Another thing: the rounding mistake may have siblings. Check the other modules that handle amounts.",
     (
-        does(
+        says_and_calls(
             "Where is anything rounded at all?",
             todo("> Find where amounts are rounded", "  Read these modules again", "  Run all tests"),
             search("cents\\(|quantize", "billing"),
         ),
-        does(
+        says_and_calls(
             "",
             todo("x Find where amounts are rounded", "> Read these modules again", "  Run all tests"),
             read("billing/credit_notes.py"),
             read("billing/subscriptions.py"),
         ),
-        does("", read("billing/discounts.py"), read("billing/payments.py")),
-        does("", read("billing/shipments.py"), read("tests/test_subscriptions.py")),
-        does("", read("tests/test_discounts.py"), read("tests/test_credit_notes.py")),
-        does("", read("billing/disputes.py"), read("tests/test_disputes.py")),
-        does(
+        says_and_calls("", read("billing/discounts.py"), read("billing/payments.py")),
+        says_and_calls("", read("billing/shipments.py"), read("tests/test_subscriptions.py")),
+        says_and_calls("", read("tests/test_discounts.py"), read("tests/test_credit_notes.py")),
+        says_and_calls("", read("billing/disputes.py"), read("tests/test_disputes.py")),
+        says_and_calls(
             "Nothing so far; once more the whole suite.",
             todo("x Find where amounts are rounded", "x Read these modules again", "> Run all tests"),
             run_tests(),
         ),
-        does("", todo("x Find where amounts are rounded", "x Read these modules again", "x Run all tests")),
+        says_and_calls("", todo("x Find where amounts are rounded", "x Read these modules again", "x Run all tests")),
         says(
             "No siblings: credit notes, subscriptions, discounts, payments and shipments only compare an amount with "
             "its own `cents()` and refuse fractions, and sums are of whole cents, so nothing can be rounded twice. All "
@@ -384,23 +392,25 @@ REVIEW = Task(
 )
 
 
-def wrap_up(old_lines: str, warning: str, number: str) -> Task:
+def wrap_up(old_lines: str, warning: str, number: str) -> DemoTask:
     """The last task goes back to what left the context long ago: `old_lines` of a log, and its `warning` about the
     invoice of this `number`."""
-    return Task(
+    return DemoTask(
         "Write a short letter to accounting about the cents (docs/letter.md), with one real example from the night of "
         "the 19th as the log has it, and a changelog. Then we are done.",
         (
             recall("Read the other nights", old_lines),
             recall("Read the other nights", warning, query=number),
-            does("I have the lines of that night again.", write("docs/letter.md", LETTER.replace("EXAMPLE", warning))),
-            does("", push("Release notes", "CHANGELOG.md names every change a user notices, with its file")),
-            does("What changed, file by file.", Call("list_files", {"path": "."})),
-            does("", read("billing/totals.py"), read("billing/export.py")),
-            does("", read("billing/matching.py"), read("tests/test_export.py")),
-            does("", write("CHANGELOG.md", CHANGELOG)),
-            does("", run_tests()),
-            does(
+            says_and_calls(
+                "I have the lines of that night again.", write("docs/letter.md", LETTER.replace("EXAMPLE", warning))
+            ),
+            says_and_calls("", push("Release notes", "CHANGELOG.md names every change a user notices, with its file")),
+            says_and_calls("What changed, file by file.", DemoCall("list_files", {"path": "."})),
+            says_and_calls("", read("billing/totals.py"), read("billing/export.py")),
+            says_and_calls("", read("billing/matching.py"), read("tests/test_export.py")),
+            says_and_calls("", write("CHANGELOG.md", CHANGELOG)),
+            says_and_calls("", run_tests()),
+            says_and_calls(
                 "",
                 pop("CHANGELOG.md lists three changes: tax per rate, export of open items, matching. All tests pass."),
             ),
@@ -412,12 +422,12 @@ def wrap_up(old_lines: str, warning: str, number: str) -> Task:
     )
 
 
-GOODBYE = Task(
+GOODBYE = DemoTask(
     "Thanks! Remind me: how many invoices were off in the night of the 19th?",
     (says("18 of 46, in the night of 19 November."),),
 )
 
 
-def tasks(old_lines: str, warning: str, number: str) -> tuple[Task, ...]:
+def tasks(old_lines: str, warning: str, number: str) -> tuple[DemoTask, ...]:
     """The whole session."""
     return (LOOK_AROUND, CENTS, OPEN_ITEMS, BANK, REVIEW, wrap_up(old_lines, warning, number), GOODBYE)

@@ -23,345 +23,377 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.core.commands.command_values import Activate, Deed, Invalidate, Plan, Pop, Push, Rename, Step
+from proxy.core.commands.command_values import (
+    ActivateCommand,
+    FrameCommand,
+    FrameSpec,
+    InvalidateCommand,
+    PlanCommand,
+    PopCommand,
+    PushCommand,
+    RenameCommand,
+)
 from proxy.core.context.message_list import owner_of
 from proxy.core.frames.events import (
-    Activated,
-    ByHand,
-    Entered,
+    FrameActivated,
+    FrameEntered,
     FrameEvent,
-    Invalidated,
-    Planned,
-    Popped,
-    Pushed,
-    Replanned,
-    read_event,
-    recorded,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    FramePushed,
+    FrameReplanned,
+    UserCommandApplied,
+    as_ledger_event,
+    decode_event,
 )
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply, way_back
-from proxy.core.frames.results import returned_by
-from proxy.core.frames.tree import BY_HAND, RETURNED, Frame, Status, Tree, ancestors, children, find
-from proxy.core.ledger.ledger import Event, Kind, Ledger
-from proxy.core.observers.step import said_by
-from proxy.core.policy.roots import following
-from proxy.core.text import clean, cut_for_display, element, escape_xml
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import reduce, return_path
+from proxy.core.frames.results import results_from_texts
+from proxy.core.frames.tree import RETURN_STATUSES, USER_ORIGIN, Frame, Status, Tree, ancestors, children, find_frame
+from proxy.core.ledger.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.observers.step import message_of
+from proxy.core.policy.roots import next_message_effect
+from proxy.core.text import cut_for_display, element, escape_xml, remove_illegal_xml
 from proxy.core.tools import frame_tools as moves
 from proxy.core.tools import plan_tools as plans
-from proxy.core.tools.base import Desk, Group, Mistake, Outcome, Settings
-from proxy.core.tools.inspect_tools import known_frames
-from proxy.errors import NotAllowed, UnknownFrame
+from proxy.core.tools.base import CallGroup, ToolContext, ToolError, ToolResult, ToolSettings
+from proxy.core.tools.inspect_tools import known_frames_text
+from proxy.errors import NotAllowed, NotFound
 
-RESULTS_KEPT = 1_200
+MAX_RESULTS_CHARACTERS = 1_200
 """Characters of the closing words that stand for results where a person gives none, and of a lesson that is told."""
-CRITERIA_SHOWN = 600
-DEEDS_TOLD = 30
+MAX_CRITERIA_CHARACTERS = 600
+MAX_COMMANDS_IN_NOTE = 30
 """The newest deeds that one note tells of."""
-PLANNED_TOLD = 12
+MAX_PLANNED_IN_NOTE = 12
 """Planned frames that one note names."""
-NO_RESULTS = "Ended by the user."
+DEFAULT_RESULTS = "Ended by the user."
 
 
-class Hand(msgspec.Struct, frozen=True):
+class CommandContext(msgspec.Struct, frozen=True):
     """What a deed is done with. `story` is the path, without anything under way that is not in it; `key` tells the deed
     from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
 
-    story: Story
+    path_state: PathState
     ledger: Ledger
-    key: str
+    command_id: str
     now: int
-    count: Callable[[str], int]
-    settings: Settings
-    suffixed: bool = False
+    count_tokens: Callable[[str], int]
+    settings: ToolSettings
+    forbids_user_after_result: bool = False
 
     @property
     def tree(self) -> Tree:
-        return self.story.tree
+        return self.path_state.tree
 
     @property
-    def desk(self) -> Desk:
+    def tool_context(self) -> ToolContext:
         """What the tools work with. A person who wants a checkpoint sets one: there is no turn to set it before."""
-        group = Group(alone=True, home=self.tree.active)
+        group = CallGroup(has_only_stack_calls=True, home_frame=self.tree.active)
         settings = replace(self.settings, checkpoint_at_push=False)
-        return Desk(self.story, self.ledger, group, self.key, "", 0, self.now, "", self.count, settings)
+        return ToolContext(
+            self.path_state, self.ledger, group, self.command_id, "", 0, self.now, "", self.count_tokens, settings
+        )
 
 
-class Done(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """What came of a deed: events in the order they happen, the tree after them, the frames it was about, `words` for
     the model and what the person is `told`."""
 
     events: tuple[FrameEvent, ...]
     tree: Tree
     frames: tuple[str, ...]
-    words: str
-    told: str
+    model_text: str
+    user_text: str
 
 
-def did(hand: Hand, deed: Deed) -> Done:
+def apply_command(hand: CommandContext, deed: FrameCommand) -> CommandResult:
     """What comes of a deed. Raises UnknownFrame and NotAllowed, whose messages say what to do."""
     if not hand.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:
         match deed:
-            case Push():
-                return _pushed(hand, deed)
-            case Plan():
-                return _planned(hand, deed)
-            case Activate():
-                return _activated(hand, deed)
-            case Pop():
-                return _popped(hand, deed)
-            case Invalidate():
-                return _invalidated(hand, deed)
-            case Rename():
-                return _renamed(hand, deed)
-    except Mistake as mistake:
+            case PushCommand():
+                return _push(hand, deed)
+            case PlanCommand():
+                return _plan(hand, deed)
+            case ActivateCommand():
+                return _activate(hand, deed)
+            case PopCommand():
+                return _pop(hand, deed)
+            case InvalidateCommand():
+                return _invalidate(hand, deed)
+            case RenameCommand():
+                return _rename(hand, deed)
+    except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
 
 
-def hung(hand: Hand, done: Done) -> list[Event]:
+def attach(hand: CommandContext, done: CommandResult) -> list[LedgerEvent]:
     """The events as the ledger keeps them: behind the newest entry of the path, where that is a turn behind its last
     round. A frame is born under its own name; whatever else may happen once more at this entry."""
-    tip = hand.story.tip
+    tip = hand.path_state.tip
     rounds = hand.ledger.rounds.get(tip, ())
     number = rounds[-1].number if rounds else 0
-    said = (*done.events, ByHand(hand.key, done.words, done.told))
-    found = [recorded(event, tip, number, hand.ledger.seq + n, hand.now) for n, event in enumerate(said)]
+    said = (*done.events, UserCommandApplied(hand.command_id, done.model_text, done.user_text))
+    found = [as_ledger_event(event, tip, number, hand.ledger.next_seq + n, hand.now) for n, event in enumerate(said)]
     return [
-        event if isinstance(what, Planned | Entered) and what.frame not in hand.tree.frames else _named(event, hand.key)
+        event
+        if isinstance(what, FramePlanned | FrameEntered) and what.frame not in hand.tree.frames
+        else _with_command_id(event, hand.command_id)
         for what, event in zip(said, found, strict=True)
     ]
 
 
-def _named(event: Event, key: str) -> Event:
+def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
     return replace(event, subject=f"{event.subject.partition('/')[0]}/{key}")
 
 
-def answered(ledger: Ledger, entry: str, key: str) -> str | None:
+def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
     """What a person was told of the deed with this key at an entry; None where it was not done yet."""
     events = (e for e in ledger.events.get(entry, ()) if e.kind == "by hand" and e.subject == f"/{key}")
-    return next((read.told for e in events if isinstance(read := read_event(e), ByHand)), None)
+    return next((read.told for e in events if isinstance(read := decode_event(e), UserCommandApplied)), None)
 
 
 # ---------------------------------------------------------------------------------------------------------------- push
-def _pushed(hand: Hand, deed: Push) -> Done:
+def _push(hand: CommandContext, deed: PushCommand) -> CommandResult:
     tree = hand.tree
-    _refuse_over(tree)
-    if deed.parent and (parent := _frame(tree, deed.parent)).id != tree.active:
+    _refuse_if_root_ended(tree)
+    if deed.parent and (parent := _find_frame(tree, deed.parent)).id != tree.active:
         raise NotAllowed(
-            f"A frame begins under the active one, which is {_called(tree.current)}. Plan it under {_called(parent)} "
+            f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan "
+            f"it under {_frame_label(parent)} "
             "and activate it, or leave the parent away."
         )
-    return _done(hand, moves.push(hand.desk, _step(deed.step)))
+    return _result_of(hand, moves.push(hand.tool_context, _plan_arguments(deed.step)))
 
 
-def _activated(hand: Hand, deed: Activate) -> Done:
+def _activate(hand: CommandContext, deed: ActivateCommand) -> CommandResult:
     tree = hand.tree
-    _refuse_over(tree)
-    frame = _frame(tree, deed.frame)
+    _refuse_if_root_ended(tree)
+    frame = _find_frame(tree, deed.frame)
     if frame.status is not Status.FAILED:
-        return _done(hand, moves.activate(hand.desk, {"sessionID": frame.id}))
+        return _result_of(hand, moves.activate(hand.tool_context, {"sessionID": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
-            f"{_called(frame)} failed; another attempt begins beside it, under {frame.parent}. "
-            f"The active frame is {_called(tree.current)}: pop it first."
+            f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
+            f"The active frame is {_frame_label(tree.active_frame)}: pop it first."
         )
-    return _done(hand, moves.push(hand.desk, {**_step(Step(frame.title, frame.criteria)), "retry_of": frame.id}))
+    return _result_of(
+        hand,
+        moves.push(
+            hand.tool_context, {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id}
+        ),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
-def _planned(hand: Hand, deed: Plan) -> Done:
-    parent = _frame(hand.tree, deed.parent).id if deed.parent else hand.tree.active
-    steps = [_step(step) for step in deed.steps]
-    return _done(hand, plans.plan(hand.desk, {"parentSessionID": parent, "children": steps}))
+def _plan(hand: CommandContext, deed: PlanCommand) -> CommandResult:
+    parent = _find_frame(hand.tree, deed.parent).id if deed.parent else hand.tree.active
+    steps = [_plan_arguments(step) for step in deed.steps]
+    return _result_of(hand, plans.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
 
 
-def _step(step: Step) -> dict[str, Any]:
-    below = [_step(child) for child in step.children]
-    title = clean(step.title).strip()
-    return {"title": title, "successCriteria": clean(step.criteria).strip() or title, "children": below}
+def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
+    below = [_plan_arguments(child) for child in step.children]
+    title = remove_illegal_xml(step.title).strip()
+    return {"title": title, "successCriteria": remove_illegal_xml(step.criteria).strip() or title, "children": below}
 
 
-def _renamed(hand: Hand, deed: Rename) -> Done:
-    frame = _frame(hand.tree, deed.frame)
+def _rename(hand: CommandContext, deed: RenameCommand) -> CommandResult:
+    frame = _find_frame(hand.tree, deed.frame)
     if not deed.title and not deed.criteria:
-        raise NotAllowed(f"Say what is to change of {_called(frame)}: its title, its criteria, or both.")
-    return _done(hand, plans.plan(hand.desk, {"frameID": frame.id, **_given(title=deed.title, criteria=deed.criteria)}))
+        raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
+    return _result_of(
+        hand,
+        plans.plan(
+            hand.tool_context, {"frameID": frame.id, **_changed_fields(title=deed.title, criteria=deed.criteria)}
+        ),
+    )
 
 
-def _given(*, title: str, criteria: str) -> Mapping[str, str]:
-    return {name: clean(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
+def _changed_fields(*, title: str, criteria: str) -> Mapping[str, str]:
+    return {name: remove_illegal_xml(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
 
 
 # ----------------------------------------------------------------------------------------------------------------- end
-def _popped(hand: Hand, deed: Pop) -> Done:
+def _pop(hand: CommandContext, deed: PopCommand) -> CommandResult:
     tree = hand.tree
-    _refuse_over(tree)
-    frame = _frame(tree, deed.frame) if deed.frame else tree.current
-    open_ones = (tree.current, *ancestors(tree, tree.active))
+    _refuse_if_root_ended(tree)
+    frame = _find_frame(tree, deed.frame) if deed.frame else tree.active_frame
+    open_ones = (tree.active_frame, *ancestors(tree, tree.active))
     below = [f for f in open_ones if frame.id in {a.id for a in ancestors(tree, f.id)}]
-    _refuse_busy(hand, [*below, *way_back(tree, frame.id)])
-    results = clean(deed.results).strip() or _last_words(hand.story, frame) or NO_RESULTS
-    return _done(hand, moves.pop(hand.desk, {"frameID": frame.id, "status": deed.status, "results": results}))
+    _refuse_if_busy(hand, [*below, *return_path(tree, frame.id)])
+    results = (
+        remove_illegal_xml(deed.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
+    )
+    return _result_of(
+        hand, moves.pop(hand.tool_context, {"frameID": frame.id, "status": deed.status, "results": results})
+    )
 
 
-def _last_words(story: Story, frame: Frame) -> str:
+def _last_assistant_text(story: PathState, frame: Frame) -> str:
     """What the assistant said in a frame, as what it returns."""
-    own = (placed for placed in story.placed if owner_of(story, placed) == frame.owner)
-    said = [m.text for p in own if (m := said_by(p)) is not None and m.role == "assistant"]
-    return returned_by(said)[:RESULTS_KEPT]
+    own = (placed for placed in story.entries if owner_of(story, placed) == frame.owner)
+    said = [m.text for p in own if (m := message_of(p)) is not None and m.role == "assistant"]
+    return results_from_texts(said)[:MAX_RESULTS_CHARACTERS]
 
 
-def _invalidated(hand: Hand, deed: Invalidate) -> Done:
+def _invalidate(hand: CommandContext, deed: InvalidateCommand) -> CommandResult:
     tree = hand.tree
-    frame = _frame(tree, deed.frame)
+    frame = _find_frame(tree, deed.frame)
     if frame.id == tree.active and frame.parent:
-        _refuse_over(tree)
-        _refuse_busy(hand, way_back(tree, frame.id))
-    return _done(hand, plans.invalidate(hand.desk, {"frameID": frame.id, "reason": clean(deed.reason)}))
+        _refuse_if_root_ended(tree)
+        _refuse_if_busy(hand, return_path(tree, frame.id))
+    return _result_of(
+        hand, plans.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(deed.reason)})
+    )
 
 
-def _refuse_over(tree: Tree) -> None:
-    if tree.root.status in RETURNED:
-        raise NotAllowed(f"The root frame is {tree.root.status}. {_then(tree.root)}")
+def _refuse_if_root_ended(tree: Tree) -> None:
+    if tree.root.status in RETURN_STATUSES:
+        raise NotAllowed(f"The root frame is {tree.root.status}. {_next_message_text(tree.root)}")
 
 
-def _refuse_busy(hand: Hand, left: Sequence[Frame]) -> None:
+def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
     """A frame that the model opened with a call takes its line along: not while something is under way there, and not
     for a model that would have to read the user's next words behind a result."""
     called = next((frame for frame in left if frame.opening is not None), None)
     if called is None:
         return
-    if not _at_rest(hand):
+    if not _is_idle(hand):
         raise NotAllowed(
-            f"The agent is at work in {_called(called)}, which it opened itself. Wait until it has answered, then do "
+            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it "
+            f"has answered, then do "
             "this again; or tell the agent to end the frame."
         )
-    if hand.suffixed:
+    if hand.forbids_user_after_result:
         raise NotAllowed(
-            f"The agent opened {_called(called)} itself, and its model cannot go on behind a frame that somebody else "
+            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a "
+            f"frame that somebody else "
             "ended. Tell the agent to end it."
         )
 
 
-def _at_rest(hand: Hand) -> bool:
+def _is_idle(hand: CommandContext) -> bool:
     """Whether the path ends with an answer that waits for nothing."""
-    entry = hand.ledger.entries.get(hand.story.tip)
+    entry = hand.ledger.entries.get(hand.path_state.tip)
     if entry is None:
         return False
-    if entry.kind is Kind.TURN:
+    if entry.kind is EntryKind.TURN:
         last = hand.ledger.rounds.get(entry.id, ())[-1:]
         return any(done.last and done.spoken.complete and not done.spoken.client_calls for done in last)
     return entry.message is not None and entry.message.role == "assistant" and not entry.message.calls
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-def _done(hand: Hand, outcome: Outcome) -> Done:
-    events = tuple(own for event in outcome.events for own in _own(hand.tree, event))
+def _result_of(hand: CommandContext, outcome: ToolResult) -> CommandResult:
+    events = tuple(own for event in outcome.events for own in _as_user_events(hand.tree, event))
     tree = hand.tree
     lines: list[str] = []
     for event in events:
-        after = apply(tree, event, hand.now)
-        lines += _told(tree, after, event)
+        after = reduce(tree, event, hand.now)
+        lines += _event_lines(tree, after, event)
         tree = after
     about = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
     words = "\n".join(lines)
-    return Done(events, tree, about, words, f"{words}\n{_where(tree)}")
+    return CommandResult(events, tree, about, words, f"{words}\n{_active_frame_text(tree)}")
 
 
-def _where(tree: Tree) -> str:
+def _active_frame_text(tree: Tree) -> str:
     """What is active now, for the person."""
-    if tree.root.status in RETURNED:
-        return _then(tree.root)
-    return f"Active: {_called(tree.current)}."
+    if tree.root.status in RETURN_STATUSES:
+        return _next_message_text(tree.root)
+    return f"Active: {_frame_label(tree.active_frame)}."
 
 
-def _then(root: Frame) -> str:
-    return f"Your next message to the agent {following(root)}."
+def _next_message_text(root: Frame) -> str:
+    return f"Your next message to the agent {next_message_effect(root)}."
 
 
-def _own(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
+def _as_user_events(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
     """What the tools decided, as a person decides it: without a call whose result would stand for it."""
     match event:
-        case Pushed():
+        case FramePushed():
             words = (event.frame, event.parent, event.title, event.criteria)
-            yield Entered(*words, BY_HAND, retry_of=event.retry_of)
-        case Activated():
+            yield FrameEntered(*words, USER_ORIGIN, retry_of=event.retry_of)
+        case FrameActivated():
             for frame in (tree.frames[f] for f in (*event.through, event.frame)):
-                yield Entered(frame.id, frame.parent, frame.title, frame.criteria, BY_HAND)
-        case Planned():
-            yield structs.replace(event, origin=BY_HAND)
+                yield FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, USER_ORIGIN)
+        case FramePlanned():
+            yield structs.replace(event, origin=USER_ORIGIN)
         case _:
             yield event
 
 
-def _told(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
+def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
     """What happened, in a line, for the model and for the person."""
     match event:
-        case Entered():
+        case FrameEntered():
             known = tree.frames.get(event.frame)
             how = "Begun" if known is None or known.status is Status.PLANNED else "Resumed"
             yield f"{how}: {_with_criteria(after.frames[event.frame])}"
-            yield from _lesson(after, after.frames[event.frame])
-        case Planned():
+            yield from _earlier_attempt_lines(after, after.frames[event.frame])
+        case FramePlanned():
             yield f"Planned under {event.parent}: {_with_criteria(after.frames[event.frame])}"
-        case Replanned():
+        case FrameReplanned():
             yield f"Changed: {_with_criteria(after.frames[event.frame])}"
-        case Popped():
-            yield f"Ended as {event.status}: {_called(after.frames[event.frame])}."
-        case Invalidated():
-            yield f"Invalidated: {_called(after.frames[event.frame])}. Reason: {cut_for_display(event.reason)}"
+        case FramePopped():
+            yield f"Ended as {event.status}: {_frame_label(after.frames[event.frame])}."
+        case FrameInvalidated():
+            yield f"Invalidated: {_frame_label(after.frames[event.frame])}. Reason: {cut_for_display(event.reason)}"
             if event.cascade:
-                gone = "; ".join(_called(after.frames[frame]) for frame in event.cascade)
+                gone = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
                 yield f"Invalidated with it: {gone}."
         case _:
             return
 
 
-def _lesson(tree: Tree, frame: Frame) -> Iterator[str]:
+def _earlier_attempt_lines(tree: Tree, frame: Frame) -> Iterator[str]:
     """What an attempt before this one came to."""
     before = tree.frames.get(frame.retry_of)
     if before is not None:
-        yield f"It was tried before, as {before.id}, which {before.status}: {before.results[:RESULTS_KEPT]}"
+        yield f"It was tried before, as {before.id}, which {before.status}: {before.results[:MAX_RESULTS_CHARACTERS]}"
     elif frame.results:
-        yield f"What came of it so far: {frame.results[:RESULTS_KEPT]}"
+        yield f"What came of it so far: {frame.results[:MAX_RESULTS_CHARACTERS]}"
 
 
 def _with_criteria(frame: Frame) -> str:
     criteria = frame.criteria.strip()
-    done_when = f" Done when: {criteria[:CRITERIA_SHOWN]}" if criteria != frame.title.strip() else ""
-    return f"{_called(frame)}.{done_when}"
+    done_when = f" Done when: {criteria[:MAX_CRITERIA_CHARACTERS]}" if criteria != frame.title.strip() else ""
+    return f"{_frame_label(frame)}.{done_when}"
 
 
-def _called(frame: Frame) -> str:
+def _frame_label(frame: Frame) -> str:
     return f"{frame.id} ({cut_for_display(frame.title)})"
 
 
-def _frame(tree: Tree, reference: str) -> Frame:
-    frame = find(tree, reference.strip().strip("\"'"))
+def _find_frame(tree: Tree, reference: str) -> Frame:
+    frame = find_frame(tree, reference.strip().strip("\"'"))
     if frame is None:
         shown = cut_for_display(reference)
-        raise UnknownFrame(f"No frame, or more than one, is called {shown!r}. {known_frames(tree)}")
+        raise NotFound(f"No frame, or more than one, is called {shown!r}. {known_frames_text(tree)}")
     return frame
 
 
 # ---------------------------------------------------------------------------------------------------------------- note
-def note(tree: Tree, nonce: str) -> str:
+def commands_note(tree: Tree, nonce: str) -> str:
     """What the model is told of what a person did since it was told last. No text of a tool can forge it, for none
     knows the nonce."""
-    said = [line for words in tree.by_hand[-DEEDS_TOLD:] for line in words.splitlines()]
-    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in said), *_going_on(tree)]
+    said = [line for words in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in words.splitlines()]
+    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in said), *_next_step_lines(tree)]
     return element("stack-context", {"note": "by hand", "nonce": nonce}, escape_xml("\n".join(lines)))
 
 
-def _going_on(tree: Tree) -> Iterator[str]:
+def _next_step_lines(tree: Tree) -> Iterator[str]:
     """Where the work stands now, and what comes next."""
-    yield f"The active frame is {_called(tree.current)}."
+    yield f"The active frame is {_frame_label(tree.active_frame)}."
     waiting = [frame for frame in children(tree, tree.active) if frame.status is Status.PLANNED]
     if waiting:
-        named = "; ".join(map(_called, waiting[:PLANNED_TOLD]))
-        more = f"; +{len(waiting) - PLANNED_TOLD} more" if len(waiting) > PLANNED_TOLD else ""
+        named = "; ".join(map(_frame_label, waiting[:MAX_PLANNED_IN_NOTE]))
+        more = f"; +{len(waiting) - MAX_PLANNED_IN_NOTE} more" if len(waiting) > MAX_PLANNED_IN_NOTE else ""
         yield f"Planned under it, in this order: {named}{more}."
         yield f"Work through them one by one: begin each with stack_frame_activate, the first is {waiting[0].id}."
-    elif tree.current.parent:
+    elif tree.active_frame.parent:
         yield "When its criteria are met, pop it with results."

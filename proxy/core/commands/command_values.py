@@ -10,35 +10,35 @@ from __future__ import annotations
 import msgspec
 
 
-class Step(msgspec.Struct, frozen=True):
+class FrameSpec(msgspec.Struct, frozen=True):
     """A frame to be. Without criteria its title says when it is done."""
 
     title: str
     criteria: str = ""
-    children: tuple[Step, ...] = ()
+    children: tuple[FrameSpec, ...] = ()
 
 
-class Push(msgspec.Struct, frozen=True):
+class PushCommand(msgspec.Struct, frozen=True):
     """Begin a frame under the active one, which `parent` may name."""
 
-    step: Step
+    step: FrameSpec
     parent: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlanCommand(msgspec.Struct, frozen=True):
     """Plan frames under the active one, or under `parent`: all or none."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FrameSpec, ...]
     parent: str = ""
 
 
-class Activate(msgspec.Struct, frozen=True):
+class ActivateCommand(msgspec.Struct, frozen=True):
     """Begin a planned frame, resume a blocked one, try a failed one again."""
 
     frame: str
 
 
-class Pop(msgspec.Struct, frozen=True):
+class PopCommand(msgspec.Struct, frozen=True):
     """End the active frame, or one above it. Without results its last words stand for them."""
 
     frame: str = ""
@@ -46,12 +46,12 @@ class Pop(msgspec.Struct, frozen=True):
     results: str = ""
 
 
-class Invalidate(msgspec.Struct, frozen=True):
+class InvalidateCommand(msgspec.Struct, frozen=True):
     frame: str
     reason: str
 
 
-class Rename(msgspec.Struct, frozen=True):
+class RenameCommand(msgspec.Struct, frozen=True):
     """Other words for a planned frame."""
 
     frame: str
@@ -59,4 +59,4 @@ class Rename(msgspec.Struct, frozen=True):
     criteria: str = ""
 
 
-Deed = Push | Plan | Activate | Pop | Invalidate | Rename
+FrameCommand = PushCommand | PlanCommand | ActivateCommand | PopCommand | InvalidateCommand | RenameCommand

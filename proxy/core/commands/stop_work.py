@@ -11,92 +11,94 @@ What this module does not do: it stops no request (`flights` does), and stores n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import functools
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.core.commands.apply_command import Done, Hand, did
-from proxy.core.commands.command_values import Invalidate
-from proxy.core.frames.events import FrameEvent, Popped
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply
+from proxy.core.commands.apply_command import CommandContext, CommandResult, apply_command
+from proxy.core.commands.command_values import InvalidateCommand
+from proxy.core.frames.events import FrameEvent, FramePopped
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Frame, Status, Tree, ancestors
-from proxy.core.observers.step import said_by
+from proxy.core.observers.step import message_of
 from proxy.core.tools import frame_tools as moves
 
-REASON = "Stopped by the user."
+STOP_REASON = "Stopped by the user."
 
 
-class Stopped(msgspec.Struct, frozen=True):
+class StopResult(msgspec.Struct, frozen=True):
     """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way,
     because a subagent does their work. `done` is None where there was nothing to do."""
 
-    done: Done | None
+    result: CommandResult | None
     blocked: tuple[str, ...] = ()
     invalidated: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    still_running: tuple[str, ...] = ()
 
 
-def stopped(hand: Hand) -> Stopped:
+def stop_path(hand: CommandContext) -> StopResult:
     """What comes of stopping all work on this path."""
     before = hand.tree
     if not before.active:
-        return Stopped(None)
-    steps: list[Done] = []
-    for frame in _planned(before):
-        steps.append(did(hand, Invalidate(frame.id, REASON)))
-        hand = replace(hand, story=replace(hand.story, tree=steps[-1].tree))
-    steps += _blocked(hand)
+        return StopResult(None)
+    steps: list[CommandResult] = []
+    for frame in _topmost_planned(before):
+        steps.append(apply_command(hand, InvalidateCommand(frame.id, STOP_REASON)))
+        hand = replace(hand, path_state=replace(hand.path_state, tree=steps[-1].tree))
+    steps += _block_open_frames(hand)
     if not steps:
-        return Stopped(None, left=_with(before, Status.IN_PROGRESS))
+        return StopResult(None, still_running=_ids_with_status(before, Status.IN_PROGRESS))
     after = steps[-1].tree
     changed = tuple(f.id for f in after.frames.values() if f.status is not before.frames[f.id].status)
-    words = "\n".join(step.words for step in steps)
-    done = Done(tuple(e for step in steps for e in step.events), after, changed, words, words)
+    words = "\n".join(step.model_text for step in steps)
+    done = CommandResult(tuple(e for step in steps for e in step.events), after, changed, words, words)
     blocked, invalidated = (
-        tuple(frame for frame in _with(after, status) if frame in changed)
+        tuple(frame for frame in _ids_with_status(after, status) if frame in changed)
         for status in (Status.BLOCKED, Status.INVALIDATED)
     )
-    return Stopped(done, blocked, invalidated, _with(after, Status.IN_PROGRESS))
+    return StopResult(done, blocked, invalidated, _ids_with_status(after, Status.IN_PROGRESS))
 
 
-def _planned(tree: Tree) -> list[Frame]:
+def _topmost_planned(tree: Tree) -> list[Frame]:
     """Those that no other planned frame stands above; the others go with them."""
     planned = {f.id for f in tree.frames.values() if f.status is Status.PLANNED}
     return [tree.frames[i] for i in planned if not planned & {above.id for above in ancestors(tree, i)}]
 
 
-def _blocked(hand: Hand) -> list[Done]:
+def _block_open_frames(hand: CommandContext) -> list[CommandResult]:
     """All frames from the active one up to the root end as blocked, with those that were under way beside them."""
     tree = hand.tree
     if tree.root.status is not Status.IN_PROGRESS:
         return []
-    way = (tree.current, *ancestors(tree, tree.active))
-    beside = [f for f in _under_way(tree) if f not in way and f.origin != "subagent"]
-    popped = moves.pop(hand.desk, {"frameID": tree.root.id, "status": "blocked", "results": REASON}).events
-    events = (*(Popped(f.id, Status.BLOCKED, REASON, REASON, stays=True) for f in beside), *popped)
-    if any(frame.opening for frame in way) and (hand.suffixed or _waits_for_an_answer(hand.story)):
-        events = tuple(_where_it_stood(event, tree.root.id) for event in events)
-    after = functools.reduce(lambda known, event: apply(known, event, hand.now), events, tree)
+    way = (tree.active_frame, *ancestors(tree, tree.active))
+    beside = [f for f in _frames_in_progress(tree) if f not in way and f.origin != "subagent"]
+    popped = moves.pop(hand.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}).events
+    events = (*(FramePopped(f.id, Status.BLOCKED, STOP_REASON, STOP_REASON, stays=True) for f in beside), *popped)
+    if any(frame.opening for frame in way) and (
+        hand.forbids_user_after_result or _has_unanswered_results(hand.path_state)
+    ):
+        events = tuple(_keep_in_context(event, tree.root.id) for event in events)
+    after = functools.reduce(lambda known, event: reduce(known, event, hand.now), events, tree)
     frames = (*beside, *way)
     words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
-    return [Done(events, after, tuple(frame.id for frame in frames), words, words)]
+    return [CommandResult(events, after, tuple(frame.id for frame in frames), words, words)]
 
 
-def _where_it_stood(event: FrameEvent, root: str) -> FrameEvent:
+def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
     """The same end, that takes nothing off the line. What the root did stays anyway."""
-    if not isinstance(event, Popped) or event.frame == root:
+    if not isinstance(event, FramePopped) or event.frame == root:
         return event
     return structs.replace(event, told="", carried=(), stays=True)
 
 
-def _waits_for_an_answer(story: Story) -> bool:
+def _has_unanswered_results(story: PathState) -> bool:
     """Whether results stand behind the last words of the model, or are still to come."""
-    for placed in reversed(story.placed):
-        message = said_by(placed)
+    for placed in reversed(story.entries):
+        message = message_of(placed)
         if message is not None and message.answers:
             return True
         if message is not None and message.role == "assistant":
@@ -104,9 +106,9 @@ def _waits_for_an_answer(story: Story) -> bool:
     return False
 
 
-def _under_way(tree: Tree) -> Iterator[Frame]:
+def _frames_in_progress(tree: Tree) -> Iterator[Frame]:
     return (frame for frame in tree.frames.values() if frame.status is Status.IN_PROGRESS)
 
 
-def _with(tree: Tree, status: Status) -> tuple[str, ...]:
+def _ids_with_status(tree: Tree, status: Status) -> tuple[str, ...]:
     return tuple(frame.id for frame in tree.frames.values() if frame.status is status)

@@ -14,27 +14,27 @@ from enum import StrEnum
 
 import msgspec
 
-EXPECTED = 50
+EXPECTED_REQUESTS = 50
 """Requests still to come in a conversation of up to `YOUNG` requests, and in an older one: medians of recorded ones."""
-EXPECTED_LATER = 35
-YOUNG = 60
-RECALLED = 0.1
+EXPECTED_REQUESTS_LATER = 35
+YOUNG_CONVERSATION_REQUESTS = 60
+RECALL_PROBABILITY = 0.1
 """The chance that what left is asked for once."""
 RECALL_TOKENS = 2_000
-PRESSURE = 0.6
+PRESSURE_SHARE = 0.6
 """Of the window: a line longer than this is folded whatever it costs."""
-TAIL = 0.25
+TAIL_REWRITE_SHARE = 0.25
 """Of what a fold at the tail takes away, what may be written again behind the cut."""
 
 
-class Prices(msgspec.Struct, frozen=True):
+class CachePrices(msgspec.Struct, frozen=True):
     """Of a token read from the provider's cache, and of one written to it, in fresh input tokens."""
 
     read: float
     write: float
 
 
-class Rewrite(msgspec.Struct, frozen=True):
+class ContextRewrite(msgspec.Struct, frozen=True):
     """A rewrite in tokens: `removed` leave, `compaction` stands for them, `behind` stay behind the cut and are written
     again, `line` is what is sent without it. `added` comes with it for good (tools and guidance at waking),
     `reasoning` is what no longer can be sent."""
@@ -42,12 +42,12 @@ class Rewrite(msgspec.Struct, frozen=True):
     removed: int
     compaction: int
     behind: int
-    line: int
+    context_tokens: int
     added: int = 0
     reasoning: int = 0
 
 
-class Reason(StrEnum):
+class GateReason(StrEnum):
     GATE = "gate"
     COLD = "cold"
     PRESSURE = "pressure"
@@ -58,25 +58,27 @@ class Reason(StrEnum):
     """The provider edits by itself what it is sent: what a cut would cost is not known."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class GateVerdict(msgspec.Struct, frozen=True):
     """Whether it is worth it, why, and the figures: `gain` and `cost` in fresh input tokens over `requests` still
     expected."""
 
-    worth: bool
-    reason: Reason
-    rewrite: Rewrite
+    is_worth_it: bool
+    reason: GateReason
+    rewrite: ContextRewrite
     requests: int
-    prices: Prices
+    prices: CachePrices
     gain: float
     cost: float
 
 
 def expected_requests(done: int) -> int:
     """How many more requests a conversation is taken to make after `done` of them."""
-    return EXPECTED if done <= YOUNG else EXPECTED_LATER
+    return EXPECTED_REQUESTS if done <= YOUNG_CONVERSATION_REQUESTS else EXPECTED_REQUESTS_LATER
 
 
-def weighed(rewrite: Rewrite, prices: Prices, requests: int, *, cold: bool, window: int = 0) -> Verdict:
+def evaluate_rewrite(
+    rewrite: ContextRewrite, prices: CachePrices, requests: int, *, cold: bool, window: int = 0
+) -> GateVerdict:
     """Weigh a rewrite. `cold`: nothing of the line is in the provider's cache any more. `window` is the model's, in
     tokens; 0 where it is not known."""
     saved = rewrite.removed - rewrite.compaction - rewrite.added
@@ -84,12 +86,16 @@ def weighed(rewrite: Rewrite, prices: Prices, requests: int, *, cold: bool, wind
     if cold:  # all of it would have to be written anew with this request
         gain += saved * (prices.write - prices.read)
     again = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
-    recall = RECALLED * (RECALL_TOKENS * prices.write + rewrite.line * prices.read) if rewrite.removed else 0.0
+    recall = (
+        RECALL_PROBABILITY * (RECALL_TOKENS * prices.write + rewrite.context_tokens * prices.read)
+        if rewrite.removed
+        else 0.0
+    )
     cost = again + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
-    if window and rewrite.line > window * PRESSURE and saved > 0:
-        reason = Reason.PRESSURE
+    if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:
+        reason = GateReason.PRESSURE
     elif gain <= cost:
-        reason = Reason.NOT_YET
+        reason = GateReason.NOT_YET
     else:
-        reason = Reason.COLD if cold else Reason.GATE
-    return Verdict(reason is not Reason.NOT_YET, reason, rewrite, requests, prices, gain, cost)
+        reason = GateReason.COLD if cold else GateReason.GATE
+    return GateVerdict(reason is not GateReason.NOT_YET, reason, rewrite, requests, prices, gain, cost)

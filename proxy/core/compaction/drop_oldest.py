@@ -13,95 +13,97 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from proxy.core.compaction.facts import interim_words
-from proxy.core.compaction.user_messages import SAID_MOST, said_inside
-from proxy.core.context.message_list import Line, owner_of
-from proxy.core.frames.events import Trimmed, call_key
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.compaction.facts import interim_summary_text
+from proxy.core.compaction.user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.context.message_list import Context, owner_of
+from proxy.core.frames.events import ContextTrimmed, call_key
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import path_to
 from proxy.core.ledger.ledger import Round
-from proxy.core.ledger.messages import HEAD_ROLES, Message
+from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message
 from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
 
-KEPT = 0.6
+KEPT_WINDOW_SHARE = 0.6
 """Of the window, what may stay."""
-WITHHELD = (
+WITHHELD_RESULT_TEXT = (
     "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
     "pop the frame you are in."
 )
-LEAST_WITHHELD = 100
+MIN_WITHHELD_TOKENS = 100
 """Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
 
 
-def trimmed(story: Story, line: Line, room: int) -> Trimmed | None:
+def drop_oldest(story: PathState, line: Context, room: int) -> ContextTrimmed | None:
     """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
     over = line.tokens - room
-    gone: list[Sequence[Placed]] = []
-    for group in _leaving(story, line):
+    gone: list[Sequence[PathEntry]] = []
+    for group in _droppable_groups(story, line):
         if over <= 0:
             break
-        over -= sum(_tokens(story, p) for p in group)
+        over -= sum(_entry_tokens(story, p) for p in group)
         gone.append(group)
-    trace = _trace(story, gone) if gone else ""
-    if sum(_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
+    trace = _overflow_trace(story, gone) if gone else ""
+    if sum(_entry_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
         return None  # what would stand for them is no shorter
-    entries = tuple(dict.fromkeys(p.at for group in gone for p in group))
-    return Trimmed(entries, trace, _place(story, line, _first_read(story, entries)))
+    entries = tuple(dict.fromkeys(p.path_id for group in gone for p in group))
+    return ContextTrimmed(entries, trace, _entry_before(story, line, _first_after_seal(story, entries)))
 
 
-def spare(story: Story, line: Line) -> int:
+def droppable_tokens(story: PathState, line: Context) -> int:
     """By how many tokens the line would be shorter without the groups that may leave it."""
-    gone = _leaving(story, line)
-    tokens = sum(_tokens(story, p) for group in gone for p in group)
-    return max(0, tokens - estimate_tokens(_trace(story, gone))) if gone else 0
+    gone = _droppable_groups(story, line)
+    tokens = sum(_entry_tokens(story, p) for group in gone for p in group)
+    return max(0, tokens - estimate_tokens(_overflow_trace(story, gone))) if gone else 0
 
 
-def withheld(story: Story, line: Line, over: int) -> Trimmed | None:
+def withhold_results(story: PathState, line: Context, over: int) -> ContextTrimmed | None:
     """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
     less; None where no answer on it is long. What a frame was told as it began stays."""
     found: list[tuple[str, str]] = []
-    for key, tokens in sorted(_answers_on(story, line), key=lambda answer: -answer[1]):
+    for key, tokens in sorted(_withholdable_results(story, line), key=lambda answer: -answer[1]):
         if over <= 0:
             break
         over -= tokens
         found.append(key)
-    return Trimmed((), "", answers=tuple(found), words=WITHHELD) if found else None
+    return ContextTrimmed((), "", answers=tuple(found), words=WITHHELD_RESULT_TEXT) if found else None
 
 
-def _answers_on(story: Story, line: Line) -> Iterator[tuple[tuple[str, str], int]]:
+def _withholdable_results(story: PathState, line: Context) -> Iterator[tuple[tuple[str, str], int]]:
     """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
     shown = {m.wire for m in line.messages if m.answers}
-    rounds = [(p.entry.id, p.round) for p in story.placed if p.round is not None]
+    rounds = [(p.entry.id, p.round) for p in story.entries if p.round is not None]
     for turn, made in rounds:
         for result in made.results:
             key = (turn, call_key(made.number, result.answers))
-            if result.wire in shown and key not in story.tree.told and result.tokens >= LEAST_WITHHELD:
+            if result.wire in shown and key not in story.tree.result_texts and result.tokens >= MIN_WITHHELD_TOKENS:
                 yield key, result.tokens
 
 
-def _leaving(story: Story, line: Line) -> list[list[Placed]]:
+def _droppable_groups(story: PathState, line: Context) -> list[list[PathEntry]]:
     """The groups that may leave the line, oldest first."""
-    groups = _groups([p for p in story.placed if p.at in line.entries])
-    staying = _opening_turns(story) | story.tree.sealed | {p.entry.id for p in story.newest}
+    groups = _call_groups([p for p in story.entries if p.path_id in line.entries])
+    staying = (
+        _opening_turns(story) | story.tree.provider_compactions | {p.entry.id for p in story.newest_client_entries}
+    )
     return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
 
 
-def _opening_turns(story: Story) -> frozenset[str]:
+def _opening_turns(story: PathState) -> frozenset[str]:
     """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
     tell the parent what came of it."""
     path = path_to(story.tree, story.tree.active) if story.tree.active else ()
     return frozenset(frame.opening.turn for frame in path if frame.opening)
 
 
-def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
+def _call_groups(placed: Sequence[PathEntry]) -> list[list[PathEntry]]:
     """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
     none. An entry of several rounds is one group."""
-    groups: list[list[Placed]] = []
+    groups: list[list[PathEntry]] = []
     for standing in placed:
         role = standing.entry.message.role if standing.entry.message else "assistant"
-        if role == "user" or role in HEAD_ROLES:
+        if role == "user" or role in INSTRUCTION_ROLES:
             continue
-        again = bool(groups) and groups[-1][0].at == standing.at
+        again = bool(groups) and groups[-1][0].path_id == standing.path_id
         if standing.round is not None or role == "assistant":
             if again:
                 groups[-1].append(standing)
@@ -112,41 +114,43 @@ def _groups(placed: Sequence[Placed]) -> list[list[Placed]]:
     return groups
 
 
-def _tokens(story: Story, placed: Placed) -> int:
-    if (told := story.tree.replaced.get(placed.entry.id)) is not None:
+def _entry_tokens(story: PathState, placed: PathEntry) -> int:
+    if (told := story.tree.replaced_results.get(placed.entry.id)) is not None:
         return estimate_tokens(told)
     if placed.round is not None:
-        return placed.round.spoken.message.tokens + sum(_told_tokens(story, placed.entry.id, placed.round))
+        return placed.round.spoken.message.tokens + sum(_result_tokens(story, placed.entry.id, placed.round))
     return placed.entry.message.tokens if placed.entry.message else 0
 
 
-def _told_tokens(story: Story, turn: str, made: Round) -> Iterator[int]:
+def _result_tokens(story: PathState, turn: str, made: Round) -> Iterator[int]:
     """Of the results of ours, in the words in which they are told by now."""
     for result in made.results:
-        told = story.tree.told.get((turn, call_key(made.number, result.answers)))
+        told = story.tree.result_texts.get((turn, call_key(made.number, result.answers)))
         yield estimate_tokens(told) if told else result.tokens
 
 
-def _first_read(story: Story, entries: Sequence[str]) -> str:
+def _first_after_seal(story: PathState, entries: Sequence[str]) -> str:
     """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
-    order = [p.at for p in story.placed]
-    sealed = next((at for at in range(len(order) - 1, -1, -1) if story.placed[at].entry.id in story.tree.sealed), 0)
+    order = [p.path_id for p in story.entries]
+    sealed = next(
+        (at for at in range(len(order) - 1, -1, -1) if story.entries[at].entry.id in story.tree.provider_compactions), 0
+    )
     read = set(order[sealed:])
     return next((entry for entry in entries if entry in read), entries[0])
 
 
-def _place(story: Story, line: Line, first: str) -> str:
+def _entry_before(story: PathState, line: Context, first: str) -> str:
     """Behind what stands before the first entry that leaves."""
     before = ""
-    for placed in story.placed:
-        if placed.at == first:
+    for placed in story.entries:
+        if placed.path_id == first:
             return before
-        if placed.at in line.entries:
-            before = placed.at
+        if placed.path_id in line.entries:
+            before = placed.path_id
     return before
 
 
-def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
+def _overflow_trace(story: PathState, gone: Sequence[Sequence[PathEntry]]) -> str:
     """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
     beginning of what the user said in these: room is short here."""
     turns = {p.entry.id for group in gone for p in group}
@@ -154,9 +158,9 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
     returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     span = [p for group in gone for p in group]
-    words = interim_words(story, span)
+    words = interim_summary_text(story, span)
     summed = f" Summed up then: {escape_xml(words)}" if words else ""
-    spoken = truncate_to_tokens(said_inside(story, span, estimate_tokens), SAID_MOST, estimate_tokens)
+    spoken = truncate_to_tokens(user_words_inside(story, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
     said = f" {escape_xml(spoken)}" if spoken else ""
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
@@ -165,28 +169,29 @@ def _trace(story: Story, gone: Sequence[Sequence[Placed]]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- stateless
-class Shortened(msgspec.Struct, frozen=True):
+class ShortenedHistory(msgspec.Struct, frozen=True):
     """What stays of a client's own history, before and behind the trace of the `gone` groups."""
 
     before: tuple[Message, ...]
-    behind: tuple[Message, ...]
-    gone: int
+    after: tuple[Message, ...]
+    dropped_groups: int
 
     @property
     def trace(self) -> str:
         """No ref: what left is in the client's history alone."""
         return (
-            f"<stack-context>The {self.gone} oldest steps of this work are left out here, because they no longer fit "
+            f"<stack-context>The {self.dropped_groups} oldest steps of this work are left out here, "
+            f"because they no longer fit "
             "the window. All messages of the user are here.</stack-context>"
         )
 
 
-def shortened(
+def drop_oldest_messages(
     messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
-) -> Shortened | None:
+) -> ShortenedHistory | None:
     """A history that fits `room` tokens, from the request alone: all user messages, what is `sealed`, and the newest
     groups of a call and its results, at least one; None where no group can leave."""
-    group_of = _numbered(messages, sealed)
+    group_of = _group_numbers(messages, sealed)
     weights: dict[int, int] = {}
     for at, group in group_of.items():
         weights[group] = weights.get(group, 0) + messages[at].tokens
@@ -202,10 +207,10 @@ def shortened(
         return None
     before, behind = messages[: min(gone)], messages[min(gone) :]
     kept = tuple(m for at, m in enumerate(behind, min(gone)) if at not in gone)
-    return Shortened(tuple(before), kept, first_kept - 1)
+    return ShortenedHistory(tuple(before), kept, first_kept - 1)
 
 
-def _numbered(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
+def _group_numbers(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
     """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
     numbered: dict[int, int] = {}
     group, may_leave = 0, False

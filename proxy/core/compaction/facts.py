@@ -21,159 +21,163 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from proxy.core.compaction.trace import Facts, merged
+from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.events import call_key, subagent_id
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.results import derived_compaction
-from proxy.core.frames.tree import RETURNED, Frame, Tree, descendants
+from proxy.core.frames.events import call_key, subagent_frame_id
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.results import derive_compaction
+from proxy.core.frames.tree import RETURN_STATUSES, Frame, Tree, descendants
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import Names, observe
-from proxy.core.observers.commands import Ran, probes
-from proxy.core.observers.errors import ErrorSeen, ending
-from proxy.core.observers.step import decoded, said_by, steps_of, texts_in
-from proxy.core.text import Count, cut_for_display
+from proxy.core.observers import ToolRoles, observe
+from proxy.core.observers.commands import CommandRun, last_outcome_by_kind
+from proxy.core.observers.errors import ObservedError, resolution_of
+from proxy.core.observers.step import decode_json_or_text, message_of, steps_of, texts_in
+from proxy.core.text import CountTokens, cut_for_display
 
-RETURNED_TOGETHER = 1_200
+RETURNED_FRAMES_TOKENS = 1_200
 """Tokens that frames have for what they came to, all of one span together, and each of them at most and at least."""
-RETURNED_MOST, RETURNED_LEAST = 350, 40
-NOTING = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decision")
+RETURNED_FRAME_MAX_TOKENS, RETURNED_FRAME_MIN_TOKENS = 350, 40
+NOTE_TOOL_NAMES = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decision")
 """Names by which the model may call these tools, `op` of the dispatcher among them."""
-BECAUSE = " (because: "
+REASON_SEPARATOR = " (because: "
 """Between a noted decision and its reason."""
-MARKED = frozenset({"created", "deleted"})
+MARKED_CHANGES = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
 
 
-def facts_of(placed: Iterable[Placed], names: Names) -> Facts:
+def facts_of(placed: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     """All facts of a span, each once, with the newest that is known of it."""
     changed: dict[str, str] = {}
     read: dict[str, None] = {}
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
-    errors: dict[ErrorSeen, None] = {}
-    ran: list[Ran] = []
+    errors: dict[ObservedError, None] = {}
+    ran: list[CommandRun] = []
     steps = 0
     for step in steps_of(placed):
         seen = observe(step, names)
-        steps += bool(step.done)
+        steps += bool(step.executions)
         for file in seen.files:
-            if file.how == "read":
+            if file.action == "read":
                 read.setdefault(file.path)
-            elif file.sure or file.path in changed:
-                changed[file.path] = _how(changed.get(file.path), file.how)
+            elif file.is_certain or file.path in changed:
+                changed[file.path] = _merge_change_kind(changed.get(file.path), file.action)
         for one in seen.commands:
             commands.pop(one.command, None)
-            commands[one.command] = one.state
+            commands[one.command] = one.outcome
         ran += seen.commands
         decisions.update(dict.fromkeys(seen.decisions))
         errors.update(dict.fromkeys(seen.errors))
-    ended = probes(ran)
-    return Facts(
-        tuple(f"{path} ({how})" if how in MARKED else path for path, how in changed.items()),
+    ended = last_outcome_by_kind(ran)
+    return SpanFacts(
+        tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
         tuple(path for path in read if path not in changed),
         tuple(f"{command}: {state}" if state != "unknown" else command for command, state in commands.items()),
         tuple(decisions),
-        tuple(_with_ending(error, ending(error, ended)) for error in errors),
+        tuple(_error_with_ending(error, resolution_of(error, ended)) for error in errors),
         steps,
     )
 
 
-def _with_ending(error: ErrorSeen, told: str) -> str:
+def _error_with_ending(error: ObservedError, told: str) -> str:
     return f"{error.line} ({told})" if told else error.line
 
 
-def _how(before: str | None, now: str) -> str:
+def _merge_change_kind(before: str | None, now: str) -> str:
     """A file that was created here and then worked on is still one that was created here."""
     return "created" if before == "created" and now == "modified" else now
 
 
-def artifacts_of(facts: Facts) -> Sequence[str]:
+def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
     """The files that a span made or changed, without what became of them; deleted ones are none."""
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(" (deleted)"))
 
 
 # ----------------------------------------------------------------------------------------------- what stands with calls
-def returned_in(tree: Tree, placed: Sequence[Placed]) -> tuple[Frame, ...]:
+def frames_returned_in(tree: Tree, placed: Sequence[PathEntry]) -> tuple[Frame, ...]:
     """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
     one of them opened, for these returned into it."""
-    opened = opened_in(tree, placed)
+    opened = frames_opened_in(tree, placed)
     if any(frame.origin == "subagent" for frame in tree.frames.values()):
         turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
-        delegated = {subagent_id(turn, n) for turn, calls in turns.items() for n in range(calls)}
+        delegated = {subagent_frame_id(turn, n) for turn, calls in turns.items() for n in range(calls)}
         opened |= delegated & tree.frames.keys()
     frames = (frame for frame in tree.frames.values() if frame.id in opened and frame.parent not in opened)
-    return tuple(frame for frame in frames if frame.status in RETURNED)
+    return tuple(frame for frame in frames if frame.status in RETURN_STATUSES)
 
 
-def opened_in(tree: Tree, placed: Iterable[Placed]) -> set[str]:
+def frames_opened_in(tree: Tree, placed: Iterable[PathEntry]) -> set[str]:
     """The frames that calls of our tools in a span opened. Where none was ever pushed, no call is looked at."""
     pushed = [(frame.id, frame.opening) for frame in tree.frames.values() if frame.opening]
-    called = calls_of_ours(placed) if pushed else ()
+    called = stack_call_keys(placed) if pushed else ()
     return {frame for frame, opening in pushed if (opening.turn, opening.call) in called}
 
 
-def returned_words(frames: Sequence[Frame], count: Count) -> str:
+def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str:
     """What each of `frames` came to, a line or a few each."""
-    limit = min(RETURNED_MOST, max(RETURNED_LEAST, RETURNED_TOGETHER // max(1, len(frames))))
+    limit = min(
+        RETURNED_FRAME_MAX_TOKENS, max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
+    )
     return "\n".join(
         f"{cut_for_display(f.title)} ({f.id}, {f.status}): "
-        f"{derived_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
+        f"{derive_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
         for f in frames
     )
 
 
-def calls_of_ours(placed: Iterable[Placed]) -> set[tuple[str, str]]:
+def stack_call_keys(placed: Iterable[PathEntry]) -> set[tuple[str, str]]:
     """The calls of our tools in a span, each by its turn and its key there."""
     return {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
 
 
-def with_notes(facts: Facts, tree: Tree, placed: Sequence[Placed]) -> Facts:
+def with_noted_facts(facts: SpanFacts, tree: Tree, placed: Sequence[PathEntry]) -> SpanFacts:
     """`facts` with what calls of ours in the span noted on frames, where it still stands there, and with what the
     frames that returned there made and decided, as their results tell it."""
-    said = (call for p in placed if (message := said_by(p)) for call in message.calls if call.is_ours)
-    words = {text.strip() for call in said for text in _noted_by(call)}
-    frames = returned_in(tree, placed)
+    said = (call for p in placed if (message := message_of(p)) for call in message.calls if call.is_stack_call)
+    words = {text.strip() for call in said for text in _texts_noted_by(call)}
+    frames = frames_returned_in(tree, placed)
     inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
-    told = [f for f in inside if f in frames or f.is_uncalled]
+    told = [f for f in inside if f in frames or f.has_no_opening_call]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
     decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
     artifacts += [a for f in inside for a in f.artifacts]
     decisions += [d for f in told for d in f.decisions]
-    kept = Facts(tuple(dict.fromkeys(map(_line, artifacts))), decisions=tuple(dict.fromkeys(map(_line, decisions))))
-    return merged(kept, facts)
+    kept = SpanFacts(
+        tuple(dict.fromkeys(map(_on_one_line, artifacts))), decisions=tuple(dict.fromkeys(map(_on_one_line, decisions)))
+    )
+    return merge_facts(kept, facts)
 
 
-def _noted_by(call: Call) -> Iterator[str]:
+def _texts_noted_by(call: Call) -> Iterator[str]:
     """The texts of a call that notes something, by the tool's own name or through the dispatcher."""
-    arguments = decoded(call.arguments)
+    arguments = decode_json_or_text(call.arguments)
     op = arguments.get("op", call.name) if isinstance(arguments, dict) else ""
-    if op in NOTING:
+    if op in NOTE_TOOL_NAMES:
         yield from texts_in(arguments)
 
 
 def _is_noted(decision: str, words: Container[str]) -> bool:
-    bare, _, reason = decision.partition(BECAUSE)
+    bare, _, reason = decision.partition(REASON_SEPARATOR)
     return decision in words or (bare in words and reason.removesuffix(")") in words)
 
 
-def _line(text: str) -> str:
+def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def summed_up(story: Story, placed: Sequence[Placed]) -> frozenset[int]:
+def summarized_positions(story: PathState, placed: Sequence[PathEntry]) -> frozenset[int]:
     """The places in `placed`, some of the story, of what the newest summary of its frame speaks of."""
-    interims = story.tree.interims
+    interims = story.tree.interim_summaries
     if not interims:
         return frozenset()
-    order = {entry: n for n, p in enumerate(story.placed) for entry in (p.entry.id, p.at)}
+    order = {entry: n for n, p in enumerate(story.entries) for entry in (p.entry.id, p.path_id)}
     until = {frame: order.get(interim.at, -1) for frame, interim in interims.items()}
     owners = ((at, p, owner_of(story, p).partition("#")[0]) for at, p in enumerate(placed))
-    return frozenset(at for at, p, owner in owners if owner in until and order[p.at] <= until[owner])
+    return frozenset(at for at, p, owner in owners if owner in until and order[p.path_id] <= until[owner])
 
 
-def interim_words(story: Story, placed: Sequence[Placed]) -> str:
+def interim_summary_text(story: PathState, placed: Sequence[PathEntry]) -> str:
     """How the model summed up what some of `placed` is part of; empty where it did not."""
-    summed = summed_up(story, placed)
+    summed = summarized_positions(story, placed)
     frames = dict.fromkeys(owner_of(story, placed[at]).partition("#")[0] for at in sorted(summed))
-    return "\n".join(filter(None, (story.tree.interims[frame].words for frame in frames)))
+    return "\n".join(filter(None, (story.tree.interim_summaries[frame].model_text for frame in frames)))

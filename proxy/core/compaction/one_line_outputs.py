@@ -14,61 +14,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.core.compaction.compaction_plan import Decision, Folding, Moment
-from proxy.core.compaction.cost_gate import Rewrite, weighed
-from proxy.core.compaction.segments import tokens_of, told_tokens
-from proxy.core.compaction.truncate_outputs import NO_RULES, Output, OutputRules, outputs, ref_of, unread
-from proxy.core.context.actions import in_a_line
-from proxy.core.context.block_minimal import ACTIONS
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.events import Replaced
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.observers.step import Done
-from proxy.core.text import Count
+from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
+from proxy.core.compaction.cost_gate import ContextRewrite, evaluate_rewrite
+from proxy.core.compaction.segments import original_tokens, tokens_in_context
+from proxy.core.compaction.truncate_outputs import (
+    NO_OUTPUT_RULES,
+    OutputRules,
+    ToolOutput,
+    old_tool_outputs,
+    recall_ref,
+    unread_entries,
+)
+from proxy.core.context.actions import format_action
+from proxy.core.context.block_minimal import MAX_ACTIONS
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.events import ResultReplaced
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.observers.step import ToolExecution
+from proxy.core.text import CountTokens
 
-BATCH = 7
+MIN_BATCH_SIZE = 7
 """Outputs that must have grown old before the line changes for their sake alone."""
-MINIMAL = "minimal"
+MINIMAL_REASON = "minimal"
 """Why an output is told in other words."""
-RECALLED_BY = '; all of it: stack_recall with ref="{ref}"'
+RECALL_HINT = '; all of it: stack_recall with ref="{ref}"'
 
 
-def minimized(story: Story, moment: Moment, count: Count, *, breaks: bool, rules: OutputRules = NO_RULES) -> Folding:
+def plan_one_line_outputs(
+    story: PathState, moment: CompactionInput, count: CountTokens, *, breaks: bool, rules: OutputRules = NO_OUTPUT_RULES
+) -> CompactionPlan:
     """The outputs that are told in a line from now on, none that a rule keeps whole. `breaks`: the prefix breaks with
     this request anyway."""
-    line = on_line(story)
-    read = outputs(story, {placed.at for placed in line})
-    waiting = sum(1 for placed in unread(story) if placed.entry.message and placed.entry.message.answers)
-    old = read[: max(0, len(read) - max(0, ACTIONS - waiting))]
-    told = [(output, words) for output in old if len(words := told_of(output)) < len(output.text)]
-    told = [each for each in told if each[0].placed.entry.id not in story.tree.replaced]
+    line = context_entries(story)
+    read = old_tool_outputs(story, {placed.path_id for placed in line})
+    waiting = sum(1 for placed in unread_entries(story) if placed.entry.message and placed.entry.message.answers)
+    old = read[: max(0, len(read) - max(0, MAX_ACTIONS - waiting))]
+    told = [(output, words) for output in old if len(words := one_line_text(output)) < len(output.text)]
+    told = [each for each in told if each[0].path_entry.entry.id not in story.tree.replaced_results]
     if rules:
-        told = [each for each in told if not ((rule := rules.of(each[0].call.name)) and rule.whole)]
+        told = [each for each in told if not ((rule := rules.rule_for(each[0].call.name)) and rule.keep_whole)]
     free = breaks or moment.cold
-    if not told or (len(told) < BATCH and not free):
-        return Folding()
-    verdict = weighed(
-        _rewrite(story, line, told, moment, count), moment.prices, moment.requests, cold=free, window=moment.window
+    if not told or (len(told) < MIN_BATCH_SIZE and not free):
+        return CompactionPlan()
+    verdict = evaluate_rewrite(
+        _rewrite_figures(story, line, told, moment, count),
+        moment.prices,
+        moment.requests,
+        cold=free,
+        window=moment.window,
     )
-    decision = Decision("minimize", (story.tree.active,), verdict)
-    if not verdict.worth:
-        return Folding((), (decision,))
-    return Folding(tuple(Replaced(o.placed.entry.id, words, MINIMAL) for o, words in told), (decision,))
+    decision = CompactionDecision("minimize", (story.tree.active,), verdict)
+    if not verdict.is_worth_it:
+        return CompactionPlan((), (decision,))
+    return CompactionPlan(
+        tuple(ResultReplaced(o.path_entry.entry.id, words, MINIMAL_REASON) for o, words in told), (decision,)
+    )
 
 
-def told_of(output: Output) -> str:
+def one_line_text(output: ToolOutput) -> str:
     """What stands for it: the tool, what came of the call, and how all of it is had again."""
-    done = Done(output.call, output.text, failed=output.failed)
-    return in_a_line(done) + RECALLED_BY.format(ref=ref_of(output.placed))
+    done = ToolExecution(output.call, output.text, failed=output.failed)
+    return format_action(done) + RECALL_HINT.format(ref=recall_ref(output.path_entry))
 
 
-def _rewrite(
-    story: Story, line: Sequence[Placed], told: Sequence[tuple[Output, str]], moment: Moment, count: Count
-) -> Rewrite:
-    tokens = [told_tokens(story, placed, count) for placed in line]
-    first = told[0][0].placed
+def _rewrite_figures(
+    story: PathState,
+    line: Sequence[PathEntry],
+    told: Sequence[tuple[ToolOutput, str]],
+    moment: CompactionInput,
+    count: CountTokens,
+) -> ContextRewrite:
+    tokens = [tokens_in_context(story, placed, count) for placed in line]
+    first = told[0][0].path_entry
     start = next(at for at, placed in enumerate(line) if placed is first)
-    removed = sum(tokens_of(output.placed) for output, _ in told)
+    removed = sum(original_tokens(output.path_entry) for output, _ in told)
     kept = sum(count(words) for _, words in told)
     behind = sum(tokens[start:]) - removed
-    return Rewrite(removed, kept, behind, moment.head + sum(tokens))
+    return ContextRewrite(removed, kept, behind, moment.head + sum(tokens))

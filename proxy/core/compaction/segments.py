@@ -20,16 +20,26 @@ from itertools import accumulate
 
 import msgspec
 
-from proxy.core.compaction.facts import summed_up
-from proxy.core.context.message_list import Scribe, owner_of
+from proxy.core.compaction.facts import summarized_positions
+from proxy.core.context.message_list import MessageComposer, owner_of
 from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.tree import FINAL, Frame, Status, Tree, Trim, ancestors, is_kept, is_left, path_to
-from proxy.core.ledger.ledger import Kind
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.tree import (
+    FINAL_STATUSES,
+    Frame,
+    Removal,
+    Status,
+    Tree,
+    ancestors,
+    is_ended_root,
+    is_kept,
+    path_to,
+)
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import said_by
-from proxy.core.recall.recalled_texts import recently_recalled
-from proxy.core.text import Count
+from proxy.core.observers.step import message_of
+from proxy.core.recall.recalled_texts import recently_recalled_entries
+from proxy.core.text import CountTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,32 +49,34 @@ class Segment:
     that goes on (`part`); `start` is its place (see `Weights`)."""
 
     frame: str
-    part: bool
+    is_part: bool
     start: int
     tokens: int
-    placed: tuple[Placed, ...] = ()
-    trace: Trim | None = None
-    summed: bool = False
+    path_entries: tuple[PathEntry, ...] = ()
+    trace: Removal | None = None
+    is_summarized: bool = False
     """Of a part: the model summed it up."""
 
 
-class Weights(msgspec.Struct, frozen=True, dict=True):
+class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
     """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
     first of which is in front of all. What stands before `sent` had been sent before this request."""
 
     tokens: tuple[int, ...]
-    sent: int
-    traces: tuple[tuple[int, int, Trim], ...]
+    sent_before: int
+    traces: tuple[tuple[int, int, Removal], ...]
     """Place, tokens, trace."""
 
     @classmethod
-    def of(cls, story: Story, line: Sequence[Placed], scribe: Scribe) -> Weights:
+    def measure(cls, story: PathState, line: Sequence[PathEntry], scribe: MessageComposer) -> TokensByPlace:
         last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
         tokens = [0] * (2 * len(line) + 1)
-        tokens[1::2] = [told_tokens(story, placed, lambda text: _weighed(text, scribe)) for placed in line]
+        tokens[1::2] = [
+            tokens_in_context(story, placed, lambda text: _composed_tokens(text, scribe)) for placed in line
+        ]
         traces = []
-        for at, trim in _places(story, line):
-            weight = _weighed(trim.trace, scribe)
+        for at, trim in _trace_places(story, line):
+            weight = _composed_tokens(trim.trace, scribe)
             tokens[2 * at + 2] += weight
             traces.append((2 * at + 2, weight, trim))
         return cls(tuple(tokens), 2 * last + 1, tuple(traces))
@@ -78,181 +90,188 @@ class Weights(msgspec.Struct, frozen=True, dict=True):
         """By place, the tokens in front of it: every border between segments is asked about."""
         return tuple(accumulate(self.tokens, initial=0))
 
-    def staying(self, start: int, leaving: int) -> int:
+    def tokens_to_resend(self, start: int, leaving: int) -> int:
         """What had been sent from `start` on and does not leave."""
-        return max(0, self._before[max(start, self.sent)] - self._before[start] - leaving)
+        return max(0, self._before[max(start, self.sent_before)] - self._before[start] - leaving)
 
 
-def _places(story: Story, line: Sequence[Placed]) -> Iterator[tuple[int, Trim]]:
+def _trace_places(story: PathState, line: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
     """The traces on the line, each with the place of the entry it stands behind or next behind; -1 is in front of
     all."""
-    if not story.tree.trims:
+    if not story.tree.removals:
         return
-    order = {p.entry.id: at for at, p in enumerate(story.placed)}
+    order = {p.entry.id: at for at, p in enumerate(story.entries)}
     standing = [order[p.entry.id] for p in line]
-    for trim in story.tree.trims:
+    for trim in story.tree.removals:
         first = min((order[e] for e in trim.entries if e in order), default=None)
         if first is not None:
             yield bisect_right(standing, order.get(trim.at, first)) - 1, trim
 
 
-def segments_of(story: Story, line: Sequence[Placed], weights: Weights) -> list[Segment]:
+def segments_of(story: PathState, line: Sequence[PathEntry], weights: TokensByPlace) -> list[Segment]:
     """What could leave: finished frames, each with all that is under it, and long work as a part."""
     tree = story.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
-    leaving = frozenset(may_leave(story, line))
-    summed = summed_up(story, line)
+    leaving = frozenset(removable_places(story, line))
+    summed = summarized_positions(story, line)
     for at, placed in enumerate(line):
         spoken += is_user(placed)
         if at in leaving:
             owner = owner_of(story, placed).partition("#")[0]
-            holder = finished(tree, owner)
+            holder = outermost_finished(tree, owner)
             if not is_kept(tree, owner):
                 runs.setdefault((holder or owner, not holder, spoken, not holder and at in summed), []).append(at)
     found = [
         Segment(
             frame=frame,
-            part=part,
+            is_part=part,
             start=2 * places[0] + 1,
             tokens=sum(weights.tokens[2 * at + 1] for at in places),
-            placed=tuple(line[at] for at in places),
-            summed=before,
+            path_entries=tuple(line[at] for at in places),
+            is_summarized=before,
         )
         for (frame, part, _, before), places in runs.items()
     ]
-    border = 2 * sealed_at(story, line) + 1
-    return [*found, *(told for told in _told(tree, weights, {(s.frame, s.part) for s in found}) if told.start > border)]
+    border = 2 * newest_sealed_place(story, line) + 1
+    return [
+        *found,
+        *(
+            told
+            for told in _trace_segments(tree, weights, {(s.frame, s.is_part) for s in found})
+            if told.start > border
+        ),
+    ]
 
 
-def _told(tree: Tree, weights: Weights, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
+def _trace_segments(tree: Tree, weights: TokensByPlace, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
     """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
     and for work that goes on those of its earlier parts."""
     for at, tokens, trim in weights.traces:
         if trim.frame not in tree.frames or is_kept(tree, trim.frame):
             continue
         frame = tree.frames[trim.frame]
-        if (holder := _finished_above(tree, frame)) and (holder, False) in wanted:
-            yield Segment(frame=holder, part=False, start=at, tokens=tokens, trace=trim)
+        if (holder := _finished_holder(tree, frame)) and (holder, False) in wanted:
+            yield Segment(frame=holder, is_part=False, start=at, tokens=tokens, trace=trim)
         elif not holder and frame.origin == "part" and (frame.parent, True) in wanted:
-            summed = frame.parent in tree.interims
-            yield Segment(frame=frame.parent, part=True, start=at, tokens=tokens, trace=trim, summed=summed)
+            summed = frame.parent in tree.interim_summaries
+            yield Segment(frame=frame.parent, is_part=True, start=at, tokens=tokens, trace=trim, is_summarized=summed)
 
 
-def finished(tree: Tree, frame: str) -> str:
+def outermost_finished(tree: Tree, frame: str) -> str:
     """The outermost finished frame that `frame` is or is under and that no call opened, or a root that another one has
     followed; empty where the work still goes on."""
     found = ""
     for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if each.status is Status.IN_PROGRESS or not (each.is_uncalled or is_left(tree, each)):
+        if each.status is Status.IN_PROGRESS or not (each.has_no_opening_call or is_ended_root(tree, each)):
             break  # an item of a plan may be taken up again after the request it was planned for
-        if each.status in FINAL:
+        if each.status in FINAL_STATUSES:
             found = each.id
     return found
 
 
-def _finished_above(tree: Tree, frame: Frame) -> str:
+def _finished_holder(tree: Tree, frame: Frame) -> str:
     """The outermost finished frame it is or is under; a part ends when it is cut, so by itself it says nothing."""
-    found = finished(tree, frame.id)
+    found = outermost_finished(tree, frame.id)
     return "" if found == frame.id and frame.origin == "part" else found
 
 
-def may_leave(story: Story, line: Sequence[Placed]) -> list[int]:
+def removable_places(story: PathState, line: Sequence[PathEntry]) -> list[int]:
     """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
     that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
-    fixed = _fixed(story, line) | _torn(story, line)
+    fixed = _pinned_entries(story, line) | _mixed_turns(story, line)
     calls: dict[str, bool] = {}
     found: list[int] = []
-    border = sealed_at(story, line) + 1
+    border = newest_sealed_place(story, line) + 1
     for at, placed in enumerate(line[border:], border):
-        message = said_by(placed)
+        message = message_of(placed)
         if message is None:
             continue
         if message.role == "assistant":
-            goes = placed.entry.id not in fixed and (bool(message.calls) or not _closes(line, at))
+            goes = placed.entry.id not in fixed and (bool(message.calls) or not _ends_turn(line, at))
             calls.update((c.id, goes) for c in message.calls)
         elif message.answers:
             goes = calls.get(message.answers, False)
         else:
-            goes = placed.entry.kind is Kind.OVERLAY and placed.entry.id not in fixed
+            goes = placed.entry.kind is EntryKind.OVERLAY and placed.entry.id not in fixed
         if goes:
             found.append(at)
     return found
 
 
-def sealed_at(story: Story, line: Sequence[Placed]) -> int:
+def newest_sealed_place(story: PathState, line: Sequence[PathEntry]) -> int:
     """The place of the newest entry on the line that stands for all before it; -1 where there is none."""
-    sealed = story.tree.sealed
+    sealed = story.tree.provider_compactions
     return next((at for at in range(len(line) - 1, -1, -1) if line[at].entry.id in sealed), -1) if sealed else -1
 
 
-def _fixed(story: Story, line: Sequence[Placed]) -> frozenset[str]:
+def _pinned_entries(story: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
     """Entries that stay whatever it costs."""
     tree = story.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
     last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
     newest = {p.entry.id for p in line[last:]}
-    return frozenset(opened | newest) | recently_recalled(line)
+    return frozenset(opened | newest) | recently_recalled_entries(line)
 
 
-def _torn(story: Story, line: Sequence[Placed]) -> frozenset[str]:
+def _mixed_turns(story: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
     """Turns that cannot leave, because an entry leaves with all of its rounds: of some, one round ends a frame and the
     next one is its parent's; of others, one says the closing words."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
     for at, placed in enumerate(line):
-        message = said_by(placed)
+        message = message_of(placed)
         if placed.round and message:
             owner = owner_of(story, placed).partition("#")[0]
-            stays = not message.calls and _closes(line, at)
-            rounds.setdefault(placed.entry.id, set()).add((finished(story.tree, owner) or owner, stays))
+            stays = not message.calls and _ends_turn(line, at)
+            rounds.setdefault(placed.entry.id, set()).add((outermost_finished(story.tree, owner) or owner, stays))
     return frozenset(entry for entry, kinds in rounds.items() if len(kinds) > 1)
 
 
-def _closes(line: Sequence[Placed], at: int) -> bool:
+def _ends_turn(line: Sequence[PathEntry], at: int) -> bool:
     """Whether an answer without calls ended its turn: the user spoke next."""
     behind = (line[later] for later in range(at + 1, len(line)))
-    following = next((p for p in behind if p.entry.kind is not Kind.OVERLAY), None)
-    message = said_by(following) if following else None
+    following = next((p for p in behind if p.entry.kind is not EntryKind.OVERLAY), None)
+    message = message_of(following) if following else None
     return message is None or message.role == "user"
 
 
-def is_assistant(placed: Placed) -> bool:
-    message = said_by(placed)
+def is_assistant(placed: PathEntry) -> bool:
+    message = message_of(placed)
     return message is not None and message.role == "assistant"
 
 
-def is_user(placed: Placed) -> bool:
-    message = said_by(placed)
+def is_user(placed: PathEntry) -> bool:
+    message = message_of(placed)
     return message is not None and message.role == "user"
 
 
-def told_tokens(story: Story, placed: Placed, count: Count) -> int:
+def tokens_in_context(story: PathState, placed: PathEntry, count: CountTokens) -> int:
     """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
-    if (words := story.tree.replaced.get(placed.entry.id)) is not None:
+    if (words := story.tree.replaced_results.get(placed.entry.id)) is not None:
         return count(words)
-    made, told = placed.round, story.tree.told
+    made, told = placed.round, story.tree.result_texts
     if made is None or not (made.results and told):
-        return tokens_of(placed)
+        return original_tokens(placed)
     by_now = ((r, told.get((placed.entry.id, call_key(made.number, r.answers)))) for r in made.results)
     results = (count(text) if text and text != result.text else result.tokens for result, text in by_now)
     return made.spoken.message.tokens + sum(results)
 
 
-def thoughts_of(placed: Iterable[Placed], mute: Container[str], bare: Callable[[Message], Message]) -> int:
+def reasoning_tokens(placed: Iterable[PathEntry], mute: Container[str], bare: Callable[[Message], Message]) -> int:
     """Tokens of the reasoning in answers among `placed`, but for those in `mute`, about: nobody tells them, and what
     is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its reasoning."""
-    answers = (m for p in placed if p.entry.id not in mute and (m := said_by(p)) and m.role == "assistant")
+    answers = (m for p in placed if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
     return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
-def _weighed(text: str, scribe: Scribe) -> int:
+def _composed_tokens(text: str, scribe: MessageComposer) -> int:
     """Tokens of a text of ours; the scribe remembers what it has written."""
     return scribe.user_message(text).tokens
 
 
-def tokens_of(placed: Placed) -> int:
+def original_tokens(placed: PathEntry) -> int:
     """Tokens that it takes on the line as it came, with the results of ours."""
-    message = said_by(placed)
+    message = message_of(placed)
     own = sum(r.tokens for r in placed.round.results) if placed.round else 0
     return own + (message.tokens if message else 0)

@@ -15,21 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.compaction_plan import Decision, Folding, Moment
-from proxy.core.compaction.cost_gate import Reason, Rewrite, Verdict, weighed
-from proxy.core.compaction.segments import told_tokens
-from proxy.core.context.message_list import Scribe, on_line, owner_of
-from proxy.core.frames.events import Folded, FrameEvent, ReasoningRemoved, Unfolded, read_event
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.reducer import apply
+from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
+from proxy.core.compaction.cost_gate import ContextRewrite, GateReason, GateVerdict, evaluate_rewrite
+from proxy.core.compaction.segments import tokens_in_context
+from proxy.core.context.message_list import MessageComposer, context_entries, owner_of
+from proxy.core.frames.events import FrameEvent, FrameFolded, FrameUnfolded, ReasoningRemoved, decode_event
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Tree, is_kept
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.step import said_by
+from proxy.core.observers.step import message_of
 from proxy.errors import NotAllowed
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
-class Wish(msgspec.Struct, frozen=True):
+class UnfoldTarget(msgspec.Struct, frozen=True):
     """What asking for a frame comes to: the fold of `frame` is taken back, and every path has to know that has one of
     `entries` on it, where it was folded. `is_new` is False where the same was asked before."""
 
@@ -38,117 +38,121 @@ class Wish(msgspec.Struct, frozen=True):
     is_new: bool
 
 
-def wish(ledger: Ledger, story: Story, frame: str, *, now: bool = False) -> Wish:
+def find_unfold_target(ledger: Ledger, story: PathState, frame: str, *, now: bool = False) -> UnfoldTarget:
     """What it takes to bring back `frame`, a frame of `story`: its own fold, or the one that holds what it did.
 
     Raises NotAllowed where there is nothing to bring back; the message says why, and what to do instead.
     """
-    holder = holders(ledger, story).get(frame)
+    holder = unfoldable_frames(ledger, story).get(frame)
     if not holder:
-        raise NotAllowed(_why_not(story, frame), code="not_folded")
-    entries = tuple(fold_at for fold_at, folded in _folds(ledger) if folded.frame == holder)
-    asked = story.tree.kept.get(holder)
-    return Wish(holder, entries, is_new=asked is None or (now and not asked))
+        raise NotAllowed(_refusal_text(story, frame), code="not_folded")
+    entries = tuple(fold_at for fold_at, folded in _recorded_folds(ledger) if folded.frame == holder)
+    asked = story.tree.kept_frames.get(holder)
+    return UnfoldTarget(holder, entries, is_new=asked is None or (now and not asked))
 
 
-def holders(ledger: Ledger, story: Story) -> Mapping[str, str]:
+def unfoldable_frames(ledger: Ledger, story: PathState) -> Mapping[str, str]:
     """Every frame of `story` that can be asked back, with the frame whose fold is taken back for it: the one for which
     the trace stands that stands for what it did. A trace may have taken the place of an earlier one."""
-    held = {trim.frame: trim.entries for trim in story.tree.trims if trim.frame}
+    held = {trim.frame: trim.entries for trim in story.tree.removals if trim.frame}
     if not held:
         return {}
     did: dict[str, set[str]] = {}
-    for placed in story.placed:
+    for placed in story.entries:
         did.setdefault(owner_of(story, placed).partition("#")[0], set()).add(placed.entry.id)
-    for _, folded in _folds(ledger):
+    for _, folded in _recorded_folds(ledger):
         did.setdefault(folded.frame, set()).update(folded.entries)
-    found = ((frame, _holder(frame, did.get(frame, set()), held)) for frame in story.tree.frames)
+    found = ((frame, _frame_holding(frame, did.get(frame, set()), held)) for frame in story.tree.frames)
     return {frame: holder for frame, holder in found if holder}
 
 
-def _holder(frame: str, own: Set[str], held: Mapping[str, frozenset[str]]) -> str:
+def _frame_holding(frame: str, own: Set[str], held: Mapping[str, frozenset[str]]) -> str:
     """The frame in `held` that holds `own`, what `frame` did; empty where none does."""
     return frame if frame in held else next((of for of, entries in held.items() if entries & own), "")
 
 
-def _folds(ledger: Ledger) -> Iterable[tuple[str, Folded]]:
+def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
     """Every fold of the conversation, with the entry it was decided at."""
     for entry, events in ledger.events.items():
         for event in events:
-            if event.kind == "folded" and isinstance(folded := read_event(event), Folded):
+            if event.kind == "folded" and isinstance(folded := decode_event(event), FrameFolded):
                 yield entry, folded
 
 
-def _own(story: Story, frame: str) -> frozenset[str]:
-    return frozenset(p.entry.id for p in story.placed if owner_of(story, p).partition("#")[0] == frame)
+def _entry_ids_of(story: PathState, frame: str) -> frozenset[str]:
+    return frozenset(p.entry.id for p in story.entries if owner_of(story, p).partition("#")[0] == frame)
 
 
-def _why_not(story: Story, frame: str) -> str:
+def _refusal_text(story: PathState, frame: str) -> str:
     tree = story.tree
     found = tree.frames[frame]
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
-    if found.parent and not found.is_uncalled:
+    if found.parent and not found.has_no_opening_call:
         return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
-    if any(not trim.frame and trim.entries & _own(story, frame) for trim in tree.trims):
+    if any(not trim.frame and trim.entries & _entry_ids_of(story, frame) for trim in tree.removals):
         return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"
     return f"Frame {frame} was never folded: what it did stands on the line. `callstack tree` shows the other frames."
 
 
 # ---------------------------------------------------------------------------------------------------------------- come
-def unfolding(story: Story, moment: Moment, done: Folding, scribe: Scribe) -> Folding:
+def plan_unfolds(
+    story: PathState, moment: CompactionInput, done: CompactionPlan, scribe: MessageComposer
+) -> CompactionPlan:
     """`done`, with what a person wants back and comes at this moment; what has to wait is a decision too."""
     tree = story.tree
-    asked = tuple(dict.fromkeys(trim.frame for trim in tree.trims if trim.frame in tree.kept))
-    cheap = _is_cold(moment) or bool(done.events)
-    come = tuple(frame for frame in asked if cheap or tree.kept[frame])
+    asked = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
+    cheap = _is_rewrite_free(moment) or bool(done.events)
+    come = tuple(frame for frame in asked if cheap or tree.kept_frames[frame])
     wait = tuple(frame for frame in asked if frame not in come)
-    events: tuple[FrameEvent, ...] = tuple(map(Unfolded, come))
-    if moment.binds and (muted := _bound(story, come, scribe)):
+    events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, come))
+    if moment.binds_reasoning and (muted := _answers_with_stale_reasoning(story, come, scribe)):
         events = (*events, ReasoningRemoved(muted))
     decisions = tuple(
-        Decision("unfold", frames, _verdict(story, frames, moment, scribe, worth=frames is come))
+        CompactionDecision("unfold", frames, _unfold_verdict(story, frames, moment, scribe, worth=frames is come))
         for frames in (come, wait)
         if frames
     )
-    return Folding((*events, *done.events), (*done.decisions, *decisions))
+    return CompactionPlan((*events, *done.events), (*done.decisions, *decisions))
 
 
-def _is_cold(moment: Moment) -> bool:
+def _is_rewrite_free(moment: CompactionInput) -> bool:
     """Nothing is cached, or a cached token costs as much as one that has to be written: no rewrite costs more."""
     return moment.cold or moment.prices.read >= moment.prices.write
 
 
-def _without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
+def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
     for frame in frames:
-        tree = apply(tree, Unfolded(frame), now)
+        tree = reduce(tree, FrameUnfolded(frame), now)
     return tree
 
 
-def _returned(story: Story, frames: Sequence[str]) -> tuple[list[Placed], int, set[int]]:
+def _context_after_unfold(story: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
     """The line with these frames back on it, the place of the first that comes back, and what comes back."""
-    standing = {id(placed) for placed in on_line(story)}
-    after = on_line(replace(story, tree=_without_traces(story.tree, frames, 0)))
+    standing = {id(placed) for placed in context_entries(story)}
+    after = context_entries(replace(story, tree=_tree_without_traces(story.tree, frames, 0)))
     back = {id(placed) for placed in after} - standing
     first = next((at for at, placed in enumerate(after) if id(placed) in back), len(after))
     return after, first, back
 
 
-def _verdict(story: Story, frames: Sequence[str], moment: Moment, scribe: Scribe, *, worth: bool) -> Verdict:
+def _unfold_verdict(
+    story: PathState, frames: Sequence[str], moment: CompactionInput, scribe: MessageComposer, *, worth: bool
+) -> GateVerdict:
     """The figures of bringing them back: nothing is removed, so it never pays. A person wants it."""
-    after, first, back = _returned(story, frames)
-    tokens = [told_tokens(story, placed, lambda text: scribe.user_message(text).tokens) for placed in after]
+    after, first, back = _context_after_unfold(story, frames)
+    tokens = [tokens_in_context(story, placed, lambda text: scribe.user_message(text).tokens) for placed in after]
     added = sum(n for n, placed in zip(tokens, after, strict=True) if id(placed) in back)
-    rewrite = Rewrite(0, 0, sum(tokens[first:]) - added, moment.head + sum(tokens), added)
-    verdict = weighed(rewrite, moment.prices, moment.requests, cold=moment.cold)
-    reason = Reason.NOT_YET if not worth else Reason.COLD if _is_cold(moment) else Reason.ASKED
-    return replace(verdict, worth=worth, reason=reason)
+    rewrite = ContextRewrite(0, 0, sum(tokens[first:]) - added, moment.head + sum(tokens), added)
+    verdict = evaluate_rewrite(rewrite, moment.prices, moment.requests, cold=moment.cold)
+    reason = GateReason.NOT_YET if not worth else GateReason.COLD if _is_rewrite_free(moment) else GateReason.ASKED
+    return replace(verdict, is_worth_it=worth, reason=reason)
 
 
-def _bound(story: Story, frames: Sequence[str], scribe: Scribe) -> tuple[str, ...]:
+def _answers_with_stale_reasoning(story: PathState, frames: Sequence[str], scribe: MessageComposer) -> tuple[str, ...]:
     """L8: answers from the first place on that changes whose reasoning no longer fits what stands before it."""
-    after, first, _ = _returned(story, frames)
-    said = ((placed.entry.id, said_by(placed)) for placed in after[first:])
+    after, first, _ = _context_after_unfold(story, frames)
+    said = ((placed.entry.id, message_of(placed)) for placed in after[first:])
     reasoning = (entry for entry, m in said if m and m.role == "assistant" and scribe.without_reasoning(m) is not m)
-    return tuple(dict.fromkeys(entry for entry in reasoning if entry not in story.tree.mute))
+    return tuple(dict.fromkeys(entry for entry in reasoning if entry not in story.tree.without_reasoning))

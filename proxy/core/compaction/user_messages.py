@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from proxy.core.compaction.facts import opened_in
+from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame, Tree
-from proxy.core.ledger.ledger import Kind, Round
-from proxy.core.ledger.messages import HEAD_ROLES
-from proxy.core.recall.stored_texts import ENTRY_SHOWN
-from proxy.core.text import TRUNCATED, Count, truncate_to_tokens
+from proxy.core.ledger.ledger import EntryKind, Round
+from proxy.core.ledger.messages import INSTRUCTION_ROLES
+from proxy.core.recall.stored_texts import ENTRY_ID_CHARACTERS
+from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
-SAID_MOST = 500
+MAX_QUOTE_TOKENS = 500
 """Tokens of one message of the user's in the text that stands for the frame it was said in."""
 
 
-def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def user_messages(story: PathState, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the user said inside a frame and all that is under it: texts already answered by an assistant text, and
     entries of the unfinished turn, with what we told behind them: that is nobody's speech once it is past. Instructions
     that came in mid-history bind whatever work is next, so they are among the entries also when they are past."""
-    inside = _with_all_below(story.tree, {frame.id})
+    inside = _with_descendants(story.tree, {frame.id})
     answered: list[str] = []
     waiting: list[tuple[str, str]] = []
     staying: list[str] = []
-    for placed in story.placed:
-        if placed.round and _finished(placed.round):
+    for placed in story.entries:
+        if placed.round and _is_final_round(placed.round):
             answered += [text for _, text in waiting if text]
             waiting = []
         message = placed.entry.message
@@ -42,40 +42,40 @@ def user_messages(story: Story, frame: Frame) -> tuple[tuple[str, ...], tuple[st
         within = owner.partition("#")[0]
         if owner != frame.owner and (within == frame.id or within not in inside):
             continue  # what was said in an earlier attempt at it was told when that ended
-        if message.role in HEAD_ROLES:
-            staying.append(placed.at)
+        if message.role in INSTRUCTION_ROLES:
+            staying.append(placed.path_id)
         elif message.role == "user":
-            waiting.append((placed.at, "" if placed.entry.kind is Kind.OVERLAY else message.text))
+            waiting.append((placed.path_id, "" if placed.entry.kind is EntryKind.OVERLAY else message.text))
     return tuple(answered), (*staying, *(entry for entry, _ in waiting))
 
 
-def _finished(done: Round) -> bool:
+def _is_final_round(done: Round) -> bool:
     """The client was answered, and has nothing to do for the model."""
     return done.last and done.spoken.complete and not done.spoken.client_calls
 
 
-def said_inside(story: Story, placed: Sequence[Placed], count: Count) -> str:
+def user_words_inside(story: PathState, placed: Sequence[PathEntry], count: CountTokens) -> str:
     """What the user said in frames that calls of a span opened, oldest first. Their results quote it, and the user's
     words stay on the line whatever leaves it; of a long text its beginning does, and where all of it is."""
-    opened = opened_in(story.tree, placed)
+    opened = frames_opened_in(story.tree, placed)
     if not opened:
         return ""
-    inside = _with_all_below(story.tree, opened)
+    inside = _with_descendants(story.tree, opened)
     said = [
         (message.text, p.entry.id)
-        for p in story.placed
+        for p in story.entries
         if (message := p.entry.message) and message.role == "user" and not message.answers
-        if p.entry.kind is not Kind.OVERLAY and owner_of(story, p).partition("#")[0] in inside
+        if p.entry.kind is not EntryKind.OVERLAY and owner_of(story, p).partition("#")[0] in inside
     ]
-    return "\n".join(f"The user said there: {_beginning(text, entry, count)}" for text, entry in said)
+    return "\n".join(f"The user said there: {_quote_beginning(text, entry, count)}" for text, entry in said)
 
 
-def _beginning(text: str, entry: str, count: Count) -> str:
-    marker = f"{TRUNCATED} All of it: stack_recall with ref {entry[:ENTRY_SHOWN]}."
-    return truncate_to_tokens(text, SAID_MOST, count, marker)
+def _quote_beginning(text: str, entry: str, count: CountTokens) -> str:
+    marker = f"{TRUNCATION_MARKER} All of it: stack_recall with ref {entry[:ENTRY_ID_CHARACTERS]}."
+    return truncate_to_tokens(text, MAX_QUOTE_TOKENS, count, marker)
 
 
-def _with_all_below(tree: Tree, frames: Collection[str]) -> frozenset[str]:
+def _with_descendants(tree: Tree, frames: Collection[str]) -> frozenset[str]:
     """In one pass: a frame is born behind its parent."""
     inside = set(frames)
     for frame in tree.frames.values():

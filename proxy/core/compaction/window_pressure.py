@@ -12,45 +12,49 @@ from collections.abc import Callable
 
 import msgspec
 
-from proxy.core.compaction.segments import told_tokens
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.events import Pressed, Relieved
-from proxy.core.frames.path_state import Story
+from proxy.core.compaction.segments import tokens_in_context
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.events import ContextPressureRelieved, ContextPressureWarned
+from proxy.core.frames.path_state import PathState
 from proxy.core.text import element, escape_xml
 
-RELIEVED = 0.8
+RELIEVED_SHARE = 0.8
 """Of the bound: a line below this share of it has become shorter again."""
-BEFORE_EVICTION = 0.95
+MAX_BOUND_SHARE = 0.95
 """Of what a prompt may fill, the most that the bound may be: what evicts would come first otherwise."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class WindowLimits(msgspec.Struct, frozen=True):
     """What a window holds: `tokens` in all, of which a prompt may fill `limit`; `share` of it is the bound."""
 
-    tokens: int
-    limit: int
-    share: float
+    window_tokens: int
+    prompt_limit: int
+    warning_share: float
 
     @property
-    def bound(self) -> int:
+    def warning_tokens(self) -> int:
         """Tokens of a request from which it is told of."""
-        return int(min(self.share * self.tokens, BEFORE_EVICTION * self.limit))
+        return int(min(self.warning_share * self.window_tokens, MAX_BOUND_SHARE * self.prompt_limit))
 
 
-def arisen(story: Story, filled: int, room: Room) -> Pressed | Relieved | None:
+def pressure_change(
+    story: PathState, filled: int, room: WindowLimits
+) -> ContextPressureWarned | ContextPressureRelieved | None:
     """What has changed with a request of so many tokens; None where nothing has."""
-    if story.tree.pressed:
-        return Relieved() if filled < RELIEVED * room.bound else None
-    return Pressed(story.tree.active, filled, room.tokens) if filled >= room.bound else None
+    if story.tree.is_pressure_warned:
+        return ContextPressureRelieved() if filled < RELIEVED_SHARE * room.warning_tokens else None
+    return (
+        ContextPressureWarned(story.tree.active, filled, room.window_tokens) if filled >= room.warning_tokens else None
+    )
 
 
-def tokens_on_line(story: Story, count: Callable[[str], int]) -> int:
+def count_context_tokens(story: PathState, count: Callable[[str], int]) -> int:
     """Tokens of the messages on the line, about; `count` is asked for our own texts among them."""
-    told = sum(told_tokens(story, placed, count) for placed in on_line(story))
-    return told + sum(count(trim.trace) for trim in story.tree.trims)
+    told = sum(tokens_in_context(story, placed, count) for placed in context_entries(story))
+    return told + sum(count(trim.trace) for trim in story.tree.removals)
 
 
-def note(event: Pressed, nonce: str) -> str:
+def pressure_note(event: ContextPressureWarned, nonce: str) -> str:
     """What the model is told; no text of a tool can forge it, for none knows the nonce."""
     words = (
         f"The context window is {event.filled / event.window:.0%} full: {event.filled:,} of {event.window:,} tokens. "

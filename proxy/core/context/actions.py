@@ -32,91 +32,93 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Status
-from proxy.core.observers.call_outcomes import exit_code, failed, output_of
-from proxy.core.observers.commands import BUILD, LINT, TEST, TYPES, Ran, State, commands_seen
-from proxy.core.observers.files import How, artifacts_of, files_seen
-from proxy.core.observers.step import Done, steps_of
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.text import clean
+from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of
+from proxy.core.observers.commands import BUILD, LINT, TEST, TYPES, CommandOutcome, CommandRun, observe_commands
+from proxy.core.observers.files import FileAction, changed_paths_of, observe_files
+from proxy.core.observers.step import ToolExecution, steps_of
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.text import remove_illegal_xml
 
-Patterns = Sequence[tuple[str, Sequence[str]]]
+ProbePatterns = Sequence[tuple[str, Sequence[str]]]
 """Globs of command lines, by the name that is told of them."""
-CALLED = {TEST: "tests", LINT: "lint", BUILD: "build", TYPES: "types"}
+PROBE_NAMES = {TEST: "tests", LINT: "lint", BUILD: "build", TYPES: "types"}
 """The kinds that are known without configuration, by the names they are told by."""
-STEPS = 200
+RECENT_STEPS_LIMIT = 200
 """The newest call groups that are looked at."""
-FILES = 5
+MAX_FILE_PROBES = 5
 """Files that are told, the newest ones."""
 
 
-def probe_state(story: Story, names: Names, patterns: Patterns = ()) -> tuple[tuple[str, bool], ...]:
+def probe_state(story: PathState, names: ToolRoles, patterns: ProbePatterns = ()) -> tuple[tuple[str, bool], ...]:
     """What is known at the end of a path: the kinds of commands in a fixed order, then the files."""
     ended: dict[str, bool] = {}
     files: dict[str, bool] = {}
-    for step in list(steps_of(story.placed))[-STEPS:]:
-        for ran in commands_seen(step, names):
-            if ran.state is not State.UNKNOWN:
-                ended |= dict.fromkeys(_called(ran, patterns), ran.state is State.OK)
-        for file in files_seen(step, names):
-            if file.sure and file.how is not How.READ:
+    for step in list(steps_of(story.entries))[-RECENT_STEPS_LIMIT:]:
+        for ran in observe_commands(step, names):
+            if ran.outcome is not CommandOutcome.UNKNOWN:
+                ended |= dict.fromkeys(_probe_names_of(ran, patterns), ran.outcome is CommandOutcome.OK)
+        for file in observe_files(step, names):
+            if file.is_certain and file.action is not FileAction.READ:
                 files.pop(file.path, None)
-                files[file.path] = file.how is not How.DELETED
-    order = dict.fromkeys((*CALLED.values(), *(name for name, _ in patterns)))
-    return (*((name, ended[name]) for name in order if name in ended), *list(files.items())[-FILES:])
+                files[file.path] = file.action is not FileAction.DELETED
+    order = dict.fromkeys((*PROBE_NAMES.values(), *(name for name, _ in patterns)))
+    return (*((name, ended[name]) for name in order if name in ended), *list(files.items())[-MAX_FILE_PROBES:])
 
 
-def _called(ran: Ran, patterns: Patterns) -> list[str]:
+def _probe_names_of(ran: CommandRun, patterns: ProbePatterns) -> list[str]:
     """The names that a command is a probe of."""
-    known = [CALLED[ran.kind]] if ran.kind in CALLED else []
+    known = [PROBE_NAMES[ran.kind]] if ran.kind in PROBE_NAMES else []
     return known + [name for name, globs in patterns if any(fnmatchcase(ran.command, glob) for glob in globs)]
 
 
-SHOWN = 100
+RESULT_CHARACTERS = 100
 """Characters of a result as it is told (S3-03)."""
-CUT = "..."
-LOOKED_AT = 200
+RESULT_ELLIPSIS = "..."
+RECENT_ENTRIES_LIMIT = 200
 """The newest messages of a frame in which its actions are looked for."""
 
 
-def actions_of(story: Story, frame_id: str) -> Iterator[Done]:
+def actions_of(story: PathState, frame_id: str) -> Iterator[ToolExecution]:
     """The newest calls of the client's tools that belong to a frame, with their results, oldest first."""
     if frame_id not in story.tree.frames:
         return
     owner = story.tree.frames[frame_id].owner
-    own: Sequence[Placed] = [p for p in story.placed if owner_of(story, p) == owner][-LOOKED_AT:]
+    own: Sequence[PathEntry] = [p for p in story.entries if owner_of(story, p) == owner][-RECENT_ENTRIES_LIMIT:]
     for step in steps_of(own):
-        yield from (done for done in step.done if done.answered)
+        yield from (done for done in step.executions if done.answered)
 
 
-def in_a_line(done: Done) -> str:
+def format_action(done: ToolExecution) -> str:
     """`pytest → error: 1 failed`."""
-    return f"{clean(done.call.name)} → {outcome(done)}"
+    return f"{remove_illegal_xml(done.call.name)} → {describe_outcome(done)}"
 
 
-def outcome(done: Done) -> str:
+def describe_outcome(done: ToolExecution) -> str:
     """What came of a call, in a few words."""
     code = exit_code(done.result)
     text = output_of(done.result)
-    words = " ".join(clean(text[: 8 * SHOWN]).split())
-    if failed(done):
+    words = " ".join(remove_illegal_xml(text[: 8 * RESULT_CHARACTERS]).split())
+    if call_failed(done):
         ended = f"error (exit code {code})" if code else "error"
-        return f"{ended}: {words if len(words) <= SHOWN else words[: SHOWN - len(CUT)] + CUT}"
-    if len(text) <= SHOWN:
+        if len(words) > RESULT_CHARACTERS:
+            words = words[: RESULT_CHARACTERS - len(RESULT_ELLIPSIS)] + RESULT_ELLIPSIS
+        return f"{ended}: {words}"
+    if len(text) <= RESULT_CHARACTERS:
         return words or "ok"
     size = f"{text.count(chr(10)) + 1:,} lines, {len(text):,} characters"
     return f"exit code {code}, {size}" if code is not None else size
 
 
-def with_artifacts(story: Story, names: Names = NAMES) -> Story:
+def with_open_frame_artifacts(story: PathState, names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
     """The story with the files that open frames changed so far; what ended lists its own."""
     open_frames = [f for f in story.tree.frames.values() if f.status is Status.IN_PROGRESS]
-    made = {f.id: artifacts_of(own_of(story, f.id), names) for f in open_frames}
+    made = {f.id: changed_paths_of(entries_of_frame(story, f.id), names) for f in open_frames}
     known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
     return replace(story, tree=replace(story.tree, frames={**story.tree.frames, **known}))
 
 
-def own_of(story: Story, frame: str) -> Iterator[Placed]:
+def entries_of_frame(story: PathState, frame: str) -> Iterator[PathEntry]:
     """What any segment of the frame owns."""
-    return (placed for placed in story.placed if owner_of(story, placed).partition("#")[0] == frame)
+    return (placed for placed in story.entries if owner_of(story, placed).partition("#")[0] == frame)

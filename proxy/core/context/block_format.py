@@ -13,66 +13,75 @@ from collections.abc import Callable
 
 import msgspec
 
-from proxy.core.context.actions import Patterns, actions_of, in_a_line, probe_state
-from proxy.core.context.block_minimal import ACTIONS, Recent, render_minimal
+from proxy.core.context.actions import ProbePatterns, actions_of, format_action, probe_state
+from proxy.core.context.block_minimal import MAX_ACTIONS, RecentWork, render_minimal
 from proxy.core.context.block_nested import render_nested
-from proxy.core.context.frame_block import BlockBudgets, render_block
-from proxy.core.frames.path_state import Story
+from proxy.core.context.frame_block import BlockBudgets, render_flat
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Tree
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.text import Count
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.text import CountTokens
 
-DrawMap = Callable[[Story, Tree, str, int, Count], str]
+DrawMap = Callable[[PathState, Tree, str, int, CountTokens], str]
 """What else a block tells of the files that were seen: for a frame, in at most so many tokens."""
-END = "\n</stack-context>"
+CLOSING_TAG = "\n</stack-context>"
 
 
-class Form(msgspec.Struct, frozen=True):
+class BlockFormat(msgspec.Struct, frozen=True):
     """How blocks are written. `minimal` goes before `nested`; `figures` are told in the flat form alone. `names` tell
     what the client's tools are for, `patterns` which more commands are probes. With `draw_map` blocks of the first two
     forms end with a map of seen files (S2-25)."""
 
     nested: bool = False
     minimal: bool = False
-    figures: bool = False
-    names: Names = NAMES
-    patterns: Patterns = ()
+    shows_budgets: bool = False
+    names: ToolRoles = DEFAULT_TOOL_ROLES
+    probe_patterns: ProbePatterns = ()
     draw_map: DrawMap | None = None
 
 
-FLAT = Form()
+FLAT_FORMAT = BlockFormat()
 
 
 def block_of(  # noqa: PLR0913  what every form takes, and where to look for what was done
-    form: Form,
-    story: Story,
+    form: BlockFormat,
+    story: PathState,
     tree: Tree,
     frame_id: str,
     *,
     nonce: str,
     now: int,
     budgets: BlockBudgets,
-    count: Count,
+    count: CountTokens,
     session: str = "",
 ) -> str:
     """The block of a frame as it is entered: `tree` is the state with that frame begun, `story` the path up to then,
     `now` is in ms."""
     if form.minimal:
-        actions = [in_a_line(done) for done in list(actions_of(story, frame_id))[-ACTIONS:]]
-        recent = Recent(probe_state(story, form.names, form.patterns), actions)
+        actions = [format_action(done) for done in list(actions_of(story, frame_id))[-MAX_ACTIONS:]]
+        recent = RecentWork(probe_state(story, form.names, form.probe_patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
     if form.nested:
         block = render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
     else:
-        block = render_block(
-            tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session, figures=form.figures
+        block = render_flat(
+            tree,
+            frame_id,
+            nonce=nonce,
+            now=now,
+            budgets=budgets,
+            count=count,
+            session=session,
+            figures=form.shows_budgets,
         )
     if form.draw_map is None or not tree.frames[frame_id].parent:  # what a root has seen stands on its line
         return block
     return _with_map(block, form.draw_map(story, tree, frame_id, budgets.total - count(block), count), budgets, count)
 
 
-def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: Count) -> str:
+def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: CountTokens) -> str:
     """The map is the first thing that a block has no room for."""
-    told = f"{block.removesuffix(END)}\n{drawn}{END}" if drawn and block.endswith(END) else block
+    told = (
+        f"{block.removesuffix(CLOSING_TAG)}\n{drawn}{CLOSING_TAG}" if drawn and block.endswith(CLOSING_TAG) else block
+    )
     return told if count(told) <= budgets.total else block

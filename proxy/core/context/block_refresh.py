@@ -14,54 +14,54 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from proxy.core.frames.path_state import Story
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Frame, Tree, path_to
 
-BLOCK = "<stack-context "
+BLOCK_START = "<stack-context "
 
 
-def told_of(tree: Tree) -> tuple[Frame, ...]:
+def frames_with_block(tree: Tree) -> tuple[Frame, ...]:
     """From the root down: the root, for whatever frame the thread was told of when it woke, and those that a call
     opened. Where no guidance was given there is no block of the first kind."""
     path = path_to(tree, tree.active) if tree.active else ()
-    waking = tree.waking
+    waking = tree.wake_state
     guided = waking is not None and (waking.guidance or waking.appended)
     return tuple(f for f in path if f.opening or (guided and not f.parent))
 
 
-def holder(tree: Tree, frame: Frame) -> Frame:
+def block_holder(tree: Tree, frame: Frame) -> Frame:
     """The one of `told_of` whose block tells of a frame: itself, or the root for what the guidance tells of."""
-    return tree.root if frame in _guided(tree) else frame
+    return tree.root if frame in _frames_in_guidance(tree) else frame
 
 
-def at_waking(tree: Tree) -> Frame:
+def guidance_frame(tree: Tree) -> Frame:
     """The frame that the guidance is to tell of: the deepest on the path above the first that a call opened."""
-    return _guided(tree)[-1]
+    return _frames_in_guidance(tree)[-1]
 
 
-def _guided(tree: Tree) -> tuple[Frame, ...]:
+def _frames_in_guidance(tree: Tree) -> tuple[Frame, ...]:
     return tuple(takewhile(lambda frame: not frame.opening, path_to(tree, tree.active)))
 
 
-def due(story: Story, after: Tree, *, cold: bool, in_front: bool) -> tuple[Frame, ...]:
+def refreshable_frames(story: PathState, after: Tree, *, cold: bool, in_front: bool) -> tuple[Frame, ...]:
     """The stale frames of `after`, which is the tree at the end of `story` with what else is decided now. `cold`:
     nothing is cached; `in_front`: the request changes from its beginning."""
-    stale = [f for f in told_of(after) if f.id in after.stale]
+    stale = [f for f in frames_with_block(after) if f.id in after.stale_blocks]
     if not stale or cold or in_front:
         return tuple(stale)
-    order = {p.entry.id: at for at, p in enumerate(story.placed)}
-    moved = story.tree.gone ^ after.gone
+    order = {p.entry.id: at for at, p in enumerate(story.entries)}
+    moved = story.tree.removed_entries ^ after.removed_entries
     first = min((order[entry] for entry in moved if entry in order), default=len(order))
-    return tuple(f for f in stale if order.get(_stands_at(after, f), -1) > first)
+    return tuple(f for f in stale if order.get(_block_entry(after, f), -1) > first)
 
 
-def _stands_at(tree: Tree, frame: Frame) -> str:
+def _block_entry(tree: Tree, frame: Frame) -> str:
     """The entry that the block of a frame stands at; empty where that is in front of all."""
     if frame.opening:
         return frame.opening.turn
-    return tree.waking.at if tree.waking and tree.waking.appended else ""
+    return tree.wake_state.at if tree.wake_state and tree.wake_state.appended else ""
 
 
-def rewritten_block(before: str, block: str) -> str:
+def replace_block(before: str, block: str) -> str:
     """The words a frame was opened with, with another block: what an earlier attempt came to stays in front of it."""
-    return before[: max(0, before.rfind(BLOCK))] + block
+    return before[: max(0, before.rfind(BLOCK_START))] + block

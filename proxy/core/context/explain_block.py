@@ -15,25 +15,25 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.context.frame_block import LONGEST_SHARE, described, named_beside
-from proxy.core.context.relatives import View, finished_beside, keywords_of, view_of
+from proxy.core.context.frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes
+from proxy.core.context.relatives import FrameSurroundings, finished_siblings, keywords_of, surroundings_of
 from proxy.core.context.relevance import (
     MINIMUM_RELEVANCE,
-    AncestorParts,
-    SharedWords,
-    SiblingRest,
-    ancestor_parts,
-    shared_words,
-    sibling_rest,
+    AncestorScoreParts,
+    SharedWordScore,
+    SiblingBaseScore,
+    ancestor_score_parts,
+    score_shared_words,
+    sibling_base_score,
 )
 from proxy.core.frames.tree import Frame, Tree, path_to
-from proxy.core.text import Count
+from proxy.core.text import CountTokens
 
-MINIMAL = re.compile(r'<stack-context [^>]*\bview="minimal"')
+MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
 """The form that tells the goal and the task, and no sibling."""
 
 
-class Why(StrEnum):
+class SelectionReason(StrEnum):
     """What decided."""
 
     ROOT = "root"  # the goal always stands
@@ -47,20 +47,20 @@ class Why(StrEnum):
     VIEW = "view"  # left out: the minimal view does not tell of it
 
 
-class Ancestor(msgspec.Struct, frozen=True):
+class ExplainedAncestor(msgspec.Struct, frozen=True):
     """`depth` is 1 for the parent. `tokens` is what it takes in the block; of one that is left out, what it would have
     taken at most."""
 
     frame: Frame
     depth: int
     score: float
-    parts: AncestorParts
+    parts: AncestorScoreParts
     kept: bool
-    why: Why
+    why: SelectionReason
     tokens: int
 
 
-class Sibling(msgspec.Struct, frozen=True):
+class ExplainedSibling(msgspec.Struct, frozen=True):
     """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance` is the part of the score on which the
     threshold is (D4)."""
 
@@ -68,41 +68,43 @@ class Sibling(msgspec.Struct, frozen=True):
     level: int
     score: float
     relevance: int
-    words: SharedWords
-    rest: SiblingRest
+    words: SharedWordScore
+    base_score: SiblingBaseScore
     kept: bool
-    why: Why
+    why: SelectionReason
     tokens: int
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class BlockExplanation(msgspec.Struct, frozen=True):
     """The parent first, then by score; siblings by level, and in each by score."""
 
-    ancestors: tuple[Ancestor, ...]
-    siblings: tuple[Sibling, ...]
+    ancestors: tuple[ExplainedAncestor, ...]
+    siblings: tuple[ExplainedSibling, ...]
 
 
-def explained(tree: Tree, frame: str, now: int, block: str, count: Count) -> Explanation:
+def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountTokens) -> BlockExplanation:
     """Of the block that `frame` was told as it was entered: `tree` is the state with it begun, `now` (ms) when that
     was."""
-    view = view_of(tree, frame, now)
-    shown = _Shown(block[max(0, block.rfind("<stack-context ")) :], count)  # before it, words on an earlier attempt
-    above = [_ancestor(view, shown, depth) for depth in range(1, len(view.lineage) + 1)]
-    levels = finished_beside(tree, path_to(tree, frame))
-    beside = [_sibling(view, shown, f, level) for level, found in enumerate(levels) for f in found]
-    return Explanation(
-        tuple(sorted(above, key=lambda a: (a.why is not Why.PARENT, -a.score, a.depth))),
+    view = surroundings_of(tree, frame, now)
+    shown = _BlockReader(
+        block[max(0, block.rfind("<stack-context ")) :], count
+    )  # before it, words on an earlier attempt
+    above = [_explain_ancestor(view, shown, depth) for depth in range(1, len(view.lineage) + 1)]
+    levels = finished_siblings(tree, path_to(tree, frame))
+    beside = [_explain_sibling(view, shown, f, level) for level, found in enumerate(levels) for f in found]
+    return BlockExplanation(
+        tuple(sorted(above, key=lambda a: (a.why is not SelectionReason.PARENT, -a.score, a.depth))),
         tuple(sorted(beside, key=lambda s: (s.level, -s.score, -s.frame.order))),
     )
 
 
-class _Shown(msgspec.Struct, frozen=True):
+class _BlockReader(msgspec.Struct, frozen=True):
     """What stands in a block. All text in it is escaped, so nothing anybody wrote looks like the start of a frame."""
 
     block: str
-    count: Count
+    count: CountTokens
 
-    def of(self, frame: Frame) -> str:
+    def element_of(self, frame: Frame) -> str:
         """What it says of a frame itself; empty where it says nothing of it."""
         found = re.search(rf'<([a-z-]+)(?: [a-z-]+="[^"]*")*? (?:id|ref)="{re.escape(frame.id)}"[^>]*>', self.block)
         if found is None:
@@ -110,46 +112,51 @@ class _Shown(msgspec.Struct, frozen=True):
         end = re.compile(rf"<child |</{found[1]}>").search(self.block, found.end())
         return self.block[found.start() : end.end() if end and end[0][1] == "/" else end.start() if end else None]
 
-    def tokens(self, frame: Frame, attributes: Mapping[str, str]) -> int:
-        return self.count(self.of(frame) or described(frame, attributes, LONGEST_SHARE, self.count))
+    def frame_tokens(self, frame: Frame, attributes: Mapping[str, str]) -> int:
+        return self.count(self.element_of(frame) or frame_element(frame, attributes, MAX_FRAME_TOKENS, self.count))
 
     @property
     def is_minimal(self) -> bool:
-        return MINIMAL.search(self.block) is not None
+        return MINIMAL_BLOCK_TAG.search(self.block) is not None
 
 
-def _ancestor(view: View, shown: _Shown, depth: int) -> Ancestor:
+def _explain_ancestor(view: FrameSurroundings, shown: _BlockReader, depth: int) -> ExplainedAncestor:
     frame = view.lineage[depth - 1]
-    parts = ancestor_parts(frame, depth, view.ages[frame.id])
-    kept = bool(shown.of(frame))
-    tokens = shown.tokens(frame, {"id": frame.id, "status": frame.status})
-    return Ancestor(frame, depth, parts.total, parts, kept, _why_above(view, shown, depth, kept=kept), tokens)
+    parts = ancestor_score_parts(frame, depth, view.ages_hours[frame.id])
+    kept = bool(shown.element_of(frame))
+    tokens = shown.frame_tokens(frame, {"id": frame.id, "status": frame.status})
+    return ExplainedAncestor(
+        frame, depth, parts.total, parts, kept, _ancestor_reason(view, shown, depth, kept=kept), tokens
+    )
 
 
-def _why_above(view: View, shown: _Shown, depth: int, *, kept: bool) -> Why:
+def _ancestor_reason(view: FrameSurroundings, shown: _BlockReader, depth: int, *, kept: bool) -> SelectionReason:
     if not kept:
-        return Why.VIEW if shown.is_minimal else Why.NO_ROOM
+        return SelectionReason.VIEW if shown.is_minimal else SelectionReason.NO_ROOM
     if depth == 1:
-        return Why.PARENT
-    return Why.ROOT if depth == len(view.lineage) else Why.SCORE
+        return SelectionReason.PARENT
+    return SelectionReason.ROOT if depth == len(view.lineage) else SelectionReason.SCORE
 
 
-def _sibling(view: View, shown: _Shown, frame: Frame, level: int) -> Sibling:
+def _explain_sibling(view: FrameSurroundings, shown: _BlockReader, frame: Frame, level: int) -> ExplainedSibling:
     score = view.scores[frame.id]
-    words, rest = shared_words(frame, keywords_of(view.frame)), sibling_rest(frame, view.ages[frame.id])
-    kept = bool(shown.of(frame))
-    tokens = shown.tokens(frame, named_beside(view, frame))
-    why = _why_beside(view, shown, frame, kept=kept)
-    return Sibling(frame, level, score.total, score.relevance, words, rest, kept, why, tokens)
+    words, rest = (
+        score_shared_words(frame, keywords_of(view.frame)),
+        sibling_base_score(frame, view.ages_hours[frame.id]),
+    )
+    kept = bool(shown.element_of(frame))
+    tokens = shown.frame_tokens(frame, sibling_attributes(view, frame))
+    why = _sibling_reason(view, shown, frame, kept=kept)
+    return ExplainedSibling(frame, level, score.total, score.relevance, words, rest, kept, why, tokens)
 
 
-def _why_beside(view: View, shown: _Shown, frame: Frame, *, kept: bool) -> Why:
+def _sibling_reason(view: FrameSurroundings, shown: _BlockReader, frame: Frame, *, kept: bool) -> SelectionReason:
     if not kept and shown.is_minimal:
-        return Why.VIEW
-    if not any(frame in level for level in view.levels):
-        return Why.OTHER_WORDS
+        return SelectionReason.VIEW
+    if not any(frame in level for level in view.sibling_levels):
+        return SelectionReason.OTHER_WORDS
     if not kept:
-        return Why.NO_ROOM
+        return SelectionReason.NO_ROOM
     if frame.id == view.frame.retry_of:
-        return Why.RETRIED
-    return Why.WORDS if view.scores[frame.id].relevance >= MINIMUM_RELEVANCE else Why.NEWEST
+        return SelectionReason.RETRIED
+    return SelectionReason.WORDS if view.scores[frame.id].relevance >= MINIMUM_RELEVANCE else SelectionReason.NEWEST

@@ -23,31 +23,40 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.relatives import View, view_of
-from proxy.core.context.relevance import next_planned, position_of, select_ancestors, select_siblings, sibling_order
+from proxy.core.context.relatives import FrameSurroundings, surroundings_of
+from proxy.core.context.relevance import next_planned, ordered_siblings, position_of, select_ancestors, select_siblings
 from proxy.core.frames.tree import Frame, Status, Tree
-from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, escape_xml, leaf, truncate_to_tokens
+from proxy.core.text import (
+    TRUNCATION_MARKER,
+    CountTokens,
+    cut_for_display,
+    element,
+    escape_xml,
+    remove_illegal_xml,
+    text_element,
+    truncate_to_tokens,
+)
 
 RESULTS_SHARE = 0.7  # S1-59: of what one frame may take
 DECISIONS_SHARE = 0.5  # S1-59: of the budget of the current frame
-SHORTEST_SHARE = 120
+MIN_FRAME_TOKENS = 120
 """Tokens a frame gets at least, so that many frames become fewer, not unreadable."""
-LONGEST_SHARE = 400
+MAX_FRAME_TOKENS = 400
 """Tokens a frame gets at most: what more there is stands behind its ref."""
-AIM = 1_500
+SIBLING_FILL_TARGET = 1_500
 """Tokens of a whole block that finished siblings may fill it up to; what a budget allows beyond is for the rest."""
-SIBLINGS_KEPT = 600
+MIN_SIBLINGS_TOKENS = 600
 """Tokens that finished siblings may have even so."""
 LINEAGE_SHARE = 0.2
 """Of the total, for the root and for the parent each, so that neither crowds out the current frame."""
 PLAN_SHARE = 0.3
 """Of the budget of the current frame, for its planned children."""
 OMITTED_DECISIONS = "[more decisions omitted]"  # S1-59
-WRAPPER = 24
+WRAPPER_TOKENS = 24
 """Tokens kept for the tags around a list."""
-MIDDLE = 3
+MIN_ANCESTORS_WITH_MIDDLE = 3
 """Ancestors there must be for one to lie between the root and the parent."""
-SESSION_SHOWN = 8
+SESSION_ID_CHARACTERS = 8
 """Characters of the conversation's id: enough to tell two apart, and nothing takes it."""
 INITIAL_PLANNING = (
     "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
@@ -55,7 +64,9 @@ INITIAL_PLANNING = (
 )
 
 
-SEVERAL_OPEN = "More than one task of this level is in progress. Finish one before you go on with another:"
+SEVERAL_IN_PROGRESS_WARNING = (
+    "More than one task of this level is in progress. Finish one before you go on with another:"
+)
 
 
 class BlockBudgets(Protocol):
@@ -71,7 +82,7 @@ class BlockBudgets(Protocol):
     def current(self) -> int: ...
 
 
-class Shares(msgspec.Struct, frozen=True):
+class BlockShares(msgspec.Struct, frozen=True):
     """Tokens each part of a block may take; the parts stand in the order in which they are cut (S2-32)."""
 
     siblings: int
@@ -84,13 +95,13 @@ class Shares(msgspec.Struct, frozen=True):
 CUT_ORDER = ("siblings", "path", "parent", "current", "root")
 
 
-class Parts(Protocol):
+class BlockParts(Protocol):
     """A block with these shares: the text of each part, by the names of `Shares`, and all of it together."""
 
-    def wrapped(self, attributes: Mapping[str, str]) -> str: ...
+    def to_xml(self, attributes: Mapping[str, str]) -> str: ...
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class FlatBlockParts(msgspec.Struct, frozen=True):
     """The parts of a block, rendered. `path` are the frames between the root and the parent; `filtered` counts the
     finished siblings that were left out. With `budgets` the block tells what it was given."""
 
@@ -100,34 +111,36 @@ class Drawn(msgspec.Struct, frozen=True):
     siblings: str
     current: str
     depth: int
-    omitted: int
-    filtered: int
+    omitted_ancestors: int
+    omitted_siblings: int
     budgets: BlockBudgets | None = None
     about: str = ""
     """What the whole of it is, where that is not a frame of this conversation."""
 
-    def wrapped(self, attributes: Mapping[str, str]) -> str:
-        lineage = {"count": str(self.depth - self.omitted), "omitted": str(self.omitted)}
+    def to_xml(self, attributes: Mapping[str, str]) -> str:
+        lineage = {"count": str(self.depth - self.omitted_ancestors), "omitted": str(self.omitted_ancestors)}
         above = element("ancestors", lineage, self.root, self.path, self.parent) if self.depth else ""
-        return element("stack-context", attributes, self.about, above, self.siblings, self.current, self._figures())
+        return element(
+            "stack-context", attributes, self.about, above, self.siblings, self.current, self._budget_metadata()
+        )
 
-    def _figures(self) -> str:
+    def _budget_metadata(self) -> str:
         """S1-151."""
         if (given := self.budgets) is None:
             return ""
         named = {name: str(getattr(given, name)) for name in ("total", "ancestors", "siblings", "current")}
-        cut = {"ancestors-omitted": str(self.omitted), "siblings-filtered": str(self.filtered)}
+        cut = {"ancestors-omitted": str(self.omitted_ancestors), "siblings-filtered": str(self.omitted_siblings)}
         return element("metadata", {}, element("budget", named), element("truncation", cut))
 
 
-def render_block(  # noqa: PLR0913  a block is these facts and nothing else; each call site has them at hand
+def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each call site has them at hand
     tree: Tree,
     frame_id: str,
     *,
     nonce: str,
     now: int,
     budgets: BlockBudgets,
-    count: Count,
+    count: CountTokens,
     session: str = "",
     plain: bool = False,
     figures: bool = False,
@@ -137,101 +150,120 @@ def render_block(  # noqa: PLR0913  a block is these facts and nothing else; eac
     `plain` leaves out what only urges the model on (position, next action, planning): the state alone. With `figures`
     it tells its budgets and what they left out.
     """
-    view = view_of(tree, frame_id, now)
+    view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
-    beside = Beside(view, count, _sibling)
+    beside = FinishedSiblings(view, count, _sibling_element)
     told = budgets if figures else None
-    return within_budgets(
-        lambda shares: replace(drawn(view, shares, count, beside, urge=not plain), budgets=told),
-        wrapper_of(session, frame_id, nonce),
+    return fit_budgets(
+        lambda shares: replace(draw_flat_parts(view, shares, count, beside, urge=not plain), budgets=told),
+        wrapper_attributes(session, frame_id, nonce),
         view,
         budgets,
         count,
     )
 
 
-def wrapper_of(session: str, frame_id: str, nonce: str) -> dict[str, str]:
+def wrapper_attributes(session: str, frame_id: str, nonce: str) -> dict[str, str]:
     """What the outermost element of each form of the block says."""
-    return {"session": session[:SESSION_SHOWN], "frame": frame_id, "nonce": nonce}
+    return {"session": session[:SESSION_ID_CHARACTERS], "frame": frame_id, "nonce": nonce}
 
 
-def within_budgets(
-    draw: Callable[[Shares], Parts], wrapper: Mapping[str, str], view: View, budgets: BlockBudgets, count: Count
+def fit_budgets(
+    draw: Callable[[BlockShares], BlockParts],
+    wrapper: Mapping[str, str],
+    view: FrameSurroundings,
+    budgets: BlockBudgets,
+    count: CountTokens,
 ) -> str:
     """The block that `draw` makes, with as much in each part as fits the budgets."""
     always = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
-    share = min(share_of(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
-    share = min(share, max(1, (budgets.ancestors - WRAPPER) // always))
-    shares = Shares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
+    share = min(share_per_frame(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
+    share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // always))
+    shares = BlockShares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
     block = draw(shares)
-    cuts = [("siblings", min(AIM, budgets.total), SIBLINGS_KEPT), *((name, budgets.total, 0) for name in CUT_ORDER)]
+    cuts = [
+        ("siblings", min(SIBLING_FILL_TARGET, budgets.total), MIN_SIBLINGS_TOKENS),
+        *((name, budgets.total, 0) for name in CUT_ORDER),
+    ]
     for name, limit, least in cuts:
-        while (over := count(block.wrapped(wrapper)) - limit) > 0 and getattr(shares, name) > least:
+        while (over := count(block.to_xml(wrapper)) - limit) > 0 and getattr(shares, name) > least:
             used = min(getattr(shares, name), count(getattr(block, name)))
             shares = replace(shares, **{name: max(least, used - over)})
             block = draw(shares)
-    return block.wrapped(wrapper)
+    return block.to_xml(wrapper)
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def drawn(view: View, shares: Shares, count: Count, finished: Beside | None, *, urge: bool) -> Drawn:
+def draw_flat_parts(
+    view: FrameSurroundings, shares: BlockShares, count: CountTokens, finished: FinishedSiblings | None, *, urge: bool
+) -> FlatBlockParts:
     """The parts within these shares, those beside it where `finished` tells them; with `urge` also what comes next."""
-    path = path_shown(view, shares, count, _ancestor)
-    beside = finished.within(shares.siblings) if finished else {}
-    for_plan = int(shares.current * PLAN_SHARE) if view.plan else 0
-    current = [_current(view.frame, shares.current, for_plan, count), *_plan(view, for_plan, count)]
+    path = shown_ancestors(view, shares, count, _ancestor_element)
+    beside = finished.fit(shares.siblings) if finished else {}
+    for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
+    current = [
+        _current_frame_element(view.frame, shares.current, for_plan, count),
+        *_planned_children_element(view, for_plan, count),
+    ]
     if urge and shares.current:
-        current += _urging(view)
-    return Drawn(
-        _ancestor(view.lineage[-1], shares.root, count) if view.lineage else "",
+        current += _next_step_hints(view)
+    return FlatBlockParts(
+        _ancestor_element(view.lineage[-1], shares.root, count) if view.lineage else "",
         "\n".join(path.values()),
-        _ancestor(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
-        _siblings(view, beside) if shares.siblings else "",
+        _ancestor_element(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
+        _siblings_element(view, beside) if shares.siblings else "",
         "\n".join(current),
         len(view.lineage),
         len(view.lineage) - len(path) - min(len(view.lineage), 2 if shares.parent else 1),
-        view.finished - len(beside),
+        view.finished_count - len(beside),
     )
 
 
-def path_shown(view: View, shares: Shares, count: Count, draw: Callable[[Frame, int, Count], str]) -> dict[str, str]:
+def shown_ancestors(
+    view: FrameSurroundings, shares: BlockShares, count: CountTokens, draw: Callable[[Frame, int, CountTokens], str]
+) -> dict[str, str]:
     """The frames between the root and the parent that fit, as `draw` writes them, by id, the upper ones first."""
-    if len(view.lineage) < MIDDLE or not shares.path:
+    if len(view.lineage) < MIN_ANCESTORS_WITH_MIDDLE or not shares.path:
         return {}
     parent, *_ = lineage = view.lineage[:-1]
-    each = share_of(shares.path, len(view.lineage))
+    each = share_per_frame(shares.path, len(view.lineage))
     shown = {f.id: draw(f, shares.parent if f is parent else each, count) for f in lineage}
     costs = {frame: count(text) for frame, text in shown.items()}
-    left = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER
-    chosen = select_ancestors(lineage, costs, view.ages, left).chosen
+    left = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER_TOKENS
+    chosen = select_ancestors(lineage, costs, view.ages_hours, left).chosen
     return {f.id: shown[f.id] for f in chosen if f is not parent}
 
 
-class Beside:
+class FinishedSiblings:
     """What was finished beside a frame and beside its parents, as `draw` writes it within so many tokens, by id.
 
     A block is drawn until it fits, and there may be a thousand of them: each is written once for a share, and only
     where it has room for its title."""
 
-    def __init__(self, view: View, count: Count, draw: Callable[[View, Frame, int, Count], str]) -> None:
+    def __init__(
+        self,
+        view: FrameSurroundings,
+        count: CountTokens,
+        draw: Callable[[FrameSurroundings, Frame, int, CountTokens], str],
+    ) -> None:
         self._view, self._count = view, count
-        self._ranked = {frame.id: frame for level in view.levels for frame in level}
+        self._ranked = {frame.id: frame for level in view.sibling_levels for frame in level}
         self._text = cache(lambda frame, share: draw(view, self._ranked[frame], share, count))
 
-    def within(self, budget: int) -> dict[str, str]:
+    def fit(self, budget: int) -> dict[str, str]:
         """Those that fit one budget (C2)."""
-        if not self._view.finished or not budget:
+        if not self._view.finished_count or not budget:
             return {}
-        share = share_of(budget, len(self._ranked))
-        costs = _Costs(lambda frame: self._count(self._text(frame, share)))
-        chosen = select_siblings(self._view.levels, costs, budget - WRAPPER, self._least).chosen
+        share = share_per_frame(budget, len(self._ranked))
+        costs = _LazyCosts(lambda frame: self._count(self._text(frame, share)))
+        chosen = select_siblings(self._view.sibling_levels, costs, budget - WRAPPER_TOKENS, self._minimum_tokens).chosen
         return {frame.id: self._text(frame.id, share) for frame in chosen}
 
-    def _least(self, frame: Frame) -> int:
+    def _minimum_tokens(self, frame: Frame) -> int:
         return self._count(self._text(frame.id, 0))
 
 
-class _Costs(dict[str, int]):
+class _LazyCosts(dict[str, int]):
     """Tokens by frame, each asked for when somebody wants to know."""
 
     def __init__(self, cost: Callable[[str], int]) -> None:
@@ -243,76 +275,76 @@ class _Costs(dict[str, int]):
         return found
 
 
-def _ancestor(frame: Frame, share: int, count: Count) -> str:
-    return described(frame, {"id": frame.id, "status": frame.status}, share, count)
+def _ancestor_element(frame: Frame, share: int, count: CountTokens) -> str:
+    return frame_element(frame, {"id": frame.id, "status": frame.status}, share, count)
 
 
-def _sibling(view: View, frame: Frame, share: int, count: Count) -> str:
-    attributes = named_beside(view, frame)
-    if view.below[frame.id]:
-        attributes["children"] = str(view.below[frame.id])
-    return described(frame, attributes, share, count)
+def _sibling_element(view: FrameSurroundings, frame: Frame, share: int, count: CountTokens) -> str:
+    attributes = sibling_attributes(view, frame)
+    if view.child_counts[frame.id]:
+        attributes["children"] = str(view.child_counts[frame.id])
+    return frame_element(frame, attributes, share, count)
 
 
-def named_beside(view: View, frame: Frame) -> dict[str, str]:
+def sibling_attributes(view: FrameSurroundings, frame: Frame) -> dict[str, str]:
     """How a finished sibling is named: by what `stack_recall` takes, where it finds something."""
-    return {"id" if frame.id in view.wordless else "ref": frame.id, "status": frame.status}
+    return {"id" if frame.id in view.without_messages else "ref": frame.id, "status": frame.status}
 
 
-def _siblings(view: View, shown: Mapping[str, str]) -> str:
-    if not view.finished:
+def _siblings_element(view: FrameSurroundings, shown: Mapping[str, str]) -> str:
+    if not view.finished_count:
         return ""
-    counted = {"count": str(len(shown)), "filtered": str(view.finished - len(shown))}
+    counted = {"count": str(len(shown)), "filtered": str(view.finished_count - len(shown))}
     return element("completed-siblings", counted, *shown.values())
 
 
-def _current(frame: Frame, share: int, for_plan: int, count: Count) -> str:
+def _current_frame_element(frame: Frame, share: int, for_plan: int, count: CountTokens) -> str:
     """The frame itself, in what its plan leaves of its share. Criteria and decisions get half of it each at most, the
     newest decisions first (S1-59)."""
     attributes = {"id": frame.id, "status": frame.status}
-    title = title_of(frame)
+    title = title_element(frame)
     left = share - count(element("current-frame", attributes, title)) - for_plan
-    decisions = _decisions(frame.decisions, min(left, int(share * DECISIONS_SHARE)), count)
+    decisions = _decisions_element(frame.decisions, min(left, int(share * DECISIONS_SHARE)), count)
     left -= count(decisions)
-    criteria = fitted("success-criteria", frame.criteria, min(left, int(share * DECISIONS_SHARE)), count)
-    artifacts = artifacts_in(frame.artifacts, left - count(criteria), count)
+    criteria = truncated_element("success-criteria", frame.criteria, min(left, int(share * DECISIONS_SHARE)), count)
+    artifacts = artifacts_element(frame.artifacts, left - count(criteria), count)
     return element("current-frame", attributes, title, criteria, artifacts, decisions)
 
 
-def _plan(view: View, budget: int, count: Count) -> list[str]:
+def _planned_children_element(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
     """The planned children with their full ids, which activate takes (D9)."""
-    if not view.plan or not budget:
+    if not view.planned_children or not budget:
         return []
-    rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in view.plan]
-    kept = _first_fitting(rows, budget - WRAPPER, count)
+    rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in view.planned_children]
+    kept = _count_fitting(rows, budget - WRAPPER_TOKENS, count)
     more = [f"+{len(rows) - kept} more"] if kept < len(rows) else []
     return [element("planned-children", {"count": str(len(rows))}, *rows[:kept], *more)]
 
 
-def _urging(view: View) -> list[str]:
+def _next_step_hints(view: FrameSurroundings) -> list[str]:
     """Where the frame stands and what comes next (S1-142, S1-145 to S1-149)."""
-    place, of = position_of(view.frame, view.family)
-    found = [leaf("position", f"Task {place} of {of}"), *_standings(view)] if of > 1 and place else []
-    following = next_planned(view.frame, view.family)
-    if view.plan:
-        first = view.plan[0]
+    place, of = position_of(view.frame, view.frame_and_siblings)
+    found = [text_element("position", f"Task {place} of {of}"), *_sibling_statuses(view)] if of > 1 and place else []
+    following = next_planned(view.frame, view.frame_and_siblings)
+    if view.planned_children:
+        first = view.planned_children[0]
         found.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
         action = f"Activate the first planned child, {first.id}."
     elif following:
         found.append(element("next-sibling", {"id": following.id, "title": cut_for_display(following.title)}))
         action = f"When the criteria are met, pop with results; then activate {following.id}."
     elif not view.lineage:
-        found.append(leaf("initial-planning", INITIAL_PLANNING, priority="HIGH"))
+        found.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
         action = "Plan the steps or work on; when the overall goal is reached, pop with results."
     else:
         action = "When the criteria are met, pop with results."
-    return [*found, leaf("next-action", action)]
+    return [*found, text_element("next-action", action)]
 
 
-def _standings(view: View) -> list[str]:
+def _sibling_statuses(view: FrameSurroundings) -> list[str]:
     """How many of the family stand where, itself included, and which of them was begun and left beside it. What a
     subagent does runs beside its siblings by right (S1-146, S1-147)."""
-    family = sibling_order(view.family)
+    family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
     shown = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
     status = element("sibling-status", {name: str(counted[each]) for name, each in shown.items()})
@@ -321,63 +353,71 @@ def _standings(view: View) -> list[str]:
         for f in family
         if f.status is Status.IN_PROGRESS and f.id != view.frame.id and f.origin != "subagent"
     ]
-    return [status, leaf("warning", f"{SEVERAL_OPEN} {', '.join(open_beside)}.")] if open_beside else [status]
+    return (
+        [status, text_element("warning", f"{SEVERAL_IN_PROGRESS_WARNING} {', '.join(open_beside)}.")]
+        if open_beside
+        else [status]
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ elements
-def described(frame: Frame, attributes: Mapping[str, str], share: int, count: Count, name: str = "frame") -> str:
+def frame_element(
+    frame: Frame, attributes: Mapping[str, str], share: int, count: CountTokens, name: str = "frame"
+) -> str:
     """A frame within `share` tokens, or by its title alone, where they hold no more."""
-    bare = element(name, attributes, title_of(frame))
+    bare = element(name, attributes, title_element(frame))
     left = share - count(bare) if share > 0 else 0
-    return element(name, attributes, *details(frame, left, share, count)) if left > 0 else bare
+    return element(name, attributes, *frame_details(frame, left, share, count)) if left > 0 else bare
 
 
-def title_of(frame: Frame) -> str:
-    return leaf("title", cut_for_display(frame.title))
+def title_element(frame: Frame) -> str:
+    return text_element("title", cut_for_display(frame.title))
 
 
-def details(frame: Frame, left: int, share: int, count: Count) -> tuple[str, ...]:
+def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tuple[str, ...]:
     """Its title, and what else is said of a frame in the tokens that are `left` of its `share`: results first, then
     criteria, then artifacts."""
     largest = int(share * RESULTS_SHARE)
-    results = fitted("results", frame.results_compacted or frame.results, min(left, largest), count)
+    results = truncated_element("results", frame.results_compacted or frame.results, min(left, largest), count)
     left -= count(results)
-    criteria = fitted("success-criteria", frame.criteria_compacted or frame.criteria, min(left, largest), count)
-    artifacts = artifacts_in(frame.artifacts, left - count(criteria), count)
-    return (title_of(frame), criteria, results, artifacts)
+    criteria = truncated_element(
+        "success-criteria", frame.criteria_compacted or frame.criteria, min(left, largest), count
+    )
+    artifacts = artifacts_element(frame.artifacts, left - count(criteria), count)
+    return (title_element(frame), criteria, results, artifacts)
 
 
-def fitted(name: str, text: str, budget: int, count: Count) -> str:
+def truncated_element(name: str, text: str, budget: int, count: CountTokens) -> str:
     """An element of at most `budget` tokens; where it had to be cut it says so. Empty where there is nothing to say,
     or no room to say a word of it."""
     text = text.strip()
-    whole = leaf(name, text)
-    if not clean(text) or count(whole) <= budget:
-        return whole if clean(text) else ""
-    room = budget - count(leaf(name, "", truncated="true"))
+    whole = text_element(name, text)
+    if not remove_illegal_xml(text) or count(whole) <= budget:
+        return whole if remove_illegal_xml(text) else ""
+    room = budget - count(text_element(name, "", truncated="true"))
     kept = truncate_to_tokens(text, room, lambda part: count(escape_xml(part)))
-    return leaf(name, kept, truncated="true") if kept.removesuffix(TRUNCATED) else ""
+    return text_element(name, kept, truncated="true") if kept.removesuffix(TRUNCATION_MARKER) else ""
 
 
-def artifacts_in(artifacts: Sequence[str], budget: int, count: Count) -> str:
+def artifacts_element(artifacts: Sequence[str], budget: int, count: CountTokens) -> str:
     if not artifacts:
         return ""
-    kept = _first_fitting([f"{escape_xml(a)}, " for a in artifacts], budget - WRAPPER, count)
+    kept = _count_fitting([f"{escape_xml(a)}, " for a in artifacts], budget - WRAPPER_TOKENS, count)
     more = [f"+{len(artifacts) - kept} more"] if kept < len(artifacts) else []
-    return leaf("artifacts", ", ".join([*artifacts[:kept], *more])) if budget > WRAPPER else ""
+    return text_element("artifacts", ", ".join([*artifacts[:kept], *more])) if budget > WRAPPER_TOKENS else ""
 
 
-def _decisions(decisions: Sequence[str], budget: int, count: Count) -> str:
+def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens) -> str:
     """The newest ones that fit, in the order they were made."""
-    if not decisions or budget <= WRAPPER:
+    if not decisions or budget <= WRAPPER_TOKENS:
         return ""
     lines = [f"- {one}" for one in decisions]
-    kept = _first_fitting([escape_xml(line) + "\n" for line in reversed(lines)], budget - WRAPPER, count)
+    kept = _count_fitting([escape_xml(line) + "\n" for line in reversed(lines)], budget - WRAPPER_TOKENS, count)
     omitted = [OMITTED_DECISIONS] if kept < len(lines) else []
-    return leaf("decisions", "\n".join([*omitted, *lines[len(lines) - kept :]]))
+    return text_element("decisions", "\n".join([*omitted, *lines[len(lines) - kept :]]))
 
 
-def _first_fitting(texts: Sequence[str], budget: int, count: Count) -> int:
+def _count_fitting(texts: Sequence[str], budget: int, count: CountTokens) -> int:
     """How many of the first texts fit `budget` tokens together."""
     for at, text in enumerate(texts):
         budget -= count(text) + 1  # one for the border between two of them
@@ -386,6 +426,6 @@ def _first_fitting(texts: Sequence[str], budget: int, count: Count) -> int:
     return len(texts)
 
 
-def share_of(budget: int, frames: int) -> int:
+def share_per_frame(budget: int, frames: int) -> int:
     """Tokens for each of `frames` under one budget."""
-    return min(budget, LONGEST_SHARE, max(SHORTEST_SHARE, budget // max(1, frames)))
+    return min(budget, MAX_FRAME_TOKENS, max(MIN_FRAME_TOKENS, budget // max(1, frames)))

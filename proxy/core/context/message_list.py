@@ -24,16 +24,16 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.tree import Tree, owners_shown, path_to
-from proxy.core.ledger.ledger import JOINT, Kind
-from proxy.core.ledger.messages import HEAD_ROLES, Call, Message
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.tree import Tree, path_to, visible_owners_of
+from proxy.core.ledger.ledger import ROUND_SEPARATOR, EntryKind
+from proxy.core.ledger.messages import INSTRUCTION_ROLES, Call, Message
 
-NEVER_ANSWERED = "(cancelled: the client returned no result for this call)"
+UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """The result of a call that the client never answered (S4-53)."""
 
 
-class Scribe(Protocol):
+class MessageComposer(Protocol):
     """Writes the messages that are ours, in the dialect of the line."""
 
     def tool_result(self, call: str, text: str) -> Message: ...
@@ -44,12 +44,12 @@ class Scribe(Protocol):
 
     def without_calls(self, message: Message, calls: Collection[str]) -> Message: ...
 
-    def retold(self, message: Message, text: str) -> Message: ...
+    def with_content(self, message: Message, text: str) -> Message: ...
 
-    def appended(self, wire: str) -> Message: ...
+    def parse_appended_tools(self, wire: str) -> Message: ...
 
 
-class Line(msgspec.Struct, frozen=True, dict=True):
+class Context(msgspec.Struct, frozen=True, dict=True):
     """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
     the entries of the path that are not on it."""
 
@@ -58,7 +58,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
     left_out: frozenset[str]
     own_tokens: int = 0
     """Of `tokens`, those of messages that are ours."""
-    fork: int = 0
+    inherited_message_count: int = 0
     """How many messages stand before the first one that the active frame owns: what its parent's line began with.
     0 in the root, and where it owns none."""
 
@@ -70,7 +70,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 _NO_RESULTS: Mapping[str, Message] = {}
 
 
-class Unit(NamedTuple):
+class ContextItem(NamedTuple):
     """A message on its way to the line. `ours` are the results of the stack calls in it, by call id; `cut` the ids of
     the calls in an answer that broke off which nobody has run: a client may not have kept them. `is_told`: it is words
     of ours that hang on an entry.
@@ -80,147 +80,172 @@ class Unit(NamedTuple):
 
     message: Message
     entry: str
-    ours: Mapping[str, Message] = _NO_RESULTS
-    cut: Collection[str] = ()
-    is_told: bool = False
+    stack_results: Mapping[str, Message] = _NO_RESULTS
+    unrun_calls: Collection[str] = ()
+    is_overlay: bool = False
 
 
-_AT = attrgetter("at")
-_ENTRY = attrgetter("entry.id")
-_NAMES = attrgetter("entry.id", "at")
+_get_path_id = attrgetter("path_id")
+_get_entry_id = attrgetter("entry.id")
+_get_ids = attrgetter("entry.id", "path_id")
 """The ids that something on a path goes by."""
 
 
-def assemble(story: Story, scribe: Scribe, *, suffixed: bool = False, bound: bool = False) -> Line:
+def build_context(story: PathState, scribe: MessageComposer, *, suffixed: bool = False, bound: bool = False) -> Context:
     """The line of the active frame at the end of `story`. `suffixed`: no user message may stand behind a result, so a
     text of ours that would is told at the end of that result. `bound`: the model takes reasoning only behind what it
     was made behind, so of steps that a view shows without what stood before them it is left out (L8)."""
-    selected = story.owned
-    units = _with_view(story, selected, scribe, bound=bound) if story.tree.active else _units(story, selected, scribe)
-    if any(unit.cut for unit in units):
-        units = list(_as_kept(units, scribe))
-    units = _introduced(story, units, scribe)
-    messages = tuple(_paired(units, scribe))
+    selected = story.visible_entries
+    units = (
+        _apply_frame_view(story, selected, scribe, bound=bound)
+        if story.tree.active
+        else _context_items(story, selected, scribe)
+    )
+    if any(unit.unrun_calls for unit in units):
+        units = list(_drop_unrun_calls(units, scribe))
+    units = _with_stack_guidance(story, units, scribe)
+    messages = tuple(_pair_calls_and_results(units, scribe))
     if suffixed:
-        overlays = {p.at for p in selected if p.entry.is_beside}
+        overlays = {p.path_id for p in selected if p.entry.is_overlay}
         ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
-        messages = tuple(_suffixed(messages, ours, scribe))
+        messages = tuple(_merge_notes_into_results(messages, ours, scribe))
     entries = frozenset([u.entry for u in units if u.entry])
-    left_out = frozenset(map(_AT, story.placed)) - entries
-    return Line(messages, entries, left_out, _own_tokens(units), _fork(story, selected, units, messages))
+    left_out = frozenset(map(_get_path_id, story.entries)) - entries
+    return Context(
+        messages,
+        entries,
+        left_out,
+        _count_own_tokens(units),
+        _count_inherited_messages(story, selected, units, messages),
+    )
 
 
-def _introduced(story: Story, units: list[Unit], scribe: Scribe) -> list[Unit]:
+def _with_stack_guidance(story: PathState, units: list[ContextItem], scribe: MessageComposer) -> list[ContextItem]:
     """The units with the message that tells of our tools, where they are not told in front of all: behind the entry at
     which the thread woke, or what is left of what stood before it; in front of the first answer where nothing is."""
-    waking = story.tree.waking
+    waking = story.tree.wake_state
     if waking is None or not waking.appended:
         return units
-    order = {p.at: number for number, p in enumerate(story.placed)}
-    woken = max((n for n, p in enumerate(story.placed) if waking.at in (p.at, p.entry.id)), default=-1)
+    order = {p.path_id: number for number, p in enumerate(story.entries)}
+    woken = max((n for n, p in enumerate(story.entries) if waking.at in (p.path_id, p.entry.id)), default=-1)
     before = [number for number, unit in enumerate(units) if order.get(unit.entry, woken + 1) <= woken]
     answers = (number for number, unit in enumerate(units) if unit.message.role == "assistant")
     place = before[-1] + 1 if before else next(answers, len(units))
-    return [*units[:place], Unit(scribe.appended(waking.appended), ""), *units[place:]]
+    return [*units[:place], ContextItem(scribe.parse_appended_tools(waking.appended), ""), *units[place:]]
 
 
-def _fork(story: Story, selected: Sequence[Placed], units: Sequence[Unit], messages: Sequence[Message]) -> int:
+def _count_inherited_messages(
+    story: PathState, selected: Sequence[PathEntry], units: Sequence[ContextItem], messages: Sequence[Message]
+) -> int:
     frame = story.tree.frames.get(story.tree.active)
     if frame is None or not frame.parent:
         return 0
-    own = {p.at for p in selected if owner_of(story, p) == frame.owner}
+    own = {p.path_id for p in selected if owner_of(story, p) == frame.owner}
     begins = next((u.message for u in units if u.entry in own), None)
     return next((at for at, m in enumerate(messages) if m is begins), 0)
 
 
-def unbound(story: Story, before: Line, after: Line, scribe: Scribe) -> tuple[str, ...]:
+def answers_with_stale_reasoning(
+    story: PathState, before: Context, after: Context, scribe: MessageComposer
+) -> tuple[str, ...]:
     """L8: the answers of `story` on the line `after` whose reasoning was made behind a message that `before` has and
     `after` has not, as it stood: all behind the first difference."""
     pairs = zip(before.messages, after.messages, strict=False)
     same = next((at for at, (was, now) in enumerate(pairs) if was.wire != now.wire), len(before.messages))
     behind = {id(m) for m in after.messages[same:]}
-    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in story.placed)
+    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in story.entries)
     answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
     return tuple(dict.fromkeys(entry for entry, m in answers if scribe.without_reasoning(m) is not m))
 
 
-def rewritten(story: Story) -> tuple[Placed, ...]:
+def entries_after_client_rewrite(story: PathState) -> tuple[PathEntry, ...]:
     """L8: what was taken over from the path that this one went on from, where the client changed its own history: all
     behind the first place at which the two lines differ."""
-    before = replace(story, placed=tuple(p for some in story.adopted.values() for p in some))
-    was, now = on_line(before), on_line(story)
-    same = next((at for at, pair in enumerate(zip(was, now, strict=False)) if _key(pair[0]) != _key(pair[1])), len(was))
-    held, left = ({p.entry.id for p in each.placed} for each in (before, story))
-    if any(trim.entries & held and not trim.entries & left for trim in story.tree.trims):
+    before = replace(story, entries=tuple(p for some in story.adopted.values() for p in some))
+    was, now = context_entries(before), context_entries(story)
+    same = next(
+        (
+            at
+            for at, pair in enumerate(zip(was, now, strict=False))
+            if _entry_round_key(pair[0]) != _entry_round_key(pair[1])
+        ),
+        len(was),
+    )
+    held, left = ({p.entry.id for p in each.entries} for each in (before, story))
+    if any(trim.entries & held and not trim.entries & left for trim in story.tree.removals):
         same = 0  # a trace has nothing left to stand for
-    return tuple(p for p in now[same:] if p.at != p.entry.id)
+    return tuple(p for p in now[same:] if p.path_id != p.entry.id)
 
 
-def _key(placed: Placed) -> tuple[str, int]:
+def _entry_round_key(placed: PathEntry) -> tuple[str, int]:
     return placed.entry.id, placed.round.number if placed.round else 0
 
 
-def _own_tokens(units: Iterable[Unit]) -> int:
+def _count_own_tokens(units: Iterable[ContextItem]) -> int:
     """Tokens of what is ours in them: texts, and results of our calls."""
     own = 0
     for unit in units:
-        if unit.is_told or not unit.entry:
+        if unit.is_overlay or not unit.entry:
             own += unit.message.tokens
-        elif unit.ours:
-            own += sum([result.tokens for result in unit.ours.values()])
+        elif unit.stack_results:
+            own += sum([result.tokens for result in unit.stack_results.values()])
     return own
 
 
-def owner_of(story: Story, placed: Placed) -> str:
+def owner_of(story: PathState, placed: PathEntry) -> str:
     """The segment that owns it now: a pop hands user messages of the unfinished turn on."""
-    carried = story.tree.carried
+    carried = story.tree.carried_owners
     if not carried:
         return placed.owner
-    return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
+    return carried.get(placed.path_id) or carried.get(placed.entry.id, placed.owner)
 
 
-def owned_by(story: Story, frames: Container[str], placed: Iterable[Placed]) -> list[Placed]:
+def entries_owned_by(story: PathState, frames: Container[str], placed: Iterable[PathEntry]) -> list[PathEntry]:
     """Those of `placed` that these frames own now, in whichever of their segments."""
-    carried = story.tree.carried
+    carried = story.tree.carried_owners
     if not carried:
         return [p for p in placed if p.owner.partition("#")[0] in frames]
     # `owner_of`, written out: this is asked of every entry of the path.
-    return [p for p in placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames]
+    return [
+        p for p in placed if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames
+    ]
 
 
-def on_line(story: Story) -> list[Placed]:
+def context_entries(story: PathState) -> list[PathEntry]:
     """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
-    return list(compress(story.owned, _stay(story, story.owned)))
+    return list(compress(story.visible_entries, _in_context_flags(story, story.visible_entries)))
 
 
-def _stay(story: Story, placed: Sequence[Placed]) -> Iterable[bool]:
+def _in_context_flags(story: PathState, placed: Sequence[PathEntry]) -> Iterable[bool]:
     """Of each of `placed`, whether it still stands on a line: most of a long path has left it."""
-    return map(story.tree.gone.isdisjoint, map(_NAMES, placed))
+    return map(story.tree.removed_entries.isdisjoint, map(_get_ids, placed))
 
 
-def _units(story: Story, placed: Sequence[Placed], scribe: Scribe) -> list[Unit]:
+def _context_items(story: PathState, placed: Sequence[PathEntry], scribe: MessageComposer) -> list[ContextItem]:
     """Messages of entries; where some were trimmed, the trace that stands for them."""
-    if not story.tree.gone:
-        return [unit for standing in placed for unit in _unit(story, standing, scribe)]
-    units: list[Unit] = []
-    standing = set(compress(count(), _stay(story, placed)))
-    traces = _traces(story, placed, scribe)
+    if not story.tree.removed_entries:
+        return [unit for standing in placed for unit in _items_of_entry(story, standing, scribe)]
+    units: list[ContextItem] = []
+    standing = set(compress(count(), _in_context_flags(story, placed)))
+    traces = _traces_by_position(story, placed, scribe)
     for at in sorted(standing | traces.keys()):
         if at in standing:
-            units += _unit(story, placed[at], scribe)
+            units += _items_of_entry(story, placed[at], scribe)
         units += traces.get(at, ())
     return units
 
 
-def _traces(story: Story, placed: Sequence[Placed], scribe: Scribe) -> dict[int, list[Unit]]:
+def _traces_by_position(
+    story: PathState, placed: Sequence[PathEntry], scribe: MessageComposer
+) -> dict[int, list[ContextItem]]:
     """The traces by the position behind which they stand, the oldest first; -1 is in front of all.
 
     What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
     trace stands where the first entry was that it stands for.
     """
-    position = _positions(placed)
-    found: dict[int, list[Unit]] = {}
-    for trim in story.tree.trims:
+    position = _positions_by_id(placed)
+    found: dict[int, list[ContextItem]] = {}
+    for trim in story.tree.removals:
         if trim.entries.isdisjoint(position):
             continue
         if not trim.at:
@@ -229,29 +254,29 @@ def _traces(story: Story, placed: Sequence[Placed], scribe: Scribe) -> dict[int,
             behind = position[trim.at]
         else:
             behind = min([position[entry] for entry in trim.entries if entry in position])
-        found.setdefault(behind, []).append(Unit(scribe.user_message(trim.trace), ""))
+        found.setdefault(behind, []).append(ContextItem(scribe.user_message(trim.trace), ""))
     return found
 
 
-def _positions(placed: Sequence[Placed]) -> dict[str, int]:
+def _positions_by_id(placed: Sequence[PathEntry]) -> dict[str, int]:
     """Where each stands, by both of its names."""
-    ats, entries = list(map(_AT, placed)), list(map(_ENTRY, placed))
+    ats, entries = list(map(_get_path_id, placed)), list(map(_get_entry_id, placed))
     found = dict(zip(ats, count(), strict=False))
     if ats != entries:
         found |= {entry: place for place, (entry, at) in enumerate(zip(entries, ats, strict=True)) if entry != at}
     return found
 
 
-def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
-    muted = placed.entry.id in story.tree.mute
+def _items_of_entry(story: PathState, placed: PathEntry, scribe: MessageComposer) -> list[ContextItem]:
+    muted = placed.entry.id in story.tree.without_reasoning
     if placed.round is None:
         own = placed.entry.message
-        if own is not None and (words := story.tree.replaced.get(placed.entry.id)) is not None:
-            own = scribe.retold(own, words)
+        if own is not None and (words := story.tree.replaced_results.get(placed.entry.id)) is not None:
+            own = scribe.with_content(own, words)
         if own is None:
             return []
-        is_told = placed.entry.kind is Kind.OVERLAY
-        return [Unit(scribe.without_reasoning(own) if muted else own, placed.at, is_told=is_told)]
+        is_told = placed.entry.kind is EntryKind.OVERLAY
+        return [ContextItem(scribe.without_reasoning(own) if muted else own, placed.path_id, is_overlay=is_told)]
     message = placed.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
@@ -260,82 +285,88 @@ def _unit(story: Story, placed: Placed, scribe: Scribe) -> list[Unit]:
     stored = {r.answers: r for r in placed.round.results}
     number = placed.round.number
     answered = placed.round.spoken.own_calls
-    told = {c.id: story.tree.told.get((placed.entry.id, call_key(number, c.id))) for c in answered}
+    told = {c.id: story.tree.result_texts.get((placed.entry.id, call_key(number, c.id))) for c in answered}
     found = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
     ours = {call: result for call, result in found.items() if result}
     cut = () if placed.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
-    return [Unit(message, placed.at, ours, cut)]
+    return [ContextItem(message, placed.path_id, ours, cut)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
-def _with_view(story: Story, selected: Sequence[Placed], scribe: Scribe, *, bound: bool) -> list[Unit]:
+def _apply_frame_view(
+    story: PathState, selected: Sequence[PathEntry], scribe: MessageComposer, *, bound: bool
+) -> list[ContextItem]:
     """The whole path, or what the deepest frame with a narrower view sees of its parents."""
     path = path_to(story.tree, story.tree.active)
     narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
     if narrow is None or narrow.opening is None:
-        return _units(story, selected, scribe)
-    below = owners_shown(story.tree, path[path.index(narrow) :])
+        return _context_items(story, selected, scribe)
+    below = visible_owners_of(story.tree, path[path.index(narrow) :])
     own = [p for p in selected if owner_of(story, p) in below]
     above = [p for p in selected if owner_of(story, p) not in below]
-    shown = _units(story, _glimpse(story.tree, above, _groups_shown(narrow.opening.view)), scribe)
-    text = story.tree.told.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
+    shown = _context_items(
+        story, _visible_parent_entries(story.tree, above, _parent_groups_shown(narrow.opening.view)), scribe
+    )
+    text = story.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
         *(_without_reasoning(shown, scribe) if bound else shown),
-        Unit(scribe.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_units(story, own, scribe),
+        ContextItem(scribe.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
+        *_context_items(story, own, scribe),
     ]
 
 
-def _groups_shown(view: str) -> int:
+def _parent_groups_shown(view: str) -> int:
     """`isolate` shows none of the parent's call groups, `last:k` the newest k."""
     return int(view.removeprefix("last:")) if view.startswith("last:") else 0
 
 
-def _glimpse(tree: Tree, above: Sequence[Placed], groups: int) -> list[Placed]:
+def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
     """All user messages and instructions, what is sealed, and the last complete call groups; the group that opened the
     frame is not one of them. A result is shown with the call before it: ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     kept = calls[len(calls) - groups :] if groups else []
-    kept += [p for p in above if p.entry.id in tree.sealed]
+    kept += [p for p in above if p.entry.id in tree.provider_compactions]
     wanted = {id(p) for p in kept}
-    shown: list[Placed] = []
+    shown: list[PathEntry] = []
     answered: set[str] = set()
     for placed in above:
         message = placed.round.spoken.message if placed.round else placed.entry.message
         if message and message.role == "assistant":
             answered = {c.id for c in message.calls} if id(placed) in wanted else set()
-        if id(placed) in wanted or _is_told(placed) or (message and message.answers in answered):
+        if id(placed) in wanted or _is_user_or_instruction(placed) or (message and message.answers in answered):
             shown.append(placed)
     return shown
 
 
-def _without_reasoning(units: Iterable[Unit], scribe: Scribe) -> Iterable[Unit]:
+def _without_reasoning(units: Iterable[ContextItem], scribe: MessageComposer) -> Iterable[ContextItem]:
     for unit in units:
         bare = scribe.without_reasoning(unit.message) if unit.message.role == "assistant" else unit.message
         yield unit._replace(message=bare)
 
 
-def _is_told(placed: Placed) -> bool:
+def _is_user_or_instruction(placed: PathEntry) -> bool:
     """Whether it is what the model is told: the user's words, and instructions in mid-history."""
     message = None if placed.round else placed.entry.message
-    return message is not None and (message.role == "user" or message.role in HEAD_ROLES)
+    return message is not None and (message.role == "user" or message.role in INSTRUCTION_ROLES)
 
 
 # ------------------------------------------------------------------------------------------------------------- pairing
-def _as_kept(units: Sequence[Unit], scribe: Scribe) -> Iterable[Unit]:
+def _drop_unrun_calls(units: Sequence[ContextItem], scribe: MessageComposer) -> Iterable[ContextItem]:
     """L4: of an answer that broke off a client keeps the words and seldom the calls, the last of which is mostly half
     of one, and refused by some providers. Those it answers none of it has not kept, and ours beside them were not
     run."""
     for at, unit in enumerate(units):
-        if not unit.cut or not _answers(units, at, unit.message.calls).keys().isdisjoint(unit.cut):
+        if not unit.unrun_calls or not _client_result_positions(units, at, unit.message.calls).keys().isdisjoint(
+            unit.unrun_calls
+        ):
             yield unit
             continue
-        left = unit._replace(message=scribe.without_calls(unit.message, unit.cut), cut=())
+        left = unit._replace(message=scribe.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
         if left.message.calls or left.message.text.strip():
             yield left
 
 
-def _paired(units: Sequence[Unit], scribe: Scribe) -> Iterable[Message]:
+def _pair_calls_and_results(units: Sequence[ContextItem], scribe: MessageComposer) -> Iterable[Message]:
     """L1: each result behind its call, each call with a result. What the client answered in its own order stays in
     it, unless results of ours stand between."""
     taken: set[int] = set()
@@ -343,21 +374,21 @@ def _paired(units: Sequence[Unit], scribe: Scribe) -> Iterable[Message]:
         if at in taken:
             continue
         yield unit.message
-        if unit.message.calls and not _is_followed(units, at, unit):
-            answers = _answers(units, at, unit.message.calls)
+        if unit.message.calls and not _has_result_next(units, at, unit):
+            answers = _client_result_positions(units, at, unit.message.calls)
             taken |= set(answers.values())
-            yield from _group(units, unit, answers, scribe)
+            yield from _results_in_order(units, unit, answers, scribe)
 
 
-def _is_followed(units: Sequence[Unit], at: int, unit: Unit) -> bool:
+def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -> bool:
     """One call and its result right behind it, as nearly always: they stand as they should."""
-    if unit.ours or len(unit.message.calls) != 1 or at + 1 == len(units):
+    if unit.stack_results or len(unit.message.calls) != 1 or at + 1 == len(units):
         return False
     following = units[at + 1].message
     return following.answers == unit.message.calls[0].id and following.role != "assistant"
 
 
-def _answers(units: Sequence[Unit], at: int, calls: Sequence[Call]) -> dict[str, int]:
+def _client_result_positions(units: Sequence[ContextItem], at: int, calls: Sequence[Call]) -> dict[str, int]:
     """Where the client's results of these calls stand: behind the call and before the next assistant message."""
     wanted = {c.id for c in calls}
     found: dict[str, int] = {}
@@ -370,26 +401,30 @@ def _answers(units: Sequence[Unit], at: int, calls: Sequence[Call]) -> dict[str,
     return found
 
 
-def _group(units: Sequence[Unit], unit: Unit, answers: dict[str, int], scribe: Scribe) -> Iterable[Message]:
+def _results_in_order(
+    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, int], scribe: MessageComposer
+) -> Iterable[Message]:
     calls = unit.message.calls
-    if not unit.ours and len(answers) == len({c.id for c in calls}):
+    if not unit.stack_results and len(answers) == len({c.id for c in calls}):
         yield from (units[position].message for position in sorted(answers.values()))
         return
     for call in dict.fromkeys(c.id for c in calls):
-        if call in unit.ours:
-            yield unit.ours[call]
+        if call in unit.stack_results:
+            yield unit.stack_results[call]
         elif call in answers:
             yield units[answers[call]].message
         else:
-            yield scribe.tool_result(call, NEVER_ANSWERED)
+            yield scribe.tool_result(call, UNANSWERED_CALL_RESULT)
 
 
-def _suffixed(messages: Iterable[Message], ours: Container[int], scribe: Scribe) -> Iterable[Message]:
+def _merge_notes_into_results(
+    messages: Iterable[Message], ours: Container[int], scribe: MessageComposer
+) -> Iterable[Message]:
     """The messages with each text of ours (by its Python id) that stands behind a result at the end of that result."""
     last: Message | None = None
     for message in messages:
         if last and last.answers and id(message) in ours and message.role == "user":
-            last = scribe.retold(last, f"{last.text}{JOINT}{message.text}")
+            last = scribe.with_content(last, f"{last.text}{ROUND_SEPARATOR}{message.text}")
             continue
         if last:
             yield last
@@ -398,7 +433,7 @@ def _suffixed(messages: Iterable[Message], ours: Container[int], scribe: Scribe)
         yield last
 
 
-def unpaired(messages: Sequence[Message]) -> tuple[str, ...]:
+def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:
     """L1, checked: ids of calls whose results do not all stand right behind them, before anything else."""
     broken: list[str] = []
     for at, message in enumerate(messages):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from proxy.core.frames.tree import Frame, Status
-from proxy.core.text import keywords_held
+from proxy.core.text import count_shared_keywords
 
-ANCESTOR_BY_DEPTH = {1: 1000, 2: 500}  # S1-54: parent, grandparent; deeper ones by the next two
-ANCESTOR_DEEPER = 100
+ANCESTOR_DEPTH_SCORES = {1: 1000, 2: 500}  # S1-54: parent, grandparent; deeper ones by the next two
+ANCESTOR_DEEPER_BASE = 100
 ANCESTOR_PER_LEVEL = 20
 ANCESTOR_RECENCY = 50  # S1-54: less one an hour
 ANCESTOR_STATUS = {Status.IN_PROGRESS: 30, Status.COMPLETED: 10}
@@ -25,7 +25,7 @@ SIBLING_RESULTS = 30
 SIBLING_ARTIFACTS = 15
 SIBLING_STATUS = {Status.COMPLETED: 20, Status.FAILED: 15}
 MINIMUM_RELEVANCE = 30  # S1-57, of the part that words decide (D4, C10)
-KEEP_NEWEST = 3  # C10
+KEPT_NEWEST_SIBLINGS = 3  # C10
 
 
 class SiblingScore(msgspec.Struct, frozen=True):
@@ -33,14 +33,14 @@ class SiblingScore(msgspec.Struct, frozen=True):
     anyway would lift all of them over it (D4)."""
 
     relevance: int
-    rest: float
+    base: float
 
     @property
     def total(self) -> float:
-        return self.relevance + self.rest
+        return self.relevance + self.base
 
 
-class AncestorParts(msgspec.Struct, frozen=True):
+class AncestorScoreParts(msgspec.Struct, frozen=True):
     """What the score of an ancestor is the sum of (S1-54)."""
 
     nearness: int
@@ -54,7 +54,7 @@ class AncestorParts(msgspec.Struct, frozen=True):
         return self.nearness + self.recency + self.status + self.results + self.artifacts
 
 
-class SharedWords(msgspec.Struct, frozen=True):
+class SharedWordScore(msgspec.Struct, frozen=True):
     """What the words give that a sibling shares with the frame being entered: those of its title and criteria, of its
     results, of its artifacts (S1-56)."""
 
@@ -67,7 +67,7 @@ class SharedWords(msgspec.Struct, frozen=True):
         return self.criteria + self.results + self.artifacts
 
 
-class SiblingRest(msgspec.Struct, frozen=True):
+class SiblingBaseScore(msgspec.Struct, frozen=True):
     """What a sibling's score has beside that, whatever it is about (S1-56)."""
 
     recency: float
@@ -80,10 +80,10 @@ class SiblingRest(msgspec.Struct, frozen=True):
         return self.recency + self.results + self.artifacts + self.status
 
 
-def ancestor_parts(frame: Frame, depth: int, age_hours: float) -> AncestorParts:
+def ancestor_score_parts(frame: Frame, depth: int, age_hours: float) -> AncestorScoreParts:
     """`depth` is 1 for the parent."""
-    return AncestorParts(
-        ANCESTOR_BY_DEPTH.get(depth, max(0, ANCESTOR_DEEPER - ANCESTOR_PER_LEVEL * depth)),
+    return AncestorScoreParts(
+        ANCESTOR_DEPTH_SCORES.get(depth, max(0, ANCESTOR_DEEPER_BASE - ANCESTOR_PER_LEVEL * depth)),
         max(0.0, ANCESTOR_RECENCY - age_hours),
         ANCESTOR_STATUS.get(frame.status, 0),
         ANCESTOR_RESULTS if frame.results else 0,
@@ -93,20 +93,20 @@ def ancestor_parts(frame: Frame, depth: int, age_hours: float) -> AncestorParts:
 
 def score_ancestor(frame: Frame, depth: int, age_hours: float) -> float:
     """`depth` is 1 for the parent (S1-54)."""
-    return ancestor_parts(frame, depth, age_hours).total
+    return ancestor_score_parts(frame, depth, age_hours).total
 
 
-def shared_words(frame: Frame, keywords: frozenset[str]) -> SharedWords:
+def score_shared_words(frame: Frame, keywords: frozenset[str]) -> SharedWordScore:
     """`keywords` are those of the frame that is being entered."""
-    return SharedWords(
-        SIBLING_CRITERIA_HIT * keywords_held(keywords, f"{frame.title} {frame.criteria}"),
-        SIBLING_RESULTS_HIT * keywords_held(keywords, f"{frame.results} {frame.results_compacted}"),
-        SIBLING_ARTIFACT_HIT * keywords_held(keywords, " ".join(frame.artifacts)),
+    return SharedWordScore(
+        SIBLING_CRITERIA_HIT * count_shared_keywords(keywords, f"{frame.title} {frame.criteria}"),
+        SIBLING_RESULTS_HIT * count_shared_keywords(keywords, f"{frame.results} {frame.results_compacted}"),
+        SIBLING_ARTIFACT_HIT * count_shared_keywords(keywords, " ".join(frame.artifacts)),
     )
 
 
-def sibling_rest(frame: Frame, age_hours: float) -> SiblingRest:
-    return SiblingRest(
+def sibling_base_score(frame: Frame, age_hours: float) -> SiblingBaseScore:
+    return SiblingBaseScore(
         max(0.0, SIBLING_RECENCY - SIBLING_RECENCY_PER_HOUR * age_hours),
         SIBLING_RESULTS if frame.results else 0,
         SIBLING_ARTIFACTS if frame.artifacts else 0,
@@ -116,22 +116,22 @@ def sibling_rest(frame: Frame, age_hours: float) -> SiblingRest:
 
 def score_sibling(frame: Frame, keywords: frozenset[str], age_hours: float) -> SiblingScore:
     """`keywords` are those of the frame that is being entered (S1-56)."""
-    return SiblingScore(shared_words(frame, keywords).total, sibling_rest(frame, age_hours).total)
+    return SiblingScore(score_shared_words(frame, keywords).total, sibling_base_score(frame, age_hours).total)
 
 
-class Selection(msgspec.Struct, frozen=True):
+class FrameSelection(msgspec.Struct, frozen=True):
     """The frames chosen, in the order they are shown, and how many were left out."""
 
     chosen: tuple[Frame, ...]
     omitted: int
 
 
-Least = Callable[[Frame], int]
+MinimumTokens = Callable[[Frame], int]
 """Tokens that a frame takes at least, told sooner than what it takes."""
 
 
-def within(
-    frames: Iterable[Frame], costs: Mapping[str, int], budget: int, least: Least = lambda _: 0
+def select_within_budget(
+    frames: Iterable[Frame], costs: Mapping[str, int], budget: int, least: MinimumTokens = lambda _: 0
 ) -> tuple[Frame, ...]:
     """The frames, first come first served, that fit `budget` tokens; one that does not fit is skipped, and its cost not
     asked for where the `least` it takes is too much."""
@@ -145,29 +145,29 @@ def within(
 
 def select_ancestors(
     lineage: Sequence[Frame], costs: Mapping[str, int], ages: Mapping[str, float], budget: int
-) -> Selection:
+) -> FrameSelection:
     """Of `lineage` (the parent first), what fits `budget`, shown from the root down (S1-55).
 
     The parent is always there: whoever renders it truncates it. The others follow by score.
     """
     if not lineage:
-        return Selection((), 0)
+        return FrameSelection((), 0)
     parent, *others = lineage
     depth = {frame.id: at for at, frame in enumerate(lineage, 1)}
     ranked = sorted(others, key=lambda f: (-score_ancestor(f, depth[f.id], ages[f.id]), depth[f.id]))
-    chosen = (parent, *within(ranked, costs, budget - costs[parent.id]))
-    return Selection(tuple(sorted(chosen, key=lambda f: -depth[f.id])), len(lineage) - len(chosen))
+    chosen = (parent, *select_within_budget(ranked, costs, budget - costs[parent.id]))
+    return FrameSelection(tuple(sorted(chosen, key=lambda f: -depth[f.id])), len(lineage) - len(chosen))
 
 
 def relevant_siblings(
     levels: Sequence[Sequence[Frame]],
     scores: Mapping[str, SiblingScore],
     minimum: int = MINIMUM_RELEVANCE,
-    keep: int = KEEP_NEWEST,
+    keep: int = KEPT_NEWEST_SIBLINGS,
 ) -> tuple[tuple[Frame, ...], ...]:
     """Of `levels` (the nearest first) the frames that shared words speak for, and the `keep` newest of all whatever
     they are about (C10); in each level by score."""
-    newest = {f.id for f in sorted((f for level in levels for f in level), key=_age_order)[:keep]}
+    newest = {f.id for f in sorted((f for level in levels for f in level), key=_newest_first)[:keep]}
     return tuple(
         tuple(
             sorted(
@@ -180,21 +180,21 @@ def relevant_siblings(
 
 
 def select_siblings(
-    levels: Sequence[Sequence[Frame]], costs: Mapping[str, int], budget: int, least: Least = lambda _: 0
-) -> Selection:
+    levels: Sequence[Sequence[Frame]], costs: Mapping[str, int], budget: int, least: MinimumTokens = lambda _: 0
+) -> FrameSelection:
     """Of `levels` (the nearest first, ranked) what fits one `budget`; shown level by level, most recent first (S1-57,
     C2)."""
-    chosen = {f.id for f in within((f for level in levels for f in level), costs, budget, least)}
-    shown = [f for level in levels for f in sorted(level, key=_age_order) if f.id in chosen]
-    return Selection(tuple(shown), sum(map(len, levels)) - len(shown))
+    chosen = {f.id for f in select_within_budget((f for level in levels for f in level), costs, budget, least)}
+    shown = [f for level in levels for f in sorted(level, key=_newest_first) if f.id in chosen]
+    return FrameSelection(tuple(shown), sum(map(len, levels)) - len(shown))
 
 
-def _age_order(frame: Frame) -> tuple[int, int]:
+def _newest_first(frame: Frame) -> tuple[int, int]:
     """The most recent first."""
     return (-frame.updated_at, -frame.order)
 
 
-def sibling_order(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Children of one parent in the order they are to be done: as they were made, those withdrawn left out."""
     standing = (f for f in frames if f.status is not Status.INVALIDATED)
     return tuple(sorted(standing, key=lambda f: f.order))
@@ -202,12 +202,12 @@ def sibling_order(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 
 def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
     """n of m among the children of one parent, itself included, counted from 1 (S1-145)."""
-    order = [f.id for f in sibling_order(family)]
+    order = [f.id for f in ordered_siblings(family)]
     return (order.index(frame.id) + 1 if frame.id in order else 0, len(order))
 
 
 def next_planned(frame: Frame, family: Iterable[Frame]) -> Frame | None:
     """The first planned frame behind `frame`, else the first one before it (S1-149)."""
-    planned = [f for f in sibling_order(family) if f.status is Status.PLANNED and f.id != frame.id]
+    planned = [f for f in ordered_siblings(family) if f.status is Status.PLANNED and f.id != frame.id]
     behind = (f for f in planned if f.order > frame.order)
     return next(behind, planned[0] if planned else None)

@@ -13,43 +13,43 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import Kind, Ledger
-from proxy.core.ledger.queued_messages import Lane, Queued, State, waiting
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import EntryKind, Ledger
+from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage, waiting_messages
 
-_NOBODY: Container[str] = ()
+_NO_ENTRIES: Container[str] = ()
 
 
-def unheard(  # noqa: PLR0913 - a path, who stands on it, and when
-    ledger: Ledger, story: Story, thread: str, lane: Lane, now: int, under_way: Container[str] = _NOBODY
-) -> tuple[Queued, ...]:
+def undelivered_messages(  # noqa: PLR0913 - a path, who stands on it, and when
+    ledger: Ledger, story: PathState, thread: str, lane: Lane, now: int, under_way: Container[str] = _NO_ENTRIES
+) -> tuple[QueuedMessage, ...]:
     """What people said in this lane and `thread` is to be told now (ms) behind `story`, in the order in which they said
     it. `under_way` are the last entries of other requests that are being answered."""
     queue = ledger.queue
     if not queue:
         return ()
-    due = {said.id for said in waiting(queue.values(), now)}
-    lost = (said for said in queue.values() if said.state is State.DELIVERED and now < said.expires)
-    due |= {said.id for said in lost if not _is_heard(ledger, story, said, under_way)}
-    return tuple(said for said in queue.values() if said.id in due and _is_for(said, thread, lane))
+    due = {said.id for said in waiting_messages(queue.values(), now)}
+    lost = (said for said in queue.values() if said.state is DeliveryState.DELIVERED and now < said.expires)
+    due |= {said.id for said in lost if not _is_delivered(ledger, story, said, under_way)}
+    return tuple(said for said in queue.values() if said.id in due and _is_addressed_to(said, thread, lane))
 
 
-def _is_for(said: Queued, thread: str, lane: Lane) -> bool:
+def _is_addressed_to(said: QueuedMessage, thread: str, lane: Lane) -> bool:
     return said.lane is lane and said.thread in ("", thread)
 
 
-def _is_heard(ledger: Ledger, story: Story, said: Queued, under_way: Container[str]) -> bool:
+def _is_delivered(ledger: Ledger, story: PathState, said: QueuedMessage, under_way: Container[str]) -> bool:
     """Whether it was answered or is being answered, stands on this path anyway, or is another path's."""
     words = ledger.entries.get(said.entry)
     turn = ledger.entries.get(words.parent) if words else None
-    if turn is None or turn.kind is not Kind.TURN:
+    if turn is None or turn.kind is not EntryKind.TURN:
         return True
-    if turn.parent in under_way or turn.id in ledger.has_child or _is_whole(ledger, turn.id):
+    if turn.parent in under_way or turn.id in ledger.parent_ids or _is_answer_complete(ledger, turn.id):
         return True
-    here = {placed.entry.id for placed in story.placed}
+    here = {placed.entry.id for placed in story.entries}
     return said.entry in here or turn.parent not in here
 
 
-def _is_whole(ledger: Ledger, turn: str) -> bool:
+def _is_answer_complete(ledger: Ledger, turn: str) -> bool:
     rounds = ledger.rounds.get(turn, ())
     return bool(rounds) and rounds[-1].last and rounds[-1].spoken.complete

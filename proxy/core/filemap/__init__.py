@@ -22,81 +22,83 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.filemap.contents import CHARACTERS, SeenFile, newest, seen_in
-from proxy.core.filemap.patterns import by_patterns, language_of
-from proxy.core.filemap.ranking import Ranked, mentioned, ranked
-from proxy.core.filemap.render import as_text, chosen
-from proxy.core.filemap.symbols import ReadSymbols
-from proxy.core.frames.path_state import Story
+from proxy.core.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
+from proxy.core.filemap.patterns import language_of, symbols_by_patterns
+from proxy.core.filemap.ranking import RankedFile, mentioned_paths, rank_files
+from proxy.core.filemap.render import fit_to_budget, render_file_map
+from proxy.core.filemap.symbols import SymbolReader
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Tree, ancestors
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.text import Count
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.text import CountTokens
 
-__all__ = ["BUDGET", "Mapped", "file_map", "frame_map"]
+__all__ = ["DEFAULT_MAP_TOKENS", "FileMap", "build_file_map", "file_map_text"]
 
-BUDGET = 1_024
+DEFAULT_MAP_TOKENS = 1_024
 """Tokens of a map, where nobody says otherwise (S2-25)."""
-AT_ENTRY = CHARACTERS // 2
+MAX_CHARACTERS_IN_REQUEST = MAX_CHARACTERS // 2
 """Characters of contents that a map is made of in the middle of a request: some 20 ms, 100 at worst."""
-LEAST = 40
+MIN_MAP_TOKENS = 40
 """Tokens below which none is begun: not a file and a symbol have room."""
-LOOKED_AT = 2_000
-LOOKED_AT_ENTRY = 500
+MAX_ENTRIES = 2_000
+MAX_ENTRIES_IN_REQUEST = 500
 """Entries of a path, the newest ones, in which contents are looked for."""
 
 
-class Mapped(msgspec.Struct, frozen=True):
+class FileMap(msgspec.Struct, frozen=True):
     """The files of a path with their symbols ranked, the first first; `seen` counts those without symbols too."""
 
-    files: tuple[Ranked, ...]
-    seen: int
+    files: tuple[RankedFile, ...]
+    seen_count: int
 
 
-def file_map(  # noqa: PLR0913  where it is drawn for, and how
-    story: Story,
+def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
+    story: PathState,
     tree: Tree,
     frame: str,
-    read: ReadSymbols = by_patterns,
-    names: Names = NAMES,
+    read: SymbolReader = symbols_by_patterns,
+    names: ToolRoles = DEFAULT_TOOL_ROLES,
     *,
     at_once: bool = False,
-) -> Mapped:
+) -> FileMap:
     """The map for a frame of `tree`: what it and its parents worked on, and what its title and criteria name, counts
     first. `frame` may be empty: then all files count alike. `at_once`: somebody waits, so it looks at less."""
-    placed = story.placed[-LOOKED_AT_ENTRY if at_once else -LOOKED_AT :]
-    contents = seen_in(placed, names)
+    placed = story.entries[-MAX_ENTRIES_IN_REQUEST if at_once else -MAX_ENTRIES :]
+    contents = collect_contents(placed, names)
     code = [file for file in contents.files if language_of(file.path)]
-    files = newest(code, AT_ENTRY if at_once else CHARACTERS)
+    files = newest_files(code, MAX_CHARACTERS_IN_REQUEST if at_once else MAX_CHARACTERS)
     symbols = tuple(read(files))
     owners = {p.entry.id: owner_of(story, p).partition("#")[0] for p in placed}
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
-    focus = _focus(tree, frame, files, touched) if frame else {}
+    focus = _focus_weights(tree, frame, files, touched) if frame else {}
     if frame:
         words = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
-        for path in mentioned(words, files, symbols):
+        for path in mentioned_paths(words, files, symbols):
             focus[path] = focus.get(path, 0.0) + 1.0
-    return Mapped(ranked(files, symbols, focus), len(contents.files))
+    return FileMap(rank_files(files, symbols, focus), len(contents.files))
 
 
-def frame_map(  # noqa: PLR0913  where it is drawn for, and what it may cost
-    story: Story,
+def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
+    story: PathState,
     tree: Tree,
     frame: str,
     room: int,
-    count: Count,
+    count: CountTokens,
     *,
-    most: int = BUDGET,
-    names: Names = NAMES,
+    most: int = DEFAULT_MAP_TOKENS,
+    names: ToolRoles = DEFAULT_TOOL_ROLES,
 ) -> str:
     """The map as a part of the block of a frame, in at most `most` tokens, and no more than there is `room` for. It is
     drawn in the middle of a request, so it looks at less, and waits for no grammar."""
-    if min(room, most) < LEAST:
+    if min(room, most) < MIN_MAP_TOKENS:
         return ""
-    mapped = file_map(story, tree, frame, names=names, at_once=True)
-    return as_text(chosen(mapped.files, mapped.seen, min(room, most), count), mapped.seen)
+    mapped = build_file_map(story, tree, frame, names=names, at_once=True)
+    return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, min(room, most), count), mapped.seen_count)
 
 
-def _focus(tree: Tree, frame: str, files: Sequence[SeenFile], touched: set[tuple[str, str]]) -> dict[str, float]:
+def _focus_weights(
+    tree: Tree, frame: str, files: Sequence[SeenFile], touched: set[tuple[str, str]]
+) -> dict[str, float]:
     """The files of the nearest frame, from this one up, that worked on any."""
     for owner in (tree.frames[frame], *ancestors(tree, frame)):
         if found := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:

@@ -14,39 +14,39 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from proxy.core.filemap.contents import SeenFile
-from proxy.core.filemap.symbols import Symbols, told
+from proxy.core.filemap.symbols import FileSymbols, build_symbols
 
-LONGEST_LINE = 300
+MAX_PATTERN_LINE_LENGTH = 300
 """Characters of a line that are looked at."""
 
 
-def by_patterns(files: Sequence[SeenFile]) -> list[Symbols]:
+def symbols_by_patterns(files: Sequence[SeenFile]) -> list[FileSymbols]:
     """The symbols of files, as patterns find them; none in a language that has no patterns here."""
-    return [_symbols(file, PATTERNS.get(language_of(file.path), ())) for file in files]
+    return [_symbols_of_file(file, PATTERNS.get(language_of(file.path), ())) for file in files]
 
 
 def language_of(path: str) -> str:
     """The language of a file, by the end of its name; empty where it is none of ours."""
-    return LANGUAGES.get(path.rpartition(".")[2].casefold() if "." in path.rpartition("/")[2] else "", "")
+    return LANGUAGE_BY_EXTENSION.get(path.rpartition(".")[2].casefold() if "." in path.rpartition("/")[2] else "", "")
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
 _WORD = re.compile(r"[^\W\d]\w{1,79}")
 
 
-def _symbols(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> Symbols:
+def _symbols_of_file(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> FileSymbols:
     if not patterns:
-        return Symbols()
+        return FileSymbols()
     found: list[tuple[str, int]] = []
     uses: Counter[str] = Counter()
     for row, line in enumerate(file.lines):
-        if not (head := line[:LONGEST_LINE]) or head.isspace():
+        if not (head := line[:MAX_PATTERN_LINE_LENGTH]) or head.isspace():
             continue
         match = next((match for pattern in patterns if (match := pattern.match(head))), None)
         if match and match[1] not in _KEYWORDS:
             found.append((match[1], row))
         uses.update(_WORD.findall(head))
-    return told(file, found, uses)
+    return build_symbols(file, found, uses)
 
 
 # ---------------------------------------------------------------------------------------------------- how a line begins
@@ -86,7 +86,7 @@ _KEYWORDS = frozenset(
 """What looks like the name of a method and is none."""
 
 
-def _behind(words: str, least: int = 0) -> str:
+def _line_start(words: str, least: int = 0) -> str:
     """The beginning of a line: as it is indented, then some of these words, in any order."""
     return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{least},6}}"
 
@@ -96,71 +96,73 @@ _MODIFIERS = (
     "inline|sealed|partial|readonly|data|export|declare|unsafe|extern|const|mutating|indirect|fileprivate|case|implicit"
 )
 _NAME = r"([^\W\d]\w{0,79})"
-_TYPES = (
-    _behind(_MODIFIERS)
+_TYPE_DEFINITION = (
+    _line_start(_MODIFIERS)
     + r"(?:class|interface|enum|record|struct|object|trait|protocol|extension|actor|namespace|@interface)[ \t]{1,4}"
     + _NAME
 )
-_OF_C = (
+_C_TYPE = (
     r"(?:typedef[ \t]{1,4})?(?:struct|class|enum|union|namespace)[ \t]{1,4}" + _NAME + r"[ \t]{0,4}(?:[:{].{0,200})?$"
 )
-_FUNCTION_OF_C = (
+_C_FUNCTION = (
     r"[^\W\d][\w \t*&:<>,]{0,120}?[ \t*&](?:\w{1,60}::){0,4}~?" + _NAME + r"[ \t]{0,2}\([^;{}]{0,200}\{?[ \t]{0,4}$"
 )
-_METHOD = _behind(_MODIFIERS, least=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
-_OF_SCRIPT = (
-    _behind("export|default|declare|abstract|async")
+_METHOD = _line_start(_MODIFIERS, least=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
+_SCRIPT_DEFINITION = (
+    _line_start("export|default|declare|abstract|async")
     + r"(?:function[ \t]{0,2}\*?|class|interface|type|enum|namespace)[ \t]{1,4}([\w$]{1,80})"
 )
-_VALUE_OF_SCRIPT = (
+_SCRIPT_VALUE = (
     r"(?:[ \t]{0,60}(?:export[ \t]{1,4})?(?:const|let|var)[ \t]{1,4}([\w$]{1,80})[ \t]{0,4}(?::[^=]{1,120})?=[ \t]{0,4}"
     r"(?:async[ \t]{0,4})?(?:function\b|\(|[\w$]{1,80}[ \t]{0,4}=>))"
 )
-_METHOD_OF_SCRIPT = (
+_SCRIPT_METHOD = (
     r"[ \t]{1,60}(?:(?:public|private|protected|static|async|readonly|override|get|set)[ \t]{1,4}){0,4}[#*]?"
     r"([\w$]{1,80})[ \t]{0,2}\([^;=]{0,200}\)[ \t]{0,2}(?::[^={;]{1,100})?\{[ \t]{0,4}$"
 )
 
 
-def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
+def _compile_all(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(map(re.compile, patterns))
 
 
-_SCRIPT = _compiled(_OF_SCRIPT, _VALUE_OF_SCRIPT, _METHOD_OF_SCRIPT)
-_C = _compiled(_OF_C, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _FUNCTION_OF_C)
+_SCRIPT_PATTERNS = _compile_all(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
+_C_PATTERNS = _compile_all(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
 PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
-    "python": _compiled(
+    "python": _compile_all(
         rf"[ \t]{{0,60}}(?:async[ \t]{{1,4}})?(?:def|class)[ \t]{{1,4}}{_NAME}", r"([A-Z][A-Z0-9_]{2,79})[ \t]{0,2}[:=]"
     ),
-    "javascript": _SCRIPT,
-    "typescript": _SCRIPT,
-    "tsx": _SCRIPT,
-    "go": _compiled(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
-    "rust": _compiled(
+    "javascript": _SCRIPT_PATTERNS,
+    "typescript": _SCRIPT_PATTERNS,
+    "tsx": _SCRIPT_PATTERNS,
+    "go": _compile_all(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
+    "rust": _compile_all(
         r"[ \t]{0,60}(?:pub(?:\([^)]{0,40}\))?[ \t]{1,4})?(?:(?:async|unsafe|const|default)[ \t]{1,4}){0,3}"
         rf"(?:fn|struct|enum|trait|type|mod|union|static|macro_rules!)[ \t]{{1,4}}{_NAME}"
     ),
-    "java": _compiled(_TYPES, _METHOD),
-    "csharp": _compiled(_TYPES, _METHOD),
-    "kotlin": _compiled(_TYPES, _behind(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"),
-    "scala": _compiled(_TYPES, _behind(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
-    "swift": _compiled(_TYPES, _behind(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
-    "c": _C,
-    "cpp": _C,
-    "ruby": _compiled(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
-    "php": _compiled(
-        _behind("abstract|final|public|private|protected|static|readonly")
+    "java": _compile_all(_TYPE_DEFINITION, _METHOD),
+    "csharp": _compile_all(_TYPE_DEFINITION, _METHOD),
+    "kotlin": _compile_all(
+        _TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"
+    ),
+    "scala": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
+    "swift": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
+    "c": _C_PATTERNS,
+    "cpp": _C_PATTERNS,
+    "ruby": _compile_all(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
+    "php": _compile_all(
+        _line_start("abstract|final|public|private|protected|static|readonly")
         + rf"(?:function|class|interface|trait|enum)[ \t]{{1,4}}&?{_NAME}"
     ),
-    "elixir": _compiled(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
-    "lua": _compiled(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
-    "shell": _compiled(
+    "elixir": _compile_all(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
+    "lua": _compile_all(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
+    "shell": _compile_all(
         r"[ \t]{0,60}(?:function[ \t]{1,4})?([^\W\d][\w-]{0,79})[ \t]{0,2}\([ \t]{0,2}\)",
         r"[ \t]{0,60}function[ \t]{1,4}([\w-]{1,80})",
     ),
 }  # fmt: skip
 
-_ENDINGS = {
+_EXTENSIONS_BY_LANGUAGE = {
     "python": "py pyi pyw",
     "javascript": "js jsx mjs cjs",
     "typescript": "ts mts cts vue svelte",
@@ -180,5 +182,7 @@ _ENDINGS = {
     "lua": "lua",
     "shell": "sh bash zsh",
 }
-LANGUAGES: Mapping[str, str] = {ending: language for language, all_of in _ENDINGS.items() for ending in all_of.split()}
+LANGUAGE_BY_EXTENSION: Mapping[str, str] = {
+    ending: language for language, all_of in _EXTENSIONS_BY_LANGUAGE.items() for ending in all_of.split()
+}
 """The language by the end of a file's name."""

@@ -20,48 +20,50 @@ from math import sqrt
 import msgspec
 
 from proxy.core.filemap.contents import SeenFile
-from proxy.core.filemap.symbols import Definition, Symbols
+from proxy.core.filemap.symbols import Definition, FileSymbols
 
 DAMPING = 0.85
-ROUNDS = 30
-SHORTEST = 3
+ITERATIONS = 30
+MIN_NAME_LENGTH = 3
 """Letters of a name that says something."""
-PRIVATE = 0.1
+PRIVATE_NAME_WEIGHT = 0.1
 """What a name that begins with `_` counts of another."""
-UNUSED = 0.01
+UNUSED_DEFINITION_WEIGHT = 0.01
 """What a definition nobody refers to has, of the rank of its file: it comes behind those that are used."""
-MOST_DEFINING = 20
+MAX_DEFINING_FILES = 20
 """Files that define a name, above which it names nothing in particular."""
 
-Edges = Mapping[int, Mapping[tuple[int, str], float]]
+ReferenceGraph = Mapping[int, Mapping[tuple[int, str], float]]
 """From a file to (another, for the sake of a name), with a weight; files by index."""
 
 
-class Ranked(msgspec.Struct, frozen=True):
+class RankedFile(msgspec.Struct, frozen=True):
     """A file with its rank, and its definitions in the order of lines, each with its own rank."""
 
     path: str
-    whole: bool
+    is_complete: bool
     rank: float
     definitions: tuple[tuple[Definition, float], ...]
 
 
-def ranked(files: Sequence[SeenFile], symbols: Sequence[Symbols], focus: Mapping[str, float]) -> tuple[Ranked, ...]:
+def rank_files(
+    files: Sequence[SeenFile], symbols: Sequence[FileSymbols], focus: Mapping[str, float]
+) -> tuple[RankedFile, ...]:
     """The files that define anything, the first first. `focus` gives weights of paths, not all of them need be
     there."""
-    edges = _edges(symbols)
+    edges = _build_graph(symbols)
     starts = [focus.get(file.path, 0.0) for file in files]
     ranks = page_rank(len(files), edges, starts)
-    shares = _shares(edges, ranks)
+    shares = _rank_by_target(edges, ranks)
     found = [
-        Ranked(file.path, file.whole, ranks[at], tuple(_definitions(symbols[at], at, shares, ranks[at])))
+        RankedFile(file.path, file.is_complete, ranks[at], tuple(_rank_definitions(symbols[at], at, shares, ranks[at])))
         for at, file in enumerate(files)
         if symbols[at].definitions
     ]
     return tuple(sorted(found, key=lambda each: (-round(each.rank, 12), each.path)))
 
 
-def page_rank(count: int, edges: Edges, starts: Sequence[float]) -> list[float]:
+def page_rank(count: int, edges: ReferenceGraph, starts: Sequence[float]) -> list[float]:
     """The rank of each of `count` files; all together are 1. `starts` say where a walk begins, and goes on from a file
     that refers to none; no weight in it at all means anywhere."""
     if not count:
@@ -70,7 +72,7 @@ def page_rank(count: int, edges: Edges, starts: Sequence[float]) -> list[float]:
     begin = [weight / whole for weight in starts] if whole > 0 else [1 / count] * count
     leaving = {source: sum(targets.values()) for source, targets in edges.items()}
     ranks = list(begin)
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         stuck = sum(rank for at, rank in enumerate(ranks) if not leaving.get(at))
         following = [(1 - DAMPING + DAMPING * stuck) * weight for weight in begin]
         for source, targets in edges.items():
@@ -80,47 +82,47 @@ def page_rank(count: int, edges: Edges, starts: Sequence[float]) -> list[float]:
     return ranks
 
 
-def mentioned(words: str, files: Sequence[SeenFile], symbols: Sequence[Symbols]) -> Iterator[str]:
+def mentioned_paths(words: str, files: Sequence[SeenFile], symbols: Sequence[FileSymbols]) -> Iterator[str]:
     """The paths of files that a text names, by the name of the file or of something it defines."""
     named = set(_WORDS.findall(words))
     for file, known in zip(files, symbols, strict=True):
         name = file.path.replace("\\", "/").rpartition("/")[2]
         stem = name.partition(".")[0]
-        by_file = name in words or (len(stem) >= SHORTEST and stem in named)
-        if by_file or any(d.name in named for d in known.definitions if _is_telling(d.name)):
+        by_file = name in words or (len(stem) >= MIN_NAME_LENGTH and stem in named)
+        if by_file or any(d.name in named for d in known.definitions if _is_distinctive(d.name)):
             yield file.path
 
 
 _WORDS = re.compile(r"\w{3,80}")
-_COMPOSED = re.compile(r"\w_\w|[a-z][A-Z]|^[A-Z][a-z]")
+_DISTINCTIVE_NAME = re.compile(r"\w_\w|[a-z][A-Z]|^[A-Z][a-z]")
 
 
-def _is_telling(name: str) -> bool:
+def _is_distinctive(name: str) -> bool:
     """A name that is no common word: of several words, or with a capital."""
-    return bool(_COMPOSED.search(name))
+    return bool(_DISTINCTIVE_NAME.search(name))
 
 
-def _edges(symbols: Sequence[Symbols]) -> Edges:
+def _build_graph(symbols: Sequence[FileSymbols]) -> ReferenceGraph:
     defining: dict[str, set[int]] = defaultdict(set)
     for at, known in enumerate(symbols):
         for definition in known.definitions:
-            if len(definition.name) >= SHORTEST:
+            if len(definition.name) >= MIN_NAME_LENGTH:
                 defining[definition.name].add(at)
     edges: dict[int, dict[tuple[int, str], float]] = {}
     for source, known in enumerate(symbols):
         found: dict[tuple[int, str], float] = {}
         for name, times in sorted((known.references or {}).items()):
             targets = defining.get(name, set()) - {source}
-            if not targets or len(defining[name]) > MOST_DEFINING or source in defining[name]:
+            if not targets or len(defining[name]) > MAX_DEFINING_FILES or source in defining[name]:
                 continue  # a name that a file defines itself means its own
-            weight = sqrt(times) * (PRIVATE if name.startswith("_") else 1.0) / len(defining[name])
+            weight = sqrt(times) * (PRIVATE_NAME_WEIGHT if name.startswith("_") else 1.0) / len(defining[name])
             found |= {(target, name): weight for target in sorted(targets)}
         if found:
             edges[source] = found
     return edges
 
 
-def _shares(edges: Edges, ranks: Sequence[float]) -> Mapping[tuple[int, str], float]:
+def _rank_by_target(edges: ReferenceGraph, ranks: Sequence[float]) -> Mapping[tuple[int, str], float]:
     """What flows to each (file, name)."""
     shares: dict[tuple[int, str], float] = defaultdict(float)
     for source, targets in edges.items():
@@ -130,13 +132,13 @@ def _shares(edges: Edges, ranks: Sequence[float]) -> Mapping[tuple[int, str], fl
     return shares
 
 
-def _definitions(
-    known: Symbols, at: int, shares: Mapping[tuple[int, str], float], rank: float
+def _rank_definitions(
+    known: FileSymbols, at: int, shares: Mapping[tuple[int, str], float], rank: float
 ) -> Iterator[tuple[Definition, float]]:
     """A definition has what flows to its name; of several by one name the first has it."""
     told: set[str] = set()
     for definition in known.definitions:
         own = 0.0 if definition.name in told else shares.get((at, definition.name), 0.0)
         told.add(definition.name)
-        quiet = PRIVATE if definition.name.startswith("_") else 1.0
-        yield definition, own + rank * UNUSED * quiet
+        quiet = PRIVATE_NAME_WEIGHT if definition.name.startswith("_") else 1.0
+        yield definition, own + rank * UNUSED_DEFINITION_WEIGHT * quiet

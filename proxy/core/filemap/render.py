@@ -21,34 +21,34 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.filemap.ranking import Ranked
+from proxy.core.filemap.ranking import RankedFile
 from proxy.core.filemap.symbols import Definition
-from proxy.core.text import Count, element, escape_xml
+from proxy.core.text import CountTokens, element, escape_xml
 
-MOST_TOLD = 500
+MAX_SHOWN_DEFINITIONS = 500
 """Definitions of a map, whatever its budget."""
-NAME = "seen-files"
-PARTS = " (parts)"
+ELEMENT_NAME = "seen-files"
+PARTIAL_FILE_SUFFIX = " (parts)"
 """Behind a file of which not all was seen."""
 
 
-def chosen(files: Sequence[Ranked], seen: int, budget: int, count: Count) -> tuple[Ranked, ...]:
+def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: CountTokens) -> tuple[RankedFile, ...]:
     """Of `files`, the first of which has the highest rank, those definitions that fit `budget` tokens as `as_text`
     tells them; `seen` files were seen in all."""
     found = [(rank, at, row) for at, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)]
-    order = sorted(found, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MOST_TOLD]
+    order = sorted(found, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
 
-    def first(most: int) -> tuple[Ranked, ...]:
-        return _only(files, {(at, row) for _, at, row in order[:most]})
+    def first(most: int) -> tuple[RankedFile, ...]:
+        return _keep_definitions(files, {(at, row) for _, at, row in order[:most]})
 
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(as_text(first(middle), seen)) <= budget else (low, middle - 1)
+        low, high = (middle, high) if count(render_file_map(first(middle), seen)) <= budget else (low, middle - 1)
     return first(low)
 
 
-def _only(files: Sequence[Ranked], kept: set[tuple[int, int]]) -> tuple[Ranked, ...]:
+def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -> tuple[RankedFile, ...]:
     """The files with these of their definitions; a file without any is left out."""
     held = (
         replace(file, definitions=tuple(each for row, each in enumerate(file.definitions) if (at, row) in kept))
@@ -57,20 +57,20 @@ def _only(files: Sequence[Ranked], kept: set[tuple[int, int]]) -> tuple[Ranked, 
     return tuple(file for file in held if file.definitions)
 
 
-def as_text(files: Sequence[Ranked], seen: int) -> str:
+def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
     """The element; empty where there is nothing to tell."""
     if not files:
         return ""
     folder = common_folder([file.path for file in files])
     lines: list[str] = []
     for file in files:
-        lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.whole else PARTS)))
-        lines += [escape_xml(_line(definition)) for definition, _ in file.definitions]
-    return element(NAME, {"of": str(seen), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines)
+        lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.is_complete else PARTIAL_FILE_SUFFIX)))
+        lines += [escape_xml(_definition_line(definition)) for definition, _ in file.definitions]
+    return element(ELEMENT_NAME, {"of": str(seen), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines)
 
 
-def _line(definition: Definition) -> str:
-    return f"  {definition.line} {definition.shown}" if definition.line else f"  {definition.shown}"
+def _definition_line(definition: Definition) -> str:
+    return f"  {definition.line} {definition.text}" if definition.line else f"  {definition.text}"
 
 
 def common_folder(paths: Sequence[str]) -> str:

@@ -14,11 +14,11 @@ import msgspec
 
 from proxy.core.filemap.contents import SeenFile
 
-LONGEST_NAME = 80
-MOST_DEFINITIONS = 400
-MOST_REFERENCES = 4_000
+MAX_SYMBOL_LENGTH = 80
+MAX_DEFINITIONS = 400
+MAX_REFERENCES = 4_000
 """Of one file, different names."""
-SHOWN = 90
+MAX_DISPLAYED_LINE_LENGTH = 90
 """Characters of the line of a definition."""
 
 
@@ -27,34 +27,34 @@ class Definition(msgspec.Struct, frozen=True):
 
     name: str
     line: int
-    shown: str
+    text: str
 
 
-class Symbols(msgspec.Struct, frozen=True):
+class FileSymbols(msgspec.Struct, frozen=True):
     """What a file defines, in the order of its lines, and how often it uses which names."""
 
     definitions: tuple[Definition, ...] = ()
     references: Mapping[str, int] | None = None
 
 
-ReadSymbols = Callable[[Sequence[SeenFile]], Iterable[Symbols]]
+SymbolReader = Callable[[Sequence[SeenFile]], Iterable[FileSymbols]]
 """The symbols of each file, in order."""
 
 
-def told(file: SeenFile, found: Iterable[tuple[str, int]], uses: Mapping[str, int]) -> Symbols:
+def build_symbols(file: SeenFile, found: Iterable[tuple[str, int]], uses: Mapping[str, int]) -> FileSymbols:
     """Symbols from what was `found` in a file, names with the index of their line, and all names that it `uses`, those
     it defines among them. Each definition counts once for each line."""
     definitions: dict[tuple[str, int], Definition] = {}
     left = Counter(uses)
     for name, row in found:
-        if len(definitions) < MOST_DEFINITIONS and len(name) <= LONGEST_NAME and (name, row) not in definitions:
-            definitions[name, row] = Definition(name, file.numbers[row], _shown(file.lines[row]))
+        if len(definitions) < MAX_DEFINITIONS and len(name) <= MAX_SYMBOL_LENGTH and (name, row) not in definitions:
+            definitions[name, row] = Definition(name, file.numbers[row], _shorten_line(file.lines[row]))
             left[name] -= 1
-    kept = [(name, times) for name, times in left.items() if times > 0 and 1 < len(name) <= LONGEST_NAME]
+    kept = [(name, times) for name, times in left.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH]
     in_order = sorted(definitions.items(), key=lambda each: each[0][1])
-    return Symbols(tuple(definition for _, definition in in_order), dict(kept[:MOST_REFERENCES]))
+    return FileSymbols(tuple(definition for _, definition in in_order), dict(kept[:MAX_REFERENCES]))
 
 
-def _shown(line: str) -> str:
-    text = " ".join(line[: 4 * SHOWN].split()).rstrip("{:(; \t")
-    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+def _shorten_line(line: str) -> str:
+    text = " ".join(line[: 4 * MAX_DISPLAYED_LINE_LENGTH].split()).rstrip("{:(; \t")
+    return text if len(text) <= MAX_DISPLAYED_LINE_LENGTH else text[: MAX_DISPLAYED_LINE_LENGTH - 1] + "…"

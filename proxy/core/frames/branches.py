@@ -18,17 +18,25 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.events import CheckpointSet, Copied, FrameEvent, Injected, InjectionWanted, LineWanted, Switched
+from proxy.core.frames.events import (
+    BranchSwitched,
+    BranchSwitchRequested,
+    CheckpointSet,
+    CopiedText,
+    FrameEvent,
+    InjectionDelivered,
+    InjectionRequested,
+)
 
-MAIN = "main"
+MAIN_BRANCH = "main"
 """The line on which every conversation begins."""
-AUTOMATIC_KEPT = 32
+MAX_AUTOMATIC_CHECKPOINTS = 32
 """Checkpoints that nobody asked for, the newest ones; one named by somebody stays."""
-KINDS = frozenset({"checkpoint", "line wanted", "switched", "injection wanted", "injected"})
+BRANCH_EVENT_KINDS = frozenset({"checkpoint", "line wanted", "switched", "injection wanted", "injected"})
 """Kinds of events that say something of lines."""
-SWITCHED = "switched"
+BRANCH_SWITCHED_KIND = "switched"
 """The kind of the event with which another line becomes current."""
-Look = tuple[str, str, str]
+RequestFingerprint = tuple[str, str, str]
 """Of a request: the hashes of its system text and of its tools, and the model."""
 
 
@@ -37,62 +45,64 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     name: str
     at: str
-    line: str
+    branch: str
     automatic: bool
-    look: Look
+    fingerprint: RequestFingerprint
     created: int
 
 
-class Injection(msgspec.Struct, frozen=True):
+class PendingInjection(msgspec.Struct, frozen=True):
     """Texts of the line `source` that wait for the next request on the line `line`."""
 
-    line: str
-    source: str
-    texts: tuple[Copied, ...]
+    branch: str
+    source_branch: str
+    texts: tuple[CopiedText, ...]
 
 
-class Lines(msgspec.Struct, frozen=True):
+class BranchState(msgspec.Struct, frozen=True):
     """`begun` are the lines there are, with the checkpoint each began at (none: `main`), in order; `looks` how a
     request looked on each: the last one before it was left, or the one before the checkpoint it begins at."""
 
-    current: str = MAIN
-    begun: Mapping[str, str] = msgspec.field(default_factory=lambda: {MAIN: ""})
+    current: str = MAIN_BRANCH
+    start_checkpoints: Mapping[str, str] = msgspec.field(default_factory=lambda: {MAIN_BRANCH: ""})
     checkpoints: Mapping[str, Checkpoint] = msgspec.field(default_factory=dict)
-    looks: Mapping[str, Look] = msgspec.field(default_factory=dict)
-    wanted: LineWanted | None = None
-    injections: tuple[Injection, ...] = ()
+    fingerprints: Mapping[str, RequestFingerprint] = msgspec.field(default_factory=dict)
+    requested_switch: BranchSwitchRequested | None = None
+    pending_injections: tuple[PendingInjection, ...] = ()
 
 
-def after(lines: Lines, event: FrameEvent, created: int) -> Lines:
+def reduce_branches(lines: BranchState, event: FrameEvent, created: int) -> BranchState:
     """What an event at `created` (ms since the epoch) makes of the lines; most say nothing of them."""
     match event:
         case CheckpointSet() if event.name not in lines.checkpoints:
             made = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, created)
-            return replace(lines, checkpoints=_bounded({**lines.checkpoints, made.name: made}))
-        case LineWanted():
-            return replace(lines, wanted=None if event.line == lines.current else event)
-        case Switched():
-            return _switched(lines, event)
-        case InjectionWanted():
-            waiting = Injection(event.line, event.source, event.texts)
-            return replace(lines, injections=(*lines.injections, waiting))
-        case Injected():
-            return replace(lines, injections=tuple(each for each in lines.injections if each.line != event.line))
+            return replace(lines, checkpoints=_limit_automatic({**lines.checkpoints, made.name: made}))
+        case BranchSwitchRequested():
+            return replace(lines, requested_switch=None if event.line == lines.current else event)
+        case BranchSwitched():
+            return _switch(lines, event)
+        case InjectionRequested():
+            waiting = PendingInjection(event.line, event.source, event.texts)
+            return replace(lines, pending_injections=(*lines.pending_injections, waiting))
+        case InjectionDelivered():
+            return replace(
+                lines, pending_injections=tuple(each for each in lines.pending_injections if each.branch != event.line)
+            )
         case _:
             return lines
 
 
-def _bounded(checkpoints: Mapping[str, Checkpoint]) -> Mapping[str, Checkpoint]:
+def _limit_automatic(checkpoints: Mapping[str, Checkpoint]) -> Mapping[str, Checkpoint]:
     automatic = [each.name for each in checkpoints.values() if each.automatic]
-    gone = set(automatic[:-AUTOMATIC_KEPT])
+    gone = set(automatic[:-MAX_AUTOMATIC_CHECKPOINTS])
     return {name: each for name, each in checkpoints.items() if name not in gone}
 
 
-def _switched(lines: Lines, event: Switched) -> Lines:
-    looks = {**lines.looks, lines.current: event.look}
-    begun = lines.begun
+def _switch(lines: BranchState, event: BranchSwitched) -> BranchState:
+    looks = {**lines.fingerprints, lines.current: event.look}
+    begun = lines.start_checkpoints
     if event.line not in begun:
         begun = {**begun, event.line: event.checkpoint}
         if (point := lines.checkpoints.get(event.checkpoint)) is not None:
-            looks[event.line] = point.look
-    return replace(lines, current=event.line, begun=begun, looks=looks, wanted=None)
+            looks[event.line] = point.fingerprint
+    return replace(lines, current=event.line, start_checkpoints=begun, fingerprints=looks, requested_switch=None)

@@ -17,18 +17,18 @@ from hashlib import sha256
 
 import msgspec
 
-from proxy.core.frames.suggestion_log import Chosen, Suggestion
+from proxy.core.frames.suggestion_log import AutonomySettings, Suggestion
 from proxy.core.frames.tree import Loop, Status
-from proxy.core.ledger.ledger import Event
+from proxy.core.ledger.ledger import LedgerEvent
 
 ROOTED = "rooted"
-ROOT_TOLD = "root told"
-REWRITTEN = "rewritten"
+ROOT_ANNOUNCED_KIND = "root told"
+HISTORY_REWRITTEN_KIND = "rewritten"
 REASONING_REMOVED = "reasoning removed"
-HEAD = "head"
+HEAD_CHANGED = "head"
 
 
-class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
+class RootStarted(msgspec.Struct, frozen=True, tag=ROOTED):
     """A conversation began, or, once its tree of frames has ended, the next one. At a message of the user's."""
 
     frame: str
@@ -36,7 +36,7 @@ class Rooted(msgspec.Struct, frozen=True, tag=ROOTED):
     criteria: str
 
 
-class Planned(msgspec.Struct, frozen=True, tag="planned"):
+class FramePlanned(msgspec.Struct, frozen=True, tag="planned"):
     frame: str
     parent: str
     title: str
@@ -47,7 +47,7 @@ class Planned(msgspec.Struct, frozen=True, tag="planned"):
     """How the client's own plan calls it."""
 
 
-class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
+class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
     """A planned frame was given other words; allowed only while it is planned."""
 
     frame: str
@@ -56,7 +56,7 @@ class Replanned(msgspec.Struct, frozen=True, tag="replanned"):
     compacted: str = ""
 
 
-class Pushed(msgspec.Struct, frozen=True, tag="pushed"):
+class FramePushed(msgspec.Struct, frozen=True, tag="pushed"):
     """A frame began. `turn`, `call` name the opening call; `block` is the text the child is told as its result."""
 
     frame: str
@@ -73,7 +73,7 @@ class Pushed(msgspec.Struct, frozen=True, tag="pushed"):
     origin: str = "model"
 
 
-class Activated(msgspec.Struct, frozen=True, tag="activated"):
+class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
     """A planned frame began, or a blocked one was resumed; `through` are the planned frames between it and the one it
     was called from, the outermost first: they begin with it."""
 
@@ -86,7 +86,7 @@ class Activated(msgspec.Struct, frozen=True, tag="activated"):
     through: tuple[str, ...] = ()
 
 
-class Popped(msgspec.Struct, frozen=True, tag="popped"):
+class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
     """A frame ended. `told` is what the result of its opening call says from now on; `closed` are frames below it
     that closed as blocked; `carried` are the user messages of the unfinished turn, handed to the frame it returns
     to. `artifacts` are the files its calls changed, `decisions` those its results tell of: both join what was noted.
@@ -104,7 +104,7 @@ class Popped(msgspec.Struct, frozen=True, tag="popped"):
     stays: bool = False
 
 
-class Invalidated(msgspec.Struct, frozen=True, tag="invalidated"):
+class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
     """`cascade`: planned descendants that go with it. `stays`: as of a frame that ended."""
 
     frame: str
@@ -120,7 +120,7 @@ class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
     artifact: str
 
 
-class Decided(msgspec.Struct, frozen=True, tag="decision"):
+class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
     """`supersedes` is the decision of the same frame whose place it takes, in its words."""
 
     frame: str
@@ -128,7 +128,7 @@ class Decided(msgspec.Struct, frozen=True, tag="decision"):
     supersedes: str = ""
 
 
-class Woken(msgspec.Struct, frozen=True, tag="woken"):
+class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
     """The thread woke: tools and guidance, as rendered then, in front of all; or `appended`, both as one message of the
     dialect, behind the entry `at`. What was appended may be told in front later: then at the entry `at`."""
 
@@ -159,7 +159,7 @@ class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
     appended: str = ""
 
 
-class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
+class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
     """The line did not fit the window: these entries left it, and `trace` stands for them; these `answers` of ours, by
     turn and call, are told in `words` from now on."""
 
@@ -170,7 +170,7 @@ class Trimmed(msgspec.Struct, frozen=True, tag="trim"):
     words: str = ""
 
 
-class Entered(msgspec.Struct, frozen=True, tag="entered"):
+class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
     """A frame that nobody pushed began: seen in what the client says. One that was planned begins, one that is under
     way beside others goes on, another is born.
     `taking` are entries already on the path that it owns from now on: the call group that opened it, or a turn that
@@ -185,7 +185,7 @@ class Entered(msgspec.Struct, frozen=True, tag="entered"):
     retry_of: str = ""
 
 
-class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
+class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
     """A subagent began: a conversation of its own does the work of this frame. `call` is the call that told it what to
     do; its result ends the frame."""
 
@@ -197,7 +197,7 @@ class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
     call: str
 
 
-class Parted(msgspec.Struct, frozen=True, tag="parted"):
+class FrameSplit(msgspec.Struct, frozen=True, tag="parted"):
     """Long work was cut: what was done so far is a finished frame under the one it was done in, which goes on. `taking`
     are the entries that it owns from now on."""
 
@@ -211,7 +211,7 @@ class Parted(msgspec.Struct, frozen=True, tag="parted"):
     decisions: tuple[str, ...] = ()
 
 
-class Folded(msgspec.Struct, frozen=True, tag="folded"):
+class FrameFolded(msgspec.Struct, frozen=True, tag="folded"):
     """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`, and for what
     earlier traces stood for whose entries are among them. `muted` are answers that stay without their reasoning."""
 
@@ -222,7 +222,7 @@ class Folded(msgspec.Struct, frozen=True, tag="folded"):
     muted: tuple[str, ...] = ()
 
 
-class Summarised(msgspec.Struct, frozen=True, tag="summarised"):
+class FoldSummarized(msgspec.Struct, frozen=True, tag="summarised"):
     """A model wrote what the span came to that left with the fold of `frame` at the same entry. Nothing on the line
     changes by it: it is told when the trace is written anew."""
 
@@ -230,7 +230,7 @@ class Summarised(msgspec.Struct, frozen=True, tag="summarised"):
     text: str
 
 
-class InterimSummary(msgspec.Struct, frozen=True, tag="interim summary"):
+class InterimSummaryAdded(msgspec.Struct, frozen=True, tag="interim summary"):
     """The model summed up where `frame` stands, which goes on. Nothing on the line changes by it: when what stands up
     to the entry `at` leaves, `words` are told with its trace. `text` is what people are shown."""
 
@@ -240,7 +240,7 @@ class InterimSummary(msgspec.Struct, frozen=True, tag="interim summary"):
     text: str
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept"):
+class FrameKept(msgspec.Struct, frozen=True, tag="kept"):
     """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap, or
     with `now` at the next one, whatever it costs."""
 
@@ -248,13 +248,13 @@ class Kept(msgspec.Struct, frozen=True, tag="kept"):
     now: bool = False
 
 
-class Unfolded(msgspec.Struct, frozen=True, tag="unfolded"):
+class FrameUnfolded(msgspec.Struct, frozen=True, tag="unfolded"):
     """The entries of a fold are on the line again."""
 
     frame: str
 
 
-class Replaced(msgspec.Struct, frozen=True, tag="replaced"):
+class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
     """The result of a call is told with other words from now on: an output too long for the line, a note whose file
     had left it, an old output that was cleared. What was stored stays as it was."""
 
@@ -271,33 +271,33 @@ class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
     why: str = ""
 
 
-class Sealed(msgspec.Struct, frozen=True, tag="sealed"):
+class ProviderCompacted(msgspec.Struct, frozen=True, tag="sealed"):
     """These entries hold what stands for all before them, readable by the provider alone: they never leave the line,
     and no fold reaches over them."""
 
     entries: tuple[str, ...]
 
 
-class ProviderTrimmed(msgspec.Struct, frozen=True, tag="provider trimmed"):
+class ProviderEditedContext(msgspec.Struct, frozen=True, tag="provider trimmed"):
     """The provider edited or compacted by itself what it was sent. What of the line it has cached is not known from
     then on."""
 
 
-class Looped(msgspec.Struct, frozen=True, tag="looped"):
+class LoopDetected(msgspec.Struct, frozen=True, tag="looped"):
     """The work of a frame runs in a loop, and the model is told so."""
 
     frame: str
     loop: Loop
 
 
-class LoopsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
+class LoopWarningsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
     """A person wants to hear no more of the loops up to the entry `at`."""
 
     frame: str
     at: str
 
 
-class Pressed(msgspec.Struct, frozen=True, tag="pressed"):
+class ContextPressureWarned(msgspec.Struct, frozen=True, tag="pressed"):
     """The window has filled up, `filled` tokens of `window`, and the model is told so."""
 
     frame: str
@@ -305,11 +305,11 @@ class Pressed(msgspec.Struct, frozen=True, tag="pressed"):
     window: int
 
 
-class Relieved(msgspec.Struct, frozen=True, tag="relieved"):
+class ContextPressureRelieved(msgspec.Struct, frozen=True, tag="relieved"):
     """The line has become clearly shorter than when the model was told that the window fills up."""
 
 
-class Dequeued(msgspec.Struct, frozen=True, tag="dequeued"):
+class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
     """What people said from beside the client is told to the model: `entry` are the words, `messages` the ids of what
     was said. On a turn they stand behind its round at which this happened."""
 
@@ -329,7 +329,7 @@ class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
     look: tuple[str, str, str] = ("", "", "")
 
 
-class LineWanted(msgspec.Struct, frozen=True, tag="line wanted"):
+class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
     """From the user's next message on the work goes on elsewhere: on the line of this name, or, with `at`, on a new one
     that begins behind that entry, which is the checkpoint of this name."""
 
@@ -339,7 +339,7 @@ class LineWanted(msgspec.Struct, frozen=True, tag="line wanted"):
     reason: str = ""
 
 
-class Switched(msgspec.Struct, frozen=True, tag="switched"):
+class BranchSwitched(msgspec.Struct, frozen=True, tag="switched"):
     """What `LineWanted` wanted begins with the message this hangs on. `look`: of the last request on the line that is
     left, as in `CheckpointSet`."""
 
@@ -350,7 +350,7 @@ class Switched(msgspec.Struct, frozen=True, tag="switched"):
     look: tuple[str, str, str] = ("", "", "")
 
 
-class Copied(msgspec.Struct, frozen=True):
+class CopiedText(msgspec.Struct, frozen=True):
     """A text of a line: its message of this number (0: what a frame returned), who said it, and where it stands."""
 
     ref: str
@@ -360,26 +360,26 @@ class Copied(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class InjectionWanted(msgspec.Struct, frozen=True, tag="injection wanted"):
+class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
     """These texts of the line `source` are to be told once at the end of the line `line`."""
 
     line: str
     source: str
-    texts: tuple[Copied, ...]
+    texts: tuple[CopiedText, ...]
 
 
-class Injected(msgspec.Struct, frozen=True, tag="injected"):
+class InjectionDelivered(msgspec.Struct, frozen=True, tag="injected"):
     """What waited to be copied to the line `line` was told."""
 
     line: str
 
 
-class Rewritten(msgspec.Struct, frozen=True, tag=REWRITTEN):
+class HistoryRewritten(msgspec.Struct, frozen=True, tag=HISTORY_REWRITTEN_KIND):
     """The client gave old messages back in another form, the first of them here; what was said beside those goes along
     to where they stand now. Of a store that knows no such event, only some of it did."""
 
 
-class Suggested(msgspec.Struct, frozen=True, tag="suggested"):
+class SuggestionMade(msgspec.Struct, frozen=True, tag="suggested"):
     """A frame operation was suggested while `frame` was active."""
 
     frame: str
@@ -397,10 +397,10 @@ class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared")
 class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
     """Somebody set for this conversation how much the proxy decides. All that is set is told each time."""
 
-    chosen: Chosen
+    chosen: AutonomySettings
 
 
-class ByHand(msgspec.Struct, frozen=True, tag="by hand"):
+class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
     """A person did something to the tree: the events beside this one came of it. `key` tells it from whatever else was
     done at the same entry, `words` are for the model, `told` is what the person was answered."""
 
@@ -409,19 +409,19 @@ class ByHand(msgspec.Struct, frozen=True, tag="by hand"):
     told: str = ""
 
 
-class HandTold(msgspec.Struct, frozen=True, tag="hand told"):
+class UserCommandsAnnounced(msgspec.Struct, frozen=True, tag="hand told"):
     """The model was told of all that a person did to the tree so far; `words` is a digest of how."""
 
     words: str
 
 
-class RootTold(msgspec.Struct, frozen=True, tag=ROOT_TOLD):
+class RootAnnounced(msgspec.Struct, frozen=True, tag=ROOT_ANNOUNCED_KIND):
     """The model was told of a root that began beside those it knew."""
 
     frame: str
 
 
-class ParentsTold(msgspec.Struct, frozen=True, tag="parents told"):
+class ParentsAnnounced(msgspec.Struct, frozen=True, tag="parents told"):
     """A subagent was told of the frames of the `conversation` that delegated it; `words` is a digest of how."""
 
     conversation: str
@@ -429,54 +429,54 @@ class ParentsTold(msgspec.Struct, frozen=True, tag="parents told"):
 
 
 FrameEvent = (
-    Rooted
-    | Planned
-    | Replanned
-    | Pushed
-    | Activated
-    | Popped
-    | Invalidated
+    RootStarted
+    | FramePlanned
+    | FrameReplanned
+    | FramePushed
+    | FrameActivated
+    | FramePopped
+    | FrameInvalidated
     | ArtifactAdded
-    | Decided
-    | Woken
+    | DecisionAdded
+    | ThreadWoken
     | BlockStale
     | BlockRenewed
-    | Trimmed
-    | Entered
-    | Delegated
-    | Parted
-    | Folded
-    | Summarised
-    | InterimSummary
-    | Kept
-    | Unfolded
-    | Replaced
+    | ContextTrimmed
+    | FrameEntered
+    | SubagentStarted
+    | FrameSplit
+    | FrameFolded
+    | FoldSummarized
+    | InterimSummaryAdded
+    | FrameKept
+    | FrameUnfolded
+    | ResultReplaced
     | ReasoningRemoved
-    | Sealed
-    | ProviderTrimmed
-    | Looped
-    | LoopsCleared
-    | Pressed
-    | Relieved
-    | Dequeued
-    | Rewritten
-    | Suggested
+    | ProviderCompacted
+    | ProviderEditedContext
+    | LoopDetected
+    | LoopWarningsCleared
+    | ContextPressureWarned
+    | ContextPressureRelieved
+    | QueuedMessagesDelivered
+    | HistoryRewritten
+    | SuggestionMade
     | SuggestionsCleared
     | AutonomySet
     | CheckpointSet
-    | LineWanted
-    | Switched
-    | InjectionWanted
-    | Injected
-    | ByHand
-    | HandTold
-    | RootTold
-    | ParentsTold
+    | BranchSwitchRequested
+    | BranchSwitched
+    | InjectionRequested
+    | InjectionDelivered
+    | UserCommandApplied
+    | UserCommandsAnnounced
+    | RootAnnounced
+    | ParentsAnnounced
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
 
-def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> Event:
+def as_ledger_event(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> LedgerEvent:
     """The event as the ledger keeps it.
 
     A frame is born once. What may happen again at the same entry (a frame popped as blocked, resumed, popped; a line
@@ -484,22 +484,24 @@ def recorded(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> 
     A thread wakes once, and may be given all of it in front once more at the same entry.
     """
     data = msgspec.json.encode(event)
-    subject = event.line if isinstance(event, Switched) else getattr(event, "frame", "")
-    if isinstance(event, Replaced):
+    subject = event.line if isinstance(event, BranchSwitched) else getattr(event, "frame", "")
+    if isinstance(event, ResultReplaced):
         subject = event.entry
-    elif isinstance(event, Woken):
+    elif isinstance(event, ThreadWoken):
         subject = "in front" if event.at and not event.appended else ""
-    elif not isinstance(event, Rooted | Planned | Pushed | Entered | Delegated | Parted | Folded):
+    elif not isinstance(
+        event, RootStarted | FramePlanned | FramePushed | FrameEntered | SubagentStarted | FrameSplit | FrameFolded
+    ):
         subject += f"/{number}/" + sha256(data).hexdigest()[:12]
-    return Event(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
+    return LedgerEvent(entry, number, seq, str(event.__struct_config__.tag), subject, data, now)
 
 
-def begins_root(events: Iterable[Event]) -> bool:
+def begins_root(events: Iterable[LedgerEvent]) -> bool:
     """Whether a root begins with one of these."""
     return any(event.kind == ROOTED for event in events)
 
 
-def read_event(event: Event) -> FrameEvent:
+def decode_event(event: LedgerEvent) -> FrameEvent:
     return _decoder.decode(event.data)
 
 
@@ -514,10 +516,10 @@ def frame_id(turn: str, call_number: int) -> str:
     return "f" + base64.b32encode(digest[:5]).decode().lower()
 
 
-SUBAGENTS = 10_000
+FIRST_SUBAGENT_NUMBER = 10_000
 """Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
 
 
-def subagent_id(turn: str, call_number: int = 0) -> str:
+def subagent_frame_id(turn: str, call_number: int = 0) -> str:
     """The frame of the subagent that a call of a turn began, of the calls that the client was given."""
-    return frame_id(turn, SUBAGENTS + call_number)
+    return frame_id(turn, FIRST_SUBAGENT_NUMBER + call_number)

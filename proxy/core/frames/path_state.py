@@ -17,16 +17,23 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.branches import KINDS, Lines, after
-from proxy.core.frames.events import REWRITTEN, ROOT_TOLD, Dequeued, Switched, begins_root, read_event
-from proxy.core.frames.reducer import apply, reopened
+from proxy.core.frames.branches import BRANCH_EVENT_KINDS, BranchState, reduce_branches
+from proxy.core.frames.events import (
+    HISTORY_REWRITTEN_KIND,
+    ROOT_ANNOUNCED_KIND,
+    BranchSwitched,
+    QueuedMessagesDelivered,
+    begins_root,
+    decode_event,
+)
+from proxy.core.frames.reducer import reduce, reopen_root
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Entry, Event, Kind, Ledger, Round
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent, Round
 
-_NOTHING: Mapping[str, Sequence[Event]] = {}
+_NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False):
+class PathEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry (for a turn: one round of it) and the segment of a frame that owns it.
 
     `at` is the entry of the path it stands for: itself, or the alias that a client's rewriting made of it.
@@ -35,10 +42,10 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     entry: Entry
     owner: str
     round: Round | None = None
-    at: str = ""
+    path_id: str = ""
 
 
-class Story(msgspec.Struct, frozen=True, dict=True):
+class PathState(msgspec.Struct, frozen=True, dict=True):
     """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
     is what stands on the path whose state this one took over, by entry: later entries may be another form of it, with
     what was said beside them where that goes `along`.
@@ -48,85 +55,87 @@ class Story(msgspec.Struct, frozen=True, dict=True):
     """
 
     tree: Tree = msgspec.field(default_factory=Tree)
-    placed: tuple[Placed, ...] = ()
+    entries: tuple[PathEntry, ...] = ()
     tip: str = ""
-    adopted: Mapping[str, Sequence[Placed]] = msgspec.field(default_factory=dict)
-    along: bool = False
-    lines: Lines = msgspec.field(default_factory=Lines)
-    aside: Mapping[str, Story] = msgspec.field(default_factory=dict)
+    adopted: Mapping[str, Sequence[PathEntry]] = msgspec.field(default_factory=dict)
+    carries_overlays: bool = False
+    branches: BranchState = msgspec.field(default_factory=BranchState)
+    other_branches: Mapping[str, PathState] = msgspec.field(default_factory=dict)
 
     @cached_property
-    def owned(self) -> tuple[Placed, ...]:
+    def visible_entries(self) -> tuple[PathEntry, ...]:
         """What the frames on the path to the active one own, in ledger order; without a frame everything."""
         tree = self.tree
         if not tree.active:
-            return self.placed
-        owners = tree.shown
-        if not (carried := tree.carried):
-            return tuple(p for p in self.placed if p.owner in owners)
+            return self.entries
+        owners = tree.visible_owners
+        if not (carried := tree.carried_owners):
+            return tuple(p for p in self.entries if p.owner in owners)
         # `context.owner_of`, written out: this is asked of every entry of the path.
-        return tuple(p for p in self.placed if (carried.get(p.at) or carried.get(p.entry.id, p.owner)) in owners)
+        return tuple(p for p in self.entries if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) in owners)
 
     @cached_property
-    def newest(self) -> tuple[Placed, ...]:
+    def newest_client_entries(self) -> tuple[PathEntry, ...]:
         """What the client sent behind the last answer that it has (L4), oldest first; the rounds of a turn that is
         under way behind it are none."""
-        end = len(self.placed)
-        while end and (self.placed[end - 1].entry.is_beside or self._is_under_way(self.placed[end - 1])):
+        end = len(self.entries)
+        while end and (self.entries[end - 1].entry.is_overlay or self._is_under_way(self.entries[end - 1])):
             end -= 1
         begin = end
-        while begin and not _is_answer(self.placed[begin - 1]):
+        while begin and not _is_answer(self.entries[begin - 1]):
             begin -= 1
-        return self.placed[begin:end]
+        return self.entries[begin:end]
 
-    def _is_under_way(self, placed: Placed) -> bool:
+    def _is_under_way(self, placed: PathEntry) -> bool:
         return placed.round is not None and placed.entry.id == self.tip and not placed.round.last
 
 
-def _is_answer(placed: Placed) -> bool:
+def _is_answer(placed: PathEntry) -> bool:
     return placed.round is not None or (placed.entry.message is not None and placed.entry.message.role == "assistant")
 
 
-def follow(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, Story]) -> Story:
+def replay(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, PathState]) -> PathState:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
     on from."""
-    start, story = _longest(path, known)
+    start, story = _longest_known_prefix(path, known)
     return extend(ledger, story, path[start:])
 
 
-def _longest(path: Sequence[Entry], known: Mapping[str, Story]) -> tuple[int, Story]:
+def _longest_known_prefix(path: Sequence[Entry], known: Mapping[str, PathState]) -> tuple[int, PathState]:
     """How much of `path` is told already, and its story."""
     for at in range(len(path) - 1, -1, -1):
         if (found := known.get(path[at].id)) is not None:
             return at + 1, found
-    return 0, Story()
+    return 0, PathState()
 
 
 def extend(
-    ledger: Ledger, story: Story, entries: Iterable[Entry], fresh: Mapping[str, Sequence[Event]] = _NOTHING
-) -> Story:
+    ledger: Ledger, story: PathState, entries: Iterable[Entry], fresh: Mapping[str, Sequence[LedgerEvent]] = _NO_EVENTS
+) -> PathState:
     """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
     entries = tuple(entries)
     if not entries:
         return story
-    walk = _Walk(ledger, story, {})
+    walk = _PathBuilder(ledger, story, {})
     for entry in entries:
-        walk.put(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
-    return walk.story()
+        walk.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
+    return walk.build()
 
 
-def turned(ledger: Ledger, story: Story, event: Switched, created: int, known: dict[str, Story] | None = None) -> Story:
+def switch_branch(
+    ledger: Ledger, story: PathState, event: BranchSwitched, created: int, known: dict[str, PathState] | None = None
+) -> PathState:
     """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along.
     `known`: see `story_at`."""
-    kept = {**story.aside, story.lines.current: replace(story, adopted={}, aside={})}
+    kept = {**story.other_branches, story.branches.current: replace(story, adopted={}, other_branches={})}
     found = kept.pop(event.line, None)
     if found is None:
-        found = story_at(ledger, event.at, {} if known is None else known)
-    lines = after(story.lines, event, created)
-    return replace(found, tip=story.tip, adopted={}, lines=lines, aside=kept)
+        found = path_state_at(ledger, event.at, {} if known is None else known)
+    lines = reduce_branches(story.branches, event, created)
+    return replace(found, tip=story.tip, adopted={}, branches=lines, other_branches=kept)
 
 
-def story_at(ledger: Ledger, tip: str, known: dict[str, Story]) -> Story:
+def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> PathState:
     """The story of the path to `tip`. `known` remembers what was asked for while one path is walked: a branch of a
     branch of a branch would be told twice as often with each. What a path went on from is told before it, one after
     the other: a client that drops its oldest message with every request rewrites its history a thousand times."""
@@ -134,216 +143,222 @@ def story_at(ledger: Ledger, tip: str, known: dict[str, Story]) -> Story:
     while waiting:
         at = next(reversed(waiting))
         path = ledger.path(at)
-        start, story = _longest(path, known)
+        start, story = _longest_known_prefix(path, known)
         earlier = [e.adopts for e in path[start:] if e.adopts and e.adopts not in known and e.adopts not in waiting]
         if earlier:
             waiting |= dict.fromkeys(earlier)
             continue
-        walk = _Walk(ledger, story, known)
+        walk = _PathBuilder(ledger, story, known)
         for entry in path[start:]:
-            walk.put(entry, ledger.events.get(entry.id, ()))
-        known[at] = walk.story()
+            walk.add(entry, ledger.events.get(entry.id, ()))
+        known[at] = walk.build()
         del waiting[at]
     return known[tip]
 
 
-class _Walk:
+class _PathBuilder:
     """A story while entries are put behind it, one by one."""
 
-    def __init__(self, ledger: Ledger, story: Story, known: dict[str, Story]) -> None:
+    def __init__(self, ledger: Ledger, story: PathState, known: dict[str, PathState]) -> None:
         self._ledger = ledger
         self._known = known
-        self._begin(story, list(story.placed))
+        self._reset(story, list(story.entries))
 
-    def _begin(self, story: Story, placed: list[Placed]) -> None:
-        self._at = story
-        self._tree, self._placed, self._tip = story.tree, placed, story.tip
-        self._adopted, self._along, self._lines = story.adopted, story.along, story.lines
-        self._elsewhere: Mapping[str, str] | None = None
-        self._renamed: dict[str, str] = {}
-        self._standing: set[str] = set()
-        self._looked_at = 0
+    def _reset(self, story: PathState, placed: list[PathEntry]) -> None:
+        self._base = story
+        self._tree, self._entries, self._tip = story.tree, placed, story.tip
+        self._adopted, self._carries_overlays, self._branches = story.adopted, story.carries_overlays, story.branches
+        self._other_branch_by_entry: Mapping[str, str] | None = None
+        self._aliases: dict[str, str] = {}
+        self._seen_ids: set[str] = set()
+        self._scanned_count = 0
 
-    def story(self) -> Story:
-        aside = self._at.aside
-        if self._renamed:
-            aside = {name: _renamed(line, self._renamed) for name, line in aside.items()}
-        placed = tuple(self._placed)
-        return Story(self._tree, placed, self._tip, self._adopted, self._along, self._lines, aside)
+    def build(self) -> PathState:
+        aside = self._base.other_branches
+        if self._aliases:
+            aside = {name: _with_aliases(line, self._aliases) for name, line in aside.items()}
+        placed = tuple(self._entries)
+        return PathState(self._tree, placed, self._tip, self._adopted, self._carries_overlays, self._branches, aside)
 
-    def put(self, entry: Entry, events: Sequence[Event]) -> None:
+    def add(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
         """One more entry, with what was decided at it."""
         if entry.adopts:
-            rewritten = any(event.kind == REWRITTEN for event in events)
-            self._adopt(story_at(self._ledger, entry.adopts, self._known), along=rewritten)
-        if entry.alias and entry.alias in self._on_other_lines():
-            self._renamed[entry.alias] = entry.id
+            rewritten = any(event.kind == HISTORY_REWRITTEN_KIND for event in events)
+            self._adopt_state(path_state_at(self._ledger, entry.adopts, self._known), along=rewritten)
+        if entry.alias and entry.alias in self._entries_on_other_branches():
+            self._aliases[entry.alias] = entry.id
         if entry.alias in self._adopted:
             if not entry.adopts:
-                self._settle_before(entry)
-            self._placed += [p if p.entry.is_beside else replace(p, at=entry.id) for p in self._adopted[entry.alias]]
+                self._assign_owners_before(entry)
+            self._entries += [
+                p if p.entry.is_overlay else replace(p, path_id=entry.id) for p in self._adopted[entry.alias]
+            ]
             for event in events:  # a person may have decided something where the client's other form of it stood
-                self._tree = apply(self._tree, read_event(event), event.created)
-                self._lines = after(self._lines, read_event(event), event.created)
-        elif entry.alias not in self._renamed:
-            self._step(entry, events)
-        for overlay in self._beside(entry):
-            self._tree = _heard(self._tree, overlay)
-            known = self._adopted.get(overlay.id, ()) if overlay.kind is Kind.OVERLAY else ()
-            self._placed += known or [Placed(overlay, _owner(self._tree), at=overlay.id)]
+                self._tree = reduce(self._tree, decode_event(event), event.created)
+                self._branches = reduce_branches(self._branches, decode_event(event), event.created)
+        elif entry.alias not in self._aliases:
+            self._apply_entry(entry, events)
+        for overlay in self._new_overlays(entry):
+            self._tree = _reopen_for_overlay(self._tree, overlay)
+            known = self._adopted.get(overlay.id, ()) if overlay.kind is EntryKind.OVERLAY else ()
+            self._entries += known or [PathEntry(overlay, _active_owner(self._tree), path_id=overlay.id)]
         self._tip = entry.id
 
-    def _beside(self, entry: Entry) -> Sequence[Entry]:
+    def _new_overlays(self, entry: Entry) -> Sequence[Entry]:
         """What hangs on an entry and does not stand on the path yet, as what was said within a turn does."""
-        hanging = _hanging(self._ledger, entry, older=not self._along)
+        hanging = _overlays_at(self._ledger, entry, older=not self._carries_overlays)
         if not hanging:
             return ()
         # Only what came since is looked at: a thousand notes on a path of ten thousand entries took 0.3 s.
-        self._standing.update(p.at for p in self._placed[self._looked_at :])
-        self._looked_at = len(self._placed)
-        return [overlay for overlay in hanging if overlay.id not in self._standing]
+        self._seen_ids.update(p.path_id for p in self._entries[self._scanned_count :])
+        self._scanned_count = len(self._entries)
+        return [overlay for overlay in hanging if overlay.id not in self._seen_ids]
 
-    def _settle_before(self, entry: Entry) -> None:
+    def _assign_owners_before(self, entry: Entry) -> None:
         """What the client wrote anew right before `entry`, which is another form of a known one, belongs where that
         belonged in whose place it stands, else where `entry` does: the frame that is active by now would take it
         along when it ends."""
         first = self._adopted[entry.alias][0]
         stood = self._ledger.entries[entry.alias].parent
-        for at in reversed(self._written_anew()):
-            anew = self._placed[at]
+        for at in reversed(self._rewritten_positions()):
+            anew = self._entries[at]
             before = self._adopted.get(stood, (first,))[-1]
             same = anew.entry.message is not None and _role_of(before) == anew.entry.message.role
-            self._placed[at] = replace(anew, owner=self._owner_now(before if same else first))
+            self._entries[at] = replace(anew, owner=self._current_owner(before if same else first))
             stood = self._ledger.entries[stood].parent if stood in self._ledger.entries else ""
 
-    def _written_anew(self) -> list[int]:
+    def _rewritten_positions(self) -> list[int]:
         """The places at the end, in order, of what was put since a state was gone on from and is no other form of
         anything."""
         found: list[int] = []
-        for at in range(len(self._placed) - 1, -1, -1):
-            placed = self._placed[at]
-            if placed.entry.is_beside:
+        for at in range(len(self._entries) - 1, -1, -1):
+            placed = self._entries[at]
+            if placed.entry.is_overlay:
                 continue
-            if placed.round or placed.at != placed.entry.id:
-                return found[::-1] if placed.at != placed.entry.id else []
+            if placed.round or placed.path_id != placed.entry.id:
+                return found[::-1] if placed.path_id != placed.entry.id else []
             found.append(at)
             if placed.entry.adopts:
                 return found[::-1]
         return []
 
-    def _owner_now(self, placed: Placed) -> str:
-        carried = self._tree.carried
-        return carried.get(placed.at) or carried.get(placed.entry.id, placed.owner)
+    def _current_owner(self, placed: PathEntry) -> str:
+        carried = self._tree.carried_owners
+        return carried.get(placed.path_id) or carried.get(placed.entry.id, placed.owner)
 
-    def _step(self, entry: Entry, events: Sequence[Event]) -> None:
-        of_lines = [event for event in events if event.kind in KINDS]
+    def _apply_entry(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
+        of_lines = [event for event in events if event.kind in BRANCH_EVENT_KINDS]
         for event in of_lines:
-            self._say(entry, event)
-        self._tree, more = _step(self._ledger, self._tree, entry, events, self._placed)
-        self._placed += more
+            self._apply_branch_event(entry, event)
+        self._tree, more = _apply_entry(self._ledger, self._tree, entry, events, self._entries)
+        self._entries += more
 
-    def _say(self, entry: Entry, event: Event) -> None:
+    def _apply_branch_event(self, entry: Entry, event: LedgerEvent) -> None:
         """Something about the lines. They turn before the message is placed: it is the first on the new one."""
-        said = read_event(event)
-        if not isinstance(said, Switched):
-            self._lines = after(self._lines, said, event.created)
-        elif self._can_turn(entry, said):
-            there = turned(self._ledger, self.story(), said, event.created, self._known)
-            self._begin(there, list(there.placed))
+        said = decode_event(event)
+        if not isinstance(said, BranchSwitched):
+            self._branches = reduce_branches(self._branches, said, event.created)
+        elif self._can_switch(entry, said):
+            there = switch_branch(self._ledger, self.build(), said, event.created, self._known)
+            self._reset(there, list(there.entries))
 
-    def _can_turn(self, entry: Entry, to: Switched) -> bool:
+    def _can_switch(self, entry: Entry, to: BranchSwitched) -> bool:
         """Whether the line is there, or begins at an entry from before this one."""
         begins = self._ledger.entries.get(to.at)
-        known = to.line in self._at.aside or (begins is not None and begins.seq < entry.seq)
-        return known and to.line != self._lines.current
+        known = to.line in self._base.other_branches or (begins is not None and begins.seq < entry.seq)
+        return known and to.line != self._branches.current
 
-    def _adopt(self, elsewhere: Story, *, along: bool) -> None:
+    def _adopt_state(self, elsewhere: PathState, *, along: bool) -> None:
         """Go on from the state of another path; what this one shares with it stands here as it stands there."""
-        placed = self._placed
-        if elsewhere.aside:
-            here = {p.at for p in elsewhere.placed}
-            placed = [p for p in placed if p.at in here]
-        adopted = _by_place(elsewhere.placed, along=along)
-        self._begin(replace(elsewhere, tip=self._tip, adopted=adopted, along=along), placed)
+        placed = self._entries
+        if elsewhere.other_branches:
+            here = {p.path_id for p in elsewhere.entries}
+            placed = [p for p in placed if p.path_id in here]
+        adopted = _group_by_path_id(elsewhere.entries, along=along)
+        self._reset(replace(elsewhere, tip=self._tip, adopted=adopted, carries_overlays=along), placed)
 
-    def _on_other_lines(self) -> Container[str]:
-        if self._elsewhere is None:
-            self._elsewhere = {p.at: name for name, line in self._at.aside.items() for p in line.placed}
-        return self._elsewhere
+    def _entries_on_other_branches(self) -> Container[str]:
+        if self._other_branch_by_entry is None:
+            self._other_branch_by_entry = {
+                p.path_id: name for name, line in self._base.other_branches.items() for p in line.entries
+            }
+        return self._other_branch_by_entry
 
 
-def _renamed(line: Story, names: Mapping[str, str]) -> Story:
+def _with_aliases(line: PathState, names: Mapping[str, str]) -> PathState:
     """A line put aside, at the entries that are another form of its own."""
-    return replace(line, placed=tuple(replace(p, at=names.get(p.at, p.at)) for p in line.placed))
+    return replace(line, entries=tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in line.entries))
 
 
-def _by_place(placed: Iterable[Placed], *, along: bool) -> Mapping[str, Sequence[Placed]]:
+def _group_by_path_id(placed: Iterable[PathEntry], *, along: bool) -> Mapping[str, Sequence[PathEntry]]:
     """What stands on a path, by the entry it stands for; with `along` what was said beside one goes with it."""
-    found: dict[str, list[Placed]] = {}
+    found: dict[str, list[PathEntry]] = {}
     place = ""
     for standing in placed:
-        place = place if along and standing.entry.is_beside else standing.at
+        place = place if along and standing.entry.is_overlay else standing.path_id
         found.setdefault(place, []).append(standing)
     return found
 
 
-def _hanging(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry]:
+def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry]:
     """What hangs on an entry. Where the client rewrote it, and nothing went along with that (`older`), what the user
     said behind its older forms stays, and what the model was told of a root there."""
     hanging = list(ledger.overlays.get(entry.id, ()))
     form = entry.alias if older else ""
     while form:
-        told = any(event.kind == ROOT_TOLD for event in ledger.events.get(form, ()))
-        hanging += [overlay for overlay in ledger.overlays.get(form, ()) if told or overlay.kind is Kind.SAID]
+        told = any(event.kind == ROOT_ANNOUNCED_KIND for event in ledger.events.get(form, ()))
+        hanging += [
+            overlay for overlay in ledger.overlays.get(form, ()) if told or overlay.kind is EntryKind.USER_OVERLAY
+        ]
         form = ledger.entries[form].alias if form in ledger.entries else ""
     return hanging
 
 
-def _role_of(placed: Placed) -> str:
+def _role_of(placed: PathEntry) -> str:
     said = placed.round.spoken.message if placed.round else placed.entry.message
     return said.role if said else ""
 
 
-def _heard(tree: Tree, overlay: Entry) -> Tree:
+def _reopen_for_overlay(tree: Tree, overlay: Entry) -> Tree:
     """What the user says from beside the client opens a root again, where none began with it."""
-    return reopened(tree, overlay.created) if overlay.kind is Kind.SAID else tree
+    return reopen_root(tree, overlay.created) if overlay.kind is EntryKind.USER_OVERLAY else tree
 
 
-def _step(
-    ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[Event], before: Sequence[Placed]
-) -> tuple[Tree, list[Placed]]:
+def _apply_entry(
+    ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[LedgerEvent], before: Sequence[PathEntry]
+) -> tuple[Tree, list[PathEntry]]:
     """One more entry: who owns it, and the tree after it."""
-    if entry.kind is Kind.TURN:
-        return _told_turn(ledger, tree, entry)
+    if entry.kind is EntryKind.TURN:
+        return _apply_turn(ledger, tree, entry)
     message = entry.message
-    if message and message.role == "user" and entry.kind is Kind.MESSAGE and not begins_root(events):
-        tree = reopened(tree, entry.created)
+    if message and message.role == "user" and entry.kind is EntryKind.MESSAGE and not begins_root(events):
+        tree = reopen_root(tree, entry.created)
     for event in events:
-        tree = apply(tree, read_event(event), event.created)
+        tree = reduce(tree, decode_event(event), event.created)
     owner = _owner_of_result(before, message.answers) if message and message.answers else ""
-    return tree, [Placed(entry, owner or _owner(tree), at=entry.id)]
+    return tree, [PathEntry(entry, owner or _active_owner(tree), path_id=entry.id)]
 
 
-def _owner(tree: Tree) -> str:
-    return tree.current.owner if tree.active else ""
+def _active_owner(tree: Tree) -> str:
+    return tree.active_frame.owner if tree.active else ""
 
 
-def _told_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[Placed]]:
+def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[PathEntry]]:
     """Each round belongs to the frame that was active when it was produced; then what was decided in it happens."""
     placed = []
     events = ledger.events.get(entry.id, ())
     for done in ledger.rounds.get(entry.id, ()):
-        placed.append(Placed(entry, _owner(tree), done, at=entry.id))
+        placed.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
         for event in (e for e in events if e.round == done.number):
-            decided = read_event(event)
-            tree = apply(tree, decided, event.created)
-            if isinstance(decided, Dequeued) and (said := ledger.entries.get(decided.entry)) is not None:
-                tree = _heard(tree, said)
-                placed.append(Placed(said, _owner(tree), at=said.id))
+            decided = decode_event(event)
+            tree = reduce(tree, decided, event.created)
+            if isinstance(decided, QueuedMessagesDelivered) and (said := ledger.entries.get(decided.entry)) is not None:
+                tree = _reopen_for_overlay(tree, said)
+                placed.append(PathEntry(said, _active_owner(tree), path_id=said.id))
     return tree, placed
 
 
-def _owner_of_result(before: Sequence[Placed], call: str) -> str:
+def _owner_of_result(before: Sequence[PathEntry], call: str) -> str:
     """A call group is never cut through: a result belongs where its call does, the newest call by that id."""
     for placed in reversed(before):
         said = placed.round.spoken.message if placed.round else placed.entry.message

@@ -18,37 +18,46 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proxy.core.frames.tree import Frame, Status, Tree
-from proxy.core.text import TRUNCATED, Count, clean, cut_for_display, element, escape_xml, leaf, truncate_to_tokens
+from proxy.core.text import (
+    TRUNCATION_MARKER,
+    CountTokens,
+    cut_for_display,
+    element,
+    escape_xml,
+    remove_illegal_xml,
+    text_element,
+    truncate_to_tokens,
+)
 
-RESULTS_KEPT = 4_000
+MIN_RESULTS_TOKENS = 4_000
 """Tokens of a returned text that are never cut: the model wrote it for its parent."""
-COMPACTED = 350
+COMPACTION_TOKENS = 350
 """Tokens of a derived short form (S0-15)."""
 NAMES_SHARE = 0.3
 """Of a derived short form, for the names that the part cut off mentions."""
-FILES_KEPT = 1_000
+MAX_FILES_TOKENS = 1_000
 """Tokens for the paths a frame touched."""
-TITLE_WORDS = 8
-TITLE_CHARACTERS = 60
-CRITERION = 20_000
+MAX_TITLE_WORDS = 8
+MAX_TITLE_CHARACTERS = 60
+MAX_CRITERION_CHARACTERS = 20_000
 """Characters of what a user said that count as a frame's criterion: more than any block has room for, and bounded,
 because a message may be a file of 60 MiB."""
-NONE = "none"
+EMPTY_SECTION = "none"
 
-RE_PLAN = (
+REPLAN_ADVICE = (
     "Re-plan before you go on. Still planned beside it: {named}. Keep, change (stack_frame_plan with frameID) "
     "or invalidate them; another attempt is a push with retry_of={frame}."
 )
-LAST = "Nothing is left of this plan."
-ENDED = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
-ENDED_ROOT = "If the overall goal is reached, answer the user; else plan what is missing."
+PLAN_FINISHED = "Nothing is left of this plan."
+POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
+ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."
 
 READ, CHANGED = "read", "changed"
 _HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
-class Touched(msgspec.Struct, frozen=True):
+class FileAccess(msgspec.Struct, frozen=True):
     """A file and what was done to it."""
 
     path: str
@@ -59,13 +68,13 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 # -------------------------------------------------------------------------------------------------- what a pop returns
-def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each has one source and one section
+def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; each has one source and one section
     tree: Tree,
     frame: Frame,
     status: Status,
     results: str,
     *,
-    count: Count,
+    count: CountTokens,
     budget: int,
     paths: Sequence[str],
     past_speech: Sequence[str],
@@ -81,24 +90,24 @@ def returned_text(  # noqa: PLR0913  what a frame returns is these facts; each h
     return element(
         "frame-results",
         {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
-        leaf("title", cut_for_display(frame.title)),
-        leaf("results", _whole(results, max(budget, RESULTS_KEPT), count, frame.id)),
-        leaf("files", _files(paths, count)),
-        leaf("decisions", _lines(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
-        leaf("children", _lines(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
-        past_speech_text(past_speech) or leaf("user-said", NONE),
-        _advice(tree, frame, status),
-        leaf("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
+        text_element("title", cut_for_display(frame.title)),
+        text_element("results", _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)),
+        text_element("files", _files(paths, count)),
+        text_element("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
+        text_element("children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
+        past_user_messages_text(past_speech) or text_element("user-said", EMPTY_SECTION),
+        _next_step_advice(tree, frame, status),
+        text_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
 
 
-def invalidated_text(frame: Frame) -> str:
+def invalidation_text(frame: Frame) -> str:
     """What its parent is told of an invalidated frame."""
     reason = frame.invalidation_reason
     return f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
 
 
-def _advice(tree: Tree, frame: Frame, status: Status) -> str:
+def _next_step_advice(tree: Tree, frame: Frame, status: Status) -> str:
     """What the model may do now that something failed beside steps that it has planned, or the last step has ended
     (S2-11, S3-33). A plan of the client's is managed there."""
     parent = tree.frames.get(frame.parent)
@@ -109,19 +118,23 @@ def _advice(tree: Tree, frame: Frame, status: Status) -> str:
     waiting = [f for f in others if f.status is Status.PLANNED]
     if status is Status.FAILED and waiting:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
-        return leaf("next", RE_PLAN.format(frame=frame.id, named=named))
+        return text_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
     if not frame.was_planned or waiting or any(f.status is Status.IN_PROGRESS for f in others):
         return ""
-    done = ENDED_ROOT if not parent.parent else ENDED.format(frame=parent.id, title=cut_for_display(parent.title))
-    return leaf("next", f"{LAST} {done}")
+    done = (
+        ANSWER_USER_ADVICE
+        if not parent.parent
+        else POP_PARENT_ADVICE.format(frame=parent.id, title=cut_for_display(parent.title))
+    )
+    return text_element("next", f"{PLAN_FINISHED} {done}")
 
 
-def _whole(results: str, limit: int, count: Count, ref: str) -> str:
-    marker = f'{TRUNCATED} The rest is in the pop call: stack_recall with ref "{ref}".'
-    return truncate_to_tokens(clean(results).strip(), limit, count, marker)
+def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -> str:
+    marker = f'{TRUNCATION_MARKER} The rest is in the pop call: stack_recall with ref "{ref}".'
+    return truncate_to_tokens(remove_illegal_xml(results).strip(), limit, count, marker)
 
 
-def _files(paths: Sequence[str], count: Count) -> str:
+def _files(paths: Sequence[str], count: CountTokens) -> str:
     """What was changed first: it is what later work builds on."""
     known: dict[str, str] = {}
     for path in paths:
@@ -129,7 +142,7 @@ def _files(paths: Sequence[str], count: Count) -> str:
         bare = _HOW.sub("", path)
         known[bare] = known.get(bare) or how or "noted"
     groups = []
-    left = FILES_KEPT
+    left = MAX_FILES_TOKENS
     for how in (CHANGED, "noted", READ):
         named = [path for path, done in known.items() if done == how]
         shown: list[str] = []
@@ -140,18 +153,20 @@ def _files(paths: Sequence[str], count: Count) -> str:
             shown.append(path)
         more = [f"+{len(named) - len(shown)} more"] if len(shown) < len(named) else []
         groups += [f"{how}: {', '.join([*shown, *more])}"] if named else []
-    return "; ".join(groups) or NONE
+    return "; ".join(groups) or EMPTY_SECTION
 
 
-def _lines(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items) or NONE
+def _bullet_list(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items) or EMPTY_SECTION
 
 
-def past_speech_text(speech: Sequence[str]) -> str:
+def past_user_messages_text(speech: Sequence[str]) -> str:
     """Words the user said inside the frame and was answered there, as they were; empty where there are none."""
     if not speech:
         return ""
-    return element("user-said", {"when": "inside this frame; answered there"}, *(leaf("said", s) for s in speech))
+    return element(
+        "user-said", {"when": "inside this frame; answered there"}, *(text_element("said", s) for s in speech)
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- short forms
@@ -168,21 +183,21 @@ _NAME = re.compile(
 )
 
 
-def derived_compaction(text: str, count: Count, limit: int = COMPACTED) -> str:
+def derive_compaction(text: str, count: CountTokens, limit: int = COMPACTION_TOKENS) -> str:
     """A short form for a text that came without one (C4): its beginning, and the names that the rest mentions (S2-12,
     S2-13), within `limit` tokens."""
-    text = clean(text).strip()
+    text = remove_illegal_xml(text).strip()
     if count(text) <= limit:
         return text
     beginning = truncate_to_tokens(text, int(limit * (1 - NAMES_SHARE)), count)
-    cut_off = text[len(beginning.removesuffix(TRUNCATED).rstrip()) :]
+    cut_off = text[len(beginning.removesuffix(TRUNCATION_MARKER).rstrip()) :]
     names = [name for name in dict.fromkeys(_NAME.findall(cut_off)) if name not in beginning]
     if not names:
         return truncate_to_tokens(text, limit, count)
     return truncate_to_tokens(f"{beginning}\nAlso names: {', '.join(names)}", limit, count, "…")
 
 
-def returned_by(texts: Sequence[str]) -> str:
+def results_from_texts(texts: Sequence[str]) -> str:
     """What a frame returns that nobody popped, of its texts in their order: the lines marked `RESULT:`, else the last
     text (S2-08)."""
     last = next((text.strip() for text in reversed(texts) if text.strip()), "")
@@ -206,5 +221,5 @@ def title_of(text: str) -> str:
     lines = [stripped for line in text.splitlines() if (stripped := line.strip().lstrip("#>*- ").strip())]
     said = next((line for line in lines if not line.startswith("<")), lines[0] if lines else "")
     words = said.split()
-    short = " ".join(words[:TITLE_WORDS]) + ("…" if len(words) > TITLE_WORDS else "")
-    return cut_for_display(short, TITLE_CHARACTERS) or "Conversation"
+    short = " ".join(words[:MAX_TITLE_WORDS]) + ("…" if len(words) > MAX_TITLE_WORDS else "")
+    return cut_for_display(short, MAX_TITLE_CHARACTERS) or "Conversation"

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 PUSH, POP = "push", "pop"
 EXPIRES_MS = 5 * 60 * 1000
 """How long a suggestion waits; a frame operation of its kind within this time acts upon it."""
-MOST = 100
+MAX_SUGGESTIONS = 100
 """Suggestions on the list before it is cut."""
-LEFT = 50
+SUGGESTIONS_KEPT = 50
 """Of these, so many of the newest stay."""
 
 
@@ -43,14 +43,14 @@ class Suggestion(msgspec.Struct, frozen=True):
     acted: int = 0
     cleared: bool = False
 
-    def waits(self, now: int) -> bool:
-        return not (self.acted or self.cleared or self.expired(now))
+    def is_waiting(self, now: int) -> bool:
+        return not (self.acted or self.cleared or self.is_expired(now))
 
-    def expired(self, now: int) -> bool:
+    def is_expired(self, now: int) -> bool:
         return not self.acted and now - self.at > EXPIRES_MS
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class AutonomySettings(msgspec.Struct, frozen=True):
     """What somebody set for one conversation, at `at` (ms since the epoch); None is what the configuration says."""
 
     at: int = 0
@@ -62,7 +62,7 @@ class Chosen(msgspec.Struct, frozen=True):
     heuristics: tuple[str, ...] | None = None
 
 
-class Tally(msgspec.Struct, frozen=True):
+class SuggestionCounts(msgspec.Struct, frozen=True):
     """What was counted since it was begun anew. `ignored` are those that left the list without being acted upon."""
 
     total: int = 0
@@ -74,59 +74,61 @@ class Tally(msgspec.Struct, frozen=True):
     auto_pops: int = 0
 
 
-class Advice(msgspec.Struct, frozen=True):
+class SuggestionState(msgspec.Struct, frozen=True):
     """`history` is oldest first."""
 
     history: tuple[Suggestion, ...] = ()
-    tally: Tally = Tally()
-    chosen: Chosen = Chosen()
+    counts: SuggestionCounts = SuggestionCounts()
+    settings: AutonomySettings = AutonomySettings()
 
 
-def suggested(advice: Advice, suggestion: Suggestion, now: int) -> Advice:
+def add_suggestion(advice: SuggestionState, suggestion: Suggestion, now: int) -> SuggestionState:
     """One more, made at `now`."""
-    tally = advice.tally
+    tally = advice.counts
     is_push = suggestion.kind == PUSH
     tally = replace(tally, total=tally.total + 1, push=tally.push + is_push, pop=tally.pop + (not is_push))
     history = (*advice.history, replace(suggestion, at=now))
-    gone = history[:-LEFT] if len(history) > MOST else ()
+    gone = history[:-SUGGESTIONS_KEPT] if len(history) > MAX_SUGGESTIONS else ()
     tally = replace(tally, ignored=tally.ignored + sum(not (each.acted or each.cleared) for each in gone))
-    return replace(advice, history=history[len(gone) :], tally=tally)
+    return replace(advice, history=history[len(gone) :], counts=tally)
 
 
-def acted_upon(advice: Advice, kind: str, frame: str, now: int) -> Advice:
+def mark_acted_upon(advice: SuggestionState, kind: str, frame: str, now: int) -> SuggestionState:
     """A frame operation of this kind was done in, or with, `frame`: the suggestion that waited for it did its work."""
-    return _changed(
+    return _update_matching(
         advice,
-        lambda each: each.kind == kind and each.frame == frame and each.waits(now),
+        lambda each: each.kind == kind and each.frame == frame and each.is_waiting(now),
         lambda each: replace(each, acted=now),
     )
 
 
-def cleared(advice: Advice, *, waiting: bool, counts: bool, now: int) -> Advice:
+def clear_suggestions(advice: SuggestionState, *, waiting: bool, counts: bool, now: int) -> SuggestionState:
     """With `waiting` nothing waits any more; with `counts` list and figures begin anew with what still waits."""
     if waiting:
-        advice = _changed(advice, lambda each: each.waits(now), lambda each: replace(each, cleared=True))
+        advice = _update_matching(advice, lambda each: each.is_waiting(now), lambda each: replace(each, cleared=True))
     if not counts:
         return advice
-    left = tuple(each for each in advice.history if each.waits(now))
+    left = tuple(each for each in advice.history if each.is_waiting(now))
     pushes = sum(each.kind == PUSH for each in left)
-    return replace(advice, history=left, tally=Tally(total=len(left), push=pushes, pop=len(left) - pushes))
+    return replace(advice, history=left, counts=SuggestionCounts(total=len(left), push=pushes, pop=len(left) - pushes))
 
 
-def set_to(advice: Advice, chosen: Chosen) -> Advice:
+def set_autonomy(advice: SuggestionState, chosen: AutonomySettings) -> SuggestionState:
     """What was set last counts, on whatever entry of the path it hangs."""
-    return replace(advice, chosen=chosen) if chosen.at >= advice.chosen.at else advice
+    return replace(advice, settings=chosen) if chosen.at >= advice.settings.at else advice
 
 
-def by_itself(advice: Advice, kind: str) -> Advice:
+def count_automatic_operation(advice: SuggestionState, kind: str) -> SuggestionState:
     """The proxy opened or ended a frame by itself."""
-    tally = advice.tally
+    tally = advice.counts
     is_push = kind == PUSH
     tally = replace(tally, auto_pushes=tally.auto_pushes + is_push, auto_pops=tally.auto_pops + (not is_push))
-    return replace(advice, tally=tally)
+    return replace(advice, counts=tally)
 
 
-def _changed(advice: Advice, which: Callable[[Suggestion], bool], how: Callable[[Suggestion], Suggestion]) -> Advice:
+def _update_matching(
+    advice: SuggestionState, which: Callable[[Suggestion], bool], how: Callable[[Suggestion], Suggestion]
+) -> SuggestionState:
     history = tuple(how(each) if which(each) else each for each in advice.history)
     acted = sum(1 for old, new in zip(advice.history, history, strict=True) if new.acted and not old.acted)
-    return replace(advice, history=history, tally=replace(advice.tally, acted=advice.tally.acted + acted))
+    return replace(advice, history=history, counts=replace(advice.counts, acted=advice.counts.acted + acted))

@@ -34,7 +34,7 @@ STATUSES: Mapping[Status, str] = {
 }
 
 
-class Task(msgspec.Struct, frozen=True):
+class FrameTask(msgspec.Struct, frozen=True):
     """`depth` counts from 0 at the root. `completed_at`: when it ended with a result, also a failed one. It is valid
     from its birth on, to when it was invalidated."""
 
@@ -50,10 +50,10 @@ class Task(msgspec.Struct, frozen=True):
     valid_to: int | None
 
 
-def task_of(tree: Tree, frame: Frame) -> Task:
+def task_of(tree: Tree, frame: Frame) -> FrameTask:
     """`frame`, which is in `tree`, as a task."""
     ended = frame.status in (Status.COMPLETED, Status.FAILED)
-    return Task(
+    return FrameTask(
         id=frame.id,
         parent_id=frame.parent or None,
         goal=frame.title,
@@ -67,18 +67,18 @@ def task_of(tree: Tree, frame: Frame) -> Task:
     )
 
 
-LESSON = 2_000
+MAX_LESSON_CHARACTERS = 2_000
 """Characters of what an attempt came to that are told whole; of a longer text its short form."""
 
 
-def failed_before(tree: Tree, title: str) -> Frame | None:
+def newest_failed_attempt(tree: Tree, title: str) -> Frame | None:
     """The newest frame by this title that failed under the active one."""
     wanted = title.casefold()
     failed = [f for f in children(tree, tree.active) if f.status is Status.FAILED and f.title.casefold() == wanted]
     return failed[-1] if failed else None
 
 
-def attempts(tree: Tree, frame: str) -> int:
+def attempt_number(tree: Tree, frame: str) -> int:
     """How often the task of a frame was tried, with this one."""
     tried: list[str] = []
     while frame in tree.frames and frame not in tried:
@@ -87,11 +87,11 @@ def attempts(tree: Tree, frame: str) -> int:
     return len(tried)
 
 
-def lesson(tree: Tree, before: str) -> str:
+def lesson_of(tree: Tree, before: str) -> str:
     """What stands above the block of the attempt after `before`; empty where that is no frame that failed."""
     frame = tree.frames.get(before)
     if frame is None or frame.status is not Status.FAILED:
         return ""
-    why = frame.results if len(frame.results) <= LESSON else frame.results_compacted
-    number = attempts(tree, before)
+    why = frame.results if len(frame.results) <= MAX_LESSON_CHARACTERS else frame.results_compacted
+    number = attempt_number(tree, before)
     return f'Attempt {number + 1} at this. Attempt {number} (ref="{frame.id}") failed: {why}\n\n'

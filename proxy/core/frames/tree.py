@@ -23,7 +23,7 @@ from functools import cached_property
 
 import msgspec
 
-from proxy.core.frames.suggestion_log import Advice
+from proxy.core.frames.suggestion_log import SuggestionState
 
 
 class Status(StrEnum):
@@ -43,20 +43,20 @@ ALLOWED: Mapping[Status, frozenset[Status]] = {
     Status.FAILED: frozenset(),
     Status.INVALIDATED: frozenset(),
 }
-FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.INVALIDATED})
-RETURNED = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
+FINAL_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.INVALIDATED})
+RETURN_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 """What a pop may end a frame as."""
 
 
-INFERRED = frozenset({"request", "plan", "part", "subagent", "auto"})
+INFERRED_ORIGINS = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work, work
 that a subagent does in a conversation of its own, work that the proxy parted off by itself (autonomy `auto`)."""
-BY_HAND = "human"
+USER_ORIGIN = "human"
 """The origin of a frame that a person planned or began."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-class Opening(msgspec.Struct, frozen=True):
+class OpeningCall(msgspec.Struct, frozen=True):
     """The call whose result stands for a frame: the frame block while it runs, its compaction afterwards.
 
     `before` is what that result says ahead of it: the value of the pop that ran in the same group.
@@ -64,7 +64,7 @@ class Opening(msgspec.Struct, frozen=True):
 
     turn: str
     call: str
-    before: str = ""
+    preceding_text: str = ""
     view: str = "fork"
     block: str = ""
 
@@ -91,18 +91,18 @@ class Frame(msgspec.Struct, frozen=True):
     invalidated_at: int = 0
     retry_of: str = ""
     segment: int = 1
-    opening: Opening | None = None
+    opening: OpeningCall | None = None
     tokens: int = 0
     """Tokens of what it did, known once it was popped."""
-    key: str = ""
+    client_key: str = ""
     """How the client's own plan calls it; of a subagent's frame the id of the call that delegated it."""
     conversation: str = ""
     """The conversation of its own in which a subagent does the work."""
-    uncalled: tuple[str, ...] = ()
+    uncalled_owners: tuple[str, ...] = ()
     """Owners of earlier segments that no call opened: what was done in them stays on the line of its parent."""
     was_planned: bool = False
     """It was laid out before it began."""
-    stays: bool = False
+    was_stopped_in_place: bool = False
     """It was stopped where it stood, with the call that opened it: no result stands for what it did until then."""
 
     @property
@@ -112,15 +112,15 @@ class Frame(msgspec.Struct, frozen=True):
     @property
     def is_inferred(self) -> bool:
         """Seen in what the client says, which may end it as well."""
-        return self.origin in INFERRED
+        return self.origin in INFERRED_ORIGINS
 
     @property
-    def is_uncalled(self) -> bool:
+    def has_no_opening_call(self) -> bool:
         """No call opened it, so no result stands for it: it leaves the line by a fold alone."""
-        return self.is_inferred or (self.opening is None and (self.origin == BY_HAND or self.stays))
+        return self.is_inferred or (self.opening is None and (self.origin == USER_ORIGIN or self.was_stopped_in_place))
 
 
-class Waking(msgspec.Struct, frozen=True):
+class WakeState(msgspec.Struct, frozen=True):
     """What a thread was given when it woke, as it is replayed ever after: in front of all, or as one message
     (`appended`) behind the entry `at`."""
 
@@ -130,7 +130,7 @@ class Waking(msgspec.Struct, frozen=True):
     at: str = ""
 
 
-class Trim(msgspec.Struct, frozen=True):
+class Removal(msgspec.Struct, frozen=True):
     """Entries that left the line because it did not fit, and the text that stands for them."""
 
     entries: frozenset[str]
@@ -143,12 +143,12 @@ class Trim(msgspec.Struct, frozen=True):
     """What a model wrote of it since, for the next trace that tells of it."""
 
 
-class Interim(msgspec.Struct, frozen=True):
+class FrameInterimSummary(msgspec.Struct, frozen=True):
     """Where a frame stood that goes on, as the model summed it up (`words`) and as people are shown it (`text`): all
     up to the entry `at`, at `made_at` (ms)."""
 
     at: str
-    words: str
+    model_text: str
     text: str
     made_at: int
 
@@ -170,57 +170,57 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     frames: Mapping[str, Frame] = msgspec.field(default_factory=dict)
     active: str = ""
-    waking: Waking | None = None
-    told: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
-    carried: Mapping[str, str] = msgspec.field(default_factory=dict)
+    wake_state: WakeState | None = None
+    result_texts: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    carried_owners: Mapping[str, str] = msgspec.field(default_factory=dict)
     """User messages that a pop handed to the frame it returned to: entry -> owner."""
-    trims: tuple[Trim, ...] = ()
-    stale: frozenset[str] = frozenset()
+    removals: tuple[Removal, ...] = ()
+    stale_blocks: frozenset[str] = frozenset()
     """Frames whose block somebody wants written anew."""
-    mute: frozenset[str] = frozenset()
+    without_reasoning: frozenset[str] = frozenset()
     """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
-    interims: Mapping[str, Interim] = msgspec.field(default_factory=dict)
+    interim_summaries: Mapping[str, FrameInterimSummary] = msgspec.field(default_factory=dict)
     """The newest summary of a frame that was made while it went on, by frame."""
-    kept: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    kept_frames: Mapping[str, bool] = msgspec.field(default_factory=dict)
     """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
     back when that is cheap."""
-    replaced: Mapping[str, str] = msgspec.field(default_factory=dict)
+    replaced_results: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Entries of results whose text is told in other words on the line: entry -> text."""
-    sealed: frozenset[str] = frozenset()
+    provider_compactions: frozenset[str] = frozenset()
     """Entries (turn ids too) with what stands for all before them, readable by the provider alone."""
-    provider_trimmed: bool = False
+    provider_edited_context: bool = False
     """The provider edited by itself what it was sent, so nobody knows what it has cached."""
     loops: tuple[Loop, ...] = ()
     """Loops that were warned of, the oldest first."""
-    loops_cleared: str = ""
+    loops_cleared_at: str = ""
     """The entry up to which a person cleared them: what came before it is no part of any."""
-    pressed: bool = False
+    is_pressure_warned: bool = False
     """The model was told that its window fills up, and the line has not become shorter since."""
-    advice: Advice = msgspec.field(default_factory=Advice)
+    suggestion_state: SuggestionState = msgspec.field(default_factory=SuggestionState)
     """What was suggested to the model here, and what somebody set about that."""
-    by_hand: tuple[str, ...] = ()
+    unannounced_commands: tuple[str, ...] = ()
     """What a person did to the tree and the model was not told of yet, in words, the oldest first."""
-    untold_root: str = ""
+    unannounced_root: str = ""
     """A root that began while the thread was awake, of which the model was not told yet."""
-    parents_told: bool = False
+    parents_announced: bool = False
     """The model was told of the frames that its conversation was delegated by."""
-    left: frozenset[str] = frozenset()
+    retired_owners: frozenset[str] = frozenset()
     """Owners of what was done below a frame in an attempt that the result of its call stands for: it does not come back
     with the next one."""
 
     @property
-    def awake(self) -> bool:
-        return self.waking is not None
+    def is_awake(self) -> bool:
+        return self.wake_state is not None
 
     @cached_property
-    def gone(self) -> frozenset[str]:
+    def removed_entries(self) -> frozenset[str]:
         """Entries that left the line: they were folded, or did not fit."""
-        return frozenset().union(*(trim.entries for trim in self.trims))
+        return frozenset().union(*(trim.entries for trim in self.removals))
 
     @cached_property
-    def shown(self) -> frozenset[str]:
+    def visible_owners(self) -> frozenset[str]:
         """Owners of what the frames from the root to the active one have on the line."""
-        return owners_shown(self, path_to(self, self.active))
+        return visible_owners_of(self, path_to(self, self.active))
 
     @cached_property
     def root(self) -> Frame:
@@ -229,11 +229,11 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return above if above and not above.parent else next(f for f in self.frames.values() if not f.parent)
 
     @property
-    def current(self) -> Frame:
+    def active_frame(self) -> Frame:
         return self.frames[self.active]
 
     @cached_property
-    def below(self) -> Mapping[str, tuple[Frame, ...]]:
+    def children_by_parent(self) -> Mapping[str, tuple[Frame, ...]]:
         """The children of each frame that has any, in order of birth; under the empty id the roots. Whoever goes
         through a tree asks for those of every frame."""
         found: dict[str, list[Frame]] = {}
@@ -260,10 +260,10 @@ def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
 
 def is_kept(tree: Tree, frame: str) -> bool:
     """Whether it, or what it is part of, is never folded again."""
-    return frame in tree.kept or any(above.id in tree.kept for above in ancestors(tree, frame))
+    return frame in tree.kept_frames or any(above.id in tree.kept_frames for above in ancestors(tree, frame))
 
 
-def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
+def visible_owners_of(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     """Owners of what the frames of `path` have on the line: their own entries, and those of frames under them that no
     call opened. Such a frame takes nothing off the line when it ends; only a fold does, or the end of what it is part
     of. Nor does a root: what stands on its line stands on that of the next one."""
@@ -272,17 +272,17 @@ def owners_shown(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     if any(not tree.frames[frame].parent for frame in shown):
         shown.add("")  # what roots stand under
     for frame in tree.frames.values():  # in order of birth: parents before their children
-        if frame.uncalled and frame.parent in shown:
-            owners.update(frame.uncalled)
-        if frame.parent in shown and frame.id not in shown and (frame.is_uncalled or not frame.parent):
+        if frame.uncalled_owners and frame.parent in shown:
+            owners.update(frame.uncalled_owners)
+        if frame.parent in shown and frame.id not in shown and (frame.has_no_opening_call or not frame.parent):
             shown.add(frame.id)
             owners.add(frame.owner)
-    return frozenset(owners) - tree.left
+    return frozenset(owners) - tree.retired_owners
 
 
 def children(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """In order of birth."""
-    return tree.below.get(frame, ())
+    return tree.children_by_parent.get(frame, ())
 
 
 def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:
@@ -290,9 +290,9 @@ def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:
     return tuple(f for f in children(tree, tree.frames[frame].parent) if f.id != frame)
 
 
-def is_left(tree: Tree, frame: Frame) -> bool:
+def is_ended_root(tree: Tree, frame: Frame) -> bool:
     """Whether it is a root that has ended, with another one begun beside it."""
-    return not frame.parent and frame.status in FINAL and frame is not tree.root
+    return not frame.parent and frame.status in FINAL_STATUSES and frame is not tree.root
 
 
 def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
@@ -306,7 +306,7 @@ def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
     return tuple(found)
 
 
-def find(tree: Tree, reference: str) -> Frame | None:
+def find_frame(tree: Tree, reference: str) -> Frame | None:
     """A frame by id, by its title (case does not count), by a beginning of an id, or by a part of a title, each unique.
     The whole title goes first, for an id may begin like a short one."""
     if reference in tree.frames:

@@ -22,36 +22,36 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Call, Message, Spoken, identity_of
-from proxy.core.ledger.queued_messages import Queued
+from proxy.core.ledger.messages import Call, Message, ModelResponse, identity_of
+from proxy.core.ledger.queued_messages import QueuedMessage
 
-JOINT = "\n\n"
+ROUND_SEPARATOR = "\n\n"
 """Between the texts of two rounds of one turn, as the client sees them."""
 
-RENAMED = "invalid"
+INVALID_TOOL_NAME = "invalid"
 """What opencode makes of a call to a tool it never offered; the arguments it keeps then are its own."""
 
 LEDGER_BYTES = 4_000
 ENTRY_BYTES = 240
-PLACE_BYTES = 440
+INDEX_BYTES = 440
 FORM_BYTES = 25
 ROUND_BYTES = 120
 EVENT_BYTES = 1_200
-READ_EVENT = 3
+DECODED_EVENT_FACTOR = 3
 """What each takes in memory beside its messages and its data: objects, ids, and its places in the indexes of a ledger
 and in the stories that are folded of it. Measured with tracemalloc; `tests/test_weights.py` holds them to it."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     MESSAGE = "message"
     TURN = "turn"
     OVERLAY = "overlay"
-    SAID = "said"
+    USER_OVERLAY = "said"
     """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
 
 
-_BESIDE = (Kind.OVERLAY, Kind.SAID)
+_OVERLAY_KINDS = (EntryKind.OVERLAY, EntryKind.USER_OVERLAY)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     id: str
     parent: str
     seq: int
-    kind: Kind
+    kind: EntryKind
     thread: str
     message: Message | None = None
     adopts: str = ""
@@ -72,9 +72,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     created: int = 0
 
     @property
-    def is_beside(self) -> bool:
+    def is_overlay(self) -> bool:
         """It hangs beside the path, and no client gives it back."""
-        return self.kind in _BESIDE
+        return self.kind in _OVERLAY_KINDS
 
 
 class Round(msgspec.Struct, frozen=True, gc=False):
@@ -86,13 +86,13 @@ class Round(msgspec.Struct, frozen=True, gc=False):
 
     turn: str
     number: int
-    spoken: Spoken
+    spoken: ModelResponse
     results: tuple[Message, ...] = ()
     last: bool = False
     created: int = 0
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class LedgerEvent(msgspec.Struct, frozen=True, gc=False):
     """Something decided at an entry (for a turn: after round `round`). At most one per (entry, kind, subject): first
     writer wins."""
 
@@ -130,7 +130,7 @@ class Conversation(msgspec.Struct, frozen=True):
     dialect: str = ""
 
 
-Value = Entry | Round | Event | Thread | Queued
+LedgerItem = Entry | Round | LedgerEvent | Thread | QueuedMessage
 """What a ledger is made of, beside the conversation itself."""
 
 
@@ -142,41 +142,41 @@ class Ledger:
     conversation: Conversation
     entries: dict[str, Entry] = field(default_factory=dict)
     rounds: dict[str, tuple[Round, ...]] = field(default_factory=dict)
-    events: dict[str, tuple[Event, ...]] = field(default_factory=dict)
+    events: dict[str, tuple[LedgerEvent, ...]] = field(default_factory=dict)
     threads: dict[str, Thread] = field(default_factory=dict)
     by_identity: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    turns_under: dict[str, list[str]] = field(default_factory=dict)
-    produced: dict[str, list[str]] = field(default_factory=dict)
+    turns_by_parent: dict[str, list[str]] = field(default_factory=dict)
+    turns_by_echo: dict[str, list[str]] = field(default_factory=dict)
     """Turns by what they may come back as: an identity, or the ids and names of their calls."""
-    has_child: set[str] = field(default_factory=set)
-    forms_of: dict[str, str] = field(default_factory=dict)
+    parent_ids: set[str] = field(default_factory=set)
+    original_ids: dict[str, str] = field(default_factory=dict)
     """Of entries that are another form of one, which it was first: clients rewrite what they have rewritten."""
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
-    walked: tuple[Entry, ...] = field(default=(), compare=False)
+    last_walked_path: tuple[Entry, ...] = field(default=(), compare=False)
     """The path that a request was found on last (`walking`): the next one is mostly the same and some more."""
-    queue: dict[str, Queued] = field(default_factory=dict)
+    queue: dict[str, QueuedMessage] = field(default_factory=dict)
     """What people said into it, in that order, told or not."""
-    seq: int = 0
-    size: int = LEDGER_BYTES
+    next_seq: int = 0
+    memory_bytes: int = LEDGER_BYTES
     """Bytes it takes in memory, about: messages, what was decided, and what each entry costs. Messages that are known
     elsewhere too (`proxy.dialects.known`) are counted in both places."""
 
-    def add(self, entry: Entry) -> None:
+    def add_entry(self, entry: Entry) -> None:
         """What hangs on an entry that is not known (its record was lost) is lost with it."""
         if entry.id in self.entries or (entry.parent and entry.parent not in self.entries):
             return
         self.entries[entry.id] = entry
-        self.size += ENTRY_BYTES + (PLACE_BYTES + entry.message.weight if entry.message else 0)
-        self.seq = max(self.seq, entry.seq + 1)
+        self.memory_bytes += ENTRY_BYTES + (INDEX_BYTES + entry.message.memory_bytes if entry.message else 0)
+        self.next_seq = max(self.next_seq, entry.seq + 1)
         if entry.alias in self.entries:
-            self.forms_of[entry.id] = self.forms_of.get(entry.alias, entry.alias)
-            self.size += FORM_BYTES
-        if entry.is_beside:
+            self.original_ids[entry.id] = self.original_ids.get(entry.alias, entry.alias)
+            self.memory_bytes += FORM_BYTES
+        if entry.is_overlay:
             self.overlays.setdefault(entry.parent, []).append(entry)
             return
-        self.has_child.add(entry.parent)
-        if entry.kind is Kind.TURN:
-            self.turns_under.setdefault(entry.parent, []).append(entry.id)
+        self.parent_ids.add(entry.parent)
+        if entry.kind is EntryKind.TURN:
+            self.turns_by_parent.setdefault(entry.parent, []).append(entry.id)
         elif entry.message:
             self.by_identity.setdefault((entry.parent, entry.message.identity), []).append(entry.id)
 
@@ -187,20 +187,22 @@ class Ledger:
         if turn is None or any(draft.spoken.complete for draft in drafts):
             return
         rounds = with_round(known, done)
-        shown = seen(rounds)
-        if (again := self._said_before(done.spoken, turn.parent, shown.forms)) is not None:
+        shown = visible_turn(rounds)
+        if (again := self._find_equal_response(done.spoken, turn.parent, shown.echo_identities)) is not None:
             rounds = with_round(known, replace(done, spoken=again))
         self.rounds[done.turn] = rounds
-        self.size += _weight(done, is_shared=again is not None)
+        self.memory_bytes += _round_bytes(done, is_shared=again is not None)
         for draft in drafts:
-            self.size -= _weight(draft)
-        for identity in shown.forms:
-            _note(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
-            _note(self.produced.setdefault(identity, []), done.turn)
+            self.memory_bytes -= _round_bytes(draft)
+        for identity in shown.echo_identities:
+            _append_newest(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
+            _append_newest(self.turns_by_echo.setdefault(identity, []), done.turn)
         if shown.calls:
-            _note(self.produced.setdefault(calls_key(shown.calls), []), done.turn)
+            _append_newest(self.turns_by_echo.setdefault(calls_key(shown.calls), []), done.turn)
 
-    def _said_before(self, spoken: Spoken, parent: str, identities: Iterable[str]) -> Spoken | None:
+    def _find_equal_response(
+        self, spoken: ModelResponse, parent: str, identities: Iterable[str]
+    ) -> ModelResponse | None:
         """The same words, as an answer before it to the same request: who asks again and again may be told the same,
         and it is held once (of 2 KB for an answer 0.5 are left). A draft stands for itself."""
         for identity in identities if spoken.complete else ():
@@ -210,19 +212,19 @@ class Ledger:
                         return before.spoken
         return None
 
-    def add_event(self, event: Event) -> bool:
+    def add_event(self, event: LedgerEvent) -> bool:
         """False when one like it stands there already: the first writer wins."""
         known = self.events.get(event.entry, ())
         if any((e.kind, e.subject) == (event.kind, event.subject) for e in known):
             return False
-        self.size += EVENT_BYTES + READ_EVENT * len(event.data)
+        self.memory_bytes += EVENT_BYTES + DECODED_EVENT_FACTOR * len(event.data)
         self.events[event.entry] = tuple(sorted((*known, event), key=lambda e: (e.round, e.seq)))
-        self.seq = max(self.seq, event.seq + 1)
+        self.next_seq = max(self.next_seq, event.seq + 1)
         return True
 
-    def original(self, entry: Entry) -> Entry:
+    def original_of(self, entry: Entry) -> Entry:
         """What the client rewrote, once or again and again, until it was `entry`."""
-        return self.entries[self.forms_of.get(entry.id, entry.id)]
+        return self.entries[self.original_ids.get(entry.id, entry.id)]
 
     def path(self, tip: str) -> tuple[Entry, ...]:
         """The entries from the first one to `tip`, both included."""
@@ -233,19 +235,19 @@ class Ledger:
             tip = entry.parent
         return tuple(reversed(found))
 
-    def newest_round(self, entry: str) -> int:
+    def newest_round_number(self, entry: str) -> int:
         """The number of the newest round of a turn; 0 for whatever else, and for one that has none."""
         return max((done.number for done in self.rounds.get(entry, ())), default=0)
 
     def newest_tip(self) -> Entry | None:
         """The entry of a path created last, or None in an empty conversation."""
-        return next((e for e in reversed(self.entries.values()) if not e.is_beside), None)
+        return next((e for e in reversed(self.entries.values()) if not e.is_overlay), None)
 
 
-def _weight(done: Round, *, is_shared: bool = False) -> int:
+def _round_bytes(done: Round, *, is_shared: bool = False) -> int:
     """Bytes a round takes in memory, about; `is_shared`: what was spoken in it is held elsewhere."""
-    said = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.weight
-    return said + sum(result.weight for result in done.results) if done.results else said
+    said = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.memory_bytes
+    return said + sum(result.memory_bytes for result in done.results) if done.results else said
 
 
 def with_round(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
@@ -255,7 +257,7 @@ def with_round(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
     return tuple(sorted((*(r for r in rounds if r.number != done.number), done), key=lambda r: r.number))
 
 
-def _note(turns: list[str], turn: str) -> None:
+def _append_newest(turns: list[str], turn: str) -> None:
     """The newest stands last."""
     if turn not in turns[-1:]:
         turns.append(turn)
@@ -278,76 +280,76 @@ def turn_id(request_node: str, attempt: int) -> str:
     return sha256(f"{request_node}\nattempt {attempt}".encode()).hexdigest()[:32]
 
 
-ANSWER = "response_id"
+RESPONSE_ID_KEY = "response_id"
 """The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
 """
-THOUGHT = ("think", "thinking")
+THINKING_TAGS = ("think", "thinking")
 """Tags in which a model thinks aloud where its provider takes its thoughts for words."""
-PAUSED = "pause_turn"
+PAUSE_FINISH_REASON = "pause_turn"
 """The word of a round that goes on with the next request, which ends with it."""
-EDITED = "applied_edits"
+CONTEXT_EDITS_KEY = "applied_edits"
 """The member of `Spoken.extra` with what the provider edited out of the request, a JSON array."""
-SEALED = "sealed"
+PROVIDER_COMPACTIONS_KEY = "sealed"
 """The member of `Spoken.extra` with the identities of the compactions in an answer that clients give back as messages
 of their own, a JSON array. Where it is there, the provider compacted what it was sent."""
 
 
 # --------------------------------------------------------------------------------------------------------------- seen
-def answer_of(rounds: Sequence[Round]) -> str:
+def response_id_of(rounds: Sequence[Round]) -> str:
     """The id by which the client knows a turn: that of its first round. Empty where it has none."""
-    told = rounds[0].spoken.extra.get(ANSWER) if rounds else None
+    told = rounds[0].spoken.extra.get(RESPONSE_ID_KEY) if rounds else None
     return msgspec.json.decode(told, type=str) if told else ""
 
 
-def sealed_in(rounds: Sequence[Round]) -> frozenset[str]:
+def provider_compactions_in(rounds: Sequence[Round]) -> frozenset[str]:
     """The identities of the compactions in a turn that come back as messages of their own."""
-    told = (r.spoken.extra.get(SEALED) for r in rounds)
+    told = (r.spoken.extra.get(PROVIDER_COMPACTIONS_KEY) for r in rounds)
     return frozenset(identity for raw in told if raw for identity in msgspec.json.decode(raw, type=list[str]))
 
 
-def is_edited(done: Round) -> bool:
+def is_edited_by_provider(done: Round) -> bool:
     """Whether the provider edited or compacted by itself what it was sent."""
-    return EDITED in done.spoken.extra or SEALED in done.spoken.extra
+    return CONTEXT_EDITS_KEY in done.spoken.extra or PROVIDER_COMPACTIONS_KEY in done.spoken.extra
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class VisibleTurn(msgspec.Struct, frozen=True, gc=False):
     """What the client was shown of a turn: the words it read, the calls it was given, the identity of both as one
     message. `forms` are the identities under which a finished turn may come back."""
 
     text: str
     calls: tuple[Call, ...]
     identity: str
-    forms: frozenset[str]
+    echo_identities: frozenset[str]
 
 
-def seen(rounds: Sequence[Round]) -> Seen:
+def visible_turn(rounds: Sequence[Round]) -> VisibleTurn:
     """All of it at once, for whoever asks for more than one thing."""
-    if len(rounds) == 1 and (plain := _in_words_alone(rounds[0].spoken.message)):
+    if len(rounds) == 1 and (plain := _text_only_turn(rounds[0].spoken.message)):
         return plain
-    text, calls = seen_text(rounds), seen_calls(rounds)
-    identity = _seen_identity(rounds, text, calls)
-    return Seen(text, calls, identity, _forms(rounds, text, calls, identity))
+    text, calls = visible_text(rounds), visible_calls(rounds)
+    identity = _visible_identity(rounds, text, calls)
+    return VisibleTurn(text, calls, identity, _echo_identities(rounds, text, calls, identity))
 
 
-def _in_words_alone(message: Message) -> Seen | None:
+def _text_only_turn(message: Message) -> VisibleTurn | None:
     """What is seen of the only round of a turn that just says something, as most do; None of any other."""
     text, identity = message.text, message.identity
-    if message.calls or message.answers or message.role != "assistant" or not text.strip() or _thinks(text):
+    if message.calls or message.answers or message.role != "assistant" or not text.strip() or _has_thinking_tags(text):
         return None
-    return Seen(text, (), identity, frozenset((identity,)))
+    return VisibleTurn(text, (), identity, frozenset((identity,)))
 
 
-def seen_text(rounds: Sequence[Round]) -> str:
+def visible_text(rounds: Sequence[Round]) -> str:
     """What the client read of a turn."""
-    return JOINT.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
+    return ROUND_SEPARATOR.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
 
 
-def seen_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
+def visible_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
     """The calls the client was given: those of the last round that are not ours."""
     return rounds[-1].spoken.client_calls if rounds else ()
 
 
-def _seen_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) -> str:
+def _visible_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) -> str:
     """Mostly that of the only round, which is known."""
     only = rounds[0].spoken.message if len(rounds) == 1 else None
     if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.own_calls:
@@ -355,31 +357,31 @@ def _seen_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) 
     return identity_of("assistant", text, calls)
 
 
-def forms(rounds: Sequence[Round]) -> frozenset[str]:
+def echo_identities_of(rounds: Sequence[Round]) -> frozenset[str]:
     """The identities a finished turn may come back under."""
-    return seen(rounds).forms
+    return visible_turn(rounds).echo_identities
 
 
-def _forms(rounds: Sequence[Round], text: str, calls: tuple[Call, ...], identity: str) -> frozenset[str]:
+def _echo_identities(rounds: Sequence[Round], text: str, calls: tuple[Call, ...], identity: str) -> frozenset[str]:
     """Whole, without its text where it has calls (crewai drops it), or without what was thought aloud in it."""
     if not (calls or text or is_silent(rounds)):
         return frozenset()
     found = {identity}
     if calls:
         found.add(identity_of("assistant", "", calls))
-    if _thinks(text) and (said := unthought(text)).strip():
+    if _has_thinking_tags(text) and (said := without_thinking(text)).strip():
         found.add(identity_of("assistant", said, calls))
     return frozenset(found)
 
 
-def _thinks(text: str) -> bool:
-    return "</" in text and any(f"</{tag}>" in text for tag in THOUGHT)
+def _has_thinking_tags(text: str) -> bool:
+    return "</" in text and any(f"</{tag}>" in text for tag in THINKING_TAGS)
 
 
-def unthought(text: str) -> str:
+def without_thinking(text: str) -> str:
     """A text without what a model thinks aloud in tags, of which some write the closing one alone. Clients take it out
     of what they keep (the AI SDK), or write it otherwise (pydantic-ai)."""
-    for tag in THOUGHT:
+    for tag in THINKING_TAGS:
         *before, last = text.split(f"</{tag}>")
         said = (part.partition(f"<{tag}>") for part in before)
         text = "".join(words for words, opened, _ in said if opened) + last
@@ -389,32 +391,37 @@ def unthought(text: str) -> str:
 def is_silent(rounds: Sequence[Round]) -> bool:
     """Whether a finished turn was work of ours alone, with nothing for the client to read: it comes back as an empty
     message, or not at all."""
-    if not rounds or not (rounds[-1].last and rounds[-1].spoken.complete) or seen_calls(rounds) or seen_text(rounds):
+    if (
+        not rounds
+        or not (rounds[-1].last and rounds[-1].spoken.complete)
+        or visible_calls(rounds)
+        or visible_text(rounds)
+    ):
         return False
     return any(done.spoken.own_calls for done in rounds)
 
 
-def echoes(rounds: Sequence[Round], message: Message) -> bool:
+def is_echoed_by(rounds: Sequence[Round], message: Message) -> bool:
     """Whether `message` is this turn as a client gives it back: exactly, with defaulted arguments added, or as a
     partial delivery."""
     if message.role != "assistant":
         return False
-    text, calls = seen_text(rounds), seen_calls(rounds)
+    text, calls = visible_text(rounds), visible_calls(rounds)
     if calls and same_calls(calls, message.calls):
-        return not message.text.strip() or _same_words(text, message.text)
+        return not message.text.strip() or _same_text(text, message.text)
     if rounds and rounds[-1].last and rounds[-1].spoken.complete:
-        return not calls and not message.calls and _thinks(text) and _same_words(text, message.text)
-    return bool(message.text.strip()) and not message.calls and _cut_of(message.text.strip(), text.strip())
+        return not calls and not message.calls and _has_thinking_tags(text) and _same_text(text, message.text)
+    return bool(message.text.strip()) and not message.calls and _is_prefix_of_either(message.text.strip(), text.strip())
 
 
-def _same_words(ours: str, theirs: str) -> bool:
+def _same_text(ours: str, theirs: str) -> bool:
     """The same text; less what was thought aloud, and the white space around that, where something was."""
-    if ours.strip() == theirs.strip() or not _thinks(ours):
+    if ours.strip() == theirs.strip() or not _has_thinking_tags(ours):
         return ours.strip() == theirs.strip()
-    return unthought(ours).split() == unthought(theirs).split() != []
+    return without_thinking(ours).split() == without_thinking(theirs).split() != []
 
 
-def _cut_of(told: str, text: str) -> bool:
+def _is_prefix_of_either(told: str, text: str) -> bool:
     """One is the beginning of the other: the client kept less than we stored, or we stored less than it got."""
     return bool(text) and (text.startswith(told) or told.startswith(text))
 
@@ -425,12 +432,12 @@ def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
     if [c.id for c in ours] != [c.id for c in theirs]:
         return False
     return all(
-        t.name == RENAMED or (t.name == o.name and _covers(t.arguments, o.arguments))
+        t.name == INVALID_TOOL_NAME or (t.name == o.name and _arguments_cover(t.arguments, o.arguments))
         for o, t in zip(ours, theirs, strict=True)
     )
 
 
-def _covers(larger: str, smaller: str) -> bool:
+def _arguments_cover(larger: str, smaller: str) -> bool:
     if larger == smaller:
         return True
     try:

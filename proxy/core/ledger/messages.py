@@ -18,23 +18,23 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 
-OFFERED = 64
+REMEMBERED_TOOL_ARRAYS = 64
 """Arrays of tools whose digest is remembered."""
-OFFERED_BYTES = 256 * 1024
+MAX_REMEMBERED_TOOLS_BYTES = 256 * 1024
 """Of each of them; the tools of an agent take a fifth of that."""
 MESSAGE_BYTES = 290
 CALL_BYTES = 270
-SPOKEN_BYTES = 500
+RESPONSE_BYTES = 500
 """What a message, a call in it and a round take in memory beside their long strings: the objects, ids, names, figures.
 """
-CHARACTER_BYTES = 3
+NON_ASCII_CHARACTER_BYTES = 3
 """What a character takes in a text that is not ASCII, about: mostly two, and two again as UTF-8, which the interpreter
 keeps beside the text once somebody asked for it (a text that ends with white space is not asked)."""
-HEAD_ROLES = ("system", "developer")
+INSTRUCTION_ROLES = ("system", "developer")
 """Of the messages that give the model its instructions, in front of a conversation or in the middle of it."""
-TRAVEL = frozenset({"stream", "stream_options"})
+DELIVERY_FIELDS = frozenset({"stream", "stream_options"})
 """Members of a request that say how its answer travels, and nothing of what is asked."""
 STACK_PREFIX = "stack_"
 """Every tool of ours starts with it, except the dispatcher, which is the bare word `stack`."""
@@ -53,7 +53,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     arguments: str
 
     @property
-    def is_ours(self) -> bool:
+    def is_stack_call(self) -> bool:
         return is_stack_tool(self.name)
 
 
@@ -77,23 +77,23 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     failed: bool = False
 
     @property
-    def weight(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes it takes in memory, about; always the same for the same message."""
-        told = MESSAGE_BYTES + len(self.wire) + _room(self.text)
-        return told + sum(CALL_BYTES + _room(c.arguments) for c in self.calls) if self.calls else told
+        told = MESSAGE_BYTES + len(self.wire) + _text_bytes(self.text)
+        return told + sum(CALL_BYTES + _text_bytes(c.arguments) for c in self.calls) if self.calls else told
 
 
-def _room(text: str) -> int:
-    return len(text) if text.isascii() else CHARACTER_BYTES * len(text)
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else NON_ASCII_CHARACTER_BYTES * len(text)
 
 
-class Source(msgspec.Struct, frozen=True, gc=False):
+class RequestSlice(msgspec.Struct, frozen=True, gc=False):
     """A piece of a client's request as it wrote it, and the messages it was read as, in order. `weighed`: their tokens
     are counted. `digest` is the sha256 of `raw`, empty where nobody has asked for it."""
 
     raw: bytes
     messages: tuple[Message, ...]
-    weighed: bool
+    has_token_counts: bool
     digest: bytes = b""
 
 
@@ -114,16 +114,16 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     messages: tuple[Message, ...]
     tool_names: tuple[str, ...]
     tools_tokens: int
-    choice: str
+    tool_choice: str
     """auto, none, required, or forced (one tool by name)."""
-    structured: bool
+    wants_structured_output: bool
     """A response format other than text is asked for."""
-    answers_wanted: int
+    choice_count: int
     """`n`: how many answers are to be made."""
     system_hash: str
-    sources: tuple[Source, ...] = ()
-    offered: bytes = b""
-    closed: bool = False
+    slices: tuple[RequestSlice, ...] = ()
+    raw_tools: bytes = b""
+    rejects_own_tools: bool = False
     """Its tools are offered in a form beside which the API takes no tool of ours."""
 
     @cached_property
@@ -139,7 +139,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         answer in the other way: clients whose stream broke off ask for the same unstreamed (CLIENTS 8)."""
         asked = sha256()
         for name, raw in self.fields.items():
-            if name not in TRAVEL:
+            if name not in DELIVERY_FIELDS:
                 asked.update(f"\0{name}\0".encode())
                 asked.update(raw)
         return asked.hexdigest()
@@ -148,10 +148,10 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     def tools_hash(self) -> str:
         """Of the tools that stand in the prefix, as the client wrote them; empty where it offers none. A deferred tool
         is in none until a message brings it."""
-        return digest_of_tools(undeferred(self.offered)).hex()[:32] if self.offered else ""
+        return digest_of_tools(without_deferred_tools(self.raw_tools)).hex()[:32] if self.raw_tools else ""
 
 
-@remembered(OFFERED, OFFERED_BYTES)
+@memoize(REMEMBERED_TOOL_ARRAYS, MAX_REMEMBERED_TOOLS_BYTES)
 def digest_of_tools(offered: bytes) -> bytes:
     """sha256 of what a request offers. An agent offers the same with every request, and to tell that it is the same
     takes a fourth of hashing it."""
@@ -161,22 +161,22 @@ def digest_of_tools(offered: bytes) -> bytes:
 DEFERRED = b'"defer_loading"'
 
 
-class _Deferring(msgspec.Struct):
+class _DeferrableTool(msgspec.Struct):
     defer_loading: bool = False
 
 
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_DEFERRING = msgspec.json.Decoder(_Deferring)
+_RAW_ARRAY_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+_DEFERRABLE_TOOL_DECODER = msgspec.json.Decoder(_DeferrableTool)
 
 
-@remembered(OFFERED, OFFERED_BYTES)
-def undeferred(offered: bytes) -> bytes:
+@memoize(REMEMBERED_TOOL_ARRAYS, MAX_REMEMBERED_TOOLS_BYTES)
+def without_deferred_tools(offered: bytes) -> bytes:
     """An array of tools without those that the provider loads when they are asked for; what is none stays as it is."""
     if DEFERRED not in offered:
         return offered
     try:
-        tools = [bytes(tool) for tool in _ARRAY.decode(offered)]
-        return b",".join(t for t in tools if DEFERRED not in t or not _DEFERRING.decode(t).defer_loading)
+        tools = [bytes(tool) for tool in _RAW_ARRAY_DECODER.decode(offered)]
+        return b",".join(t for t in tools if DEFERRED not in t or not _DEFERRABLE_TOOL_DECODER.decode(t).defer_loading)
     except (msgspec.DecodeError, RecursionError):
         return offered
 
@@ -193,12 +193,12 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     """Of `written`, what is kept for an hour."""
 
 
-REFUSED = "refused_calls"
+REFUSED_CALLS_KEY = "refused_calls"
 """The member of `Spoken.extra` with the ids of calls that look like the client's and were kept from it, a JSON array.
 """
 
 
-class Spoken(msgspec.Struct, frozen=True, gc=False):
+class ModelResponse(msgspec.Struct, frozen=True, gc=False):
     """One upstream round as it was produced: the whole assistant message and how it ended."""
 
     message: Message
@@ -214,9 +214,9 @@ class Spoken(msgspec.Struct, frozen=True, gc=False):
     extra: Mapping[str, bytes] = msgspec.field(default_factory=dict)
 
     @property
-    def weight(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes it takes in memory, about."""
-        said = SPOKEN_BYTES + self.message.weight
+        said = RESPONSE_BYTES + self.message.memory_bytes
         return said + sum(map(len, self.extra.values())) if self.extra else said
 
     @property
@@ -224,27 +224,27 @@ class Spoken(msgspec.Struct, frozen=True, gc=False):
         """Those that are answered here: of our tools, and what was kept from the client."""
         if not self.message.calls:
             return ()
-        refused = self.refused
-        return tuple(c for c in self.message.calls if c.is_ours or c.id in refused)
+        refused = self.refused_call_ids
+        return tuple(c for c in self.message.calls if c.is_stack_call or c.id in refused)
 
     @property
     def client_calls(self) -> tuple[Call, ...]:
         if not self.message.calls:
             return ()
-        refused = self.refused
-        return tuple(c for c in self.message.calls if not c.is_ours and c.id not in refused)
+        refused = self.refused_call_ids
+        return tuple(c for c in self.message.calls if not c.is_stack_call and c.id not in refused)
 
     @property
-    def shown(self) -> Message:
+    def visible_message(self) -> Message:
         """The message, whose `calls` do not name what was kept from the client; its bytes still have it."""
-        if not self.message.calls or not (kept := self.refused):
+        if not self.message.calls or not (kept := self.refused_call_ids):
             return self.message
         return replace(self.message, calls=tuple(c for c in self.message.calls if c.id not in kept))
 
     @property
-    def refused(self) -> frozenset[str]:
+    def refused_call_ids(self) -> frozenset[str]:
         """Ids of calls of the client's tools that were answered here because they run in a loop."""
-        told = self.extra.get(REFUSED)
+        told = self.extra.get(REFUSED_CALLS_KEY)
         return frozenset(msgspec.json.decode(told, type=list[str])) if told else frozenset()
 
 
@@ -256,7 +256,7 @@ def canonical_arguments(arguments: str) -> str:
         return arguments.strip()
 
 
-_WRITER = json.JSONEncoder(separators=(",", ":"))
+_JSON_ENCODER = json.JSONEncoder(separators=(",", ":"))
 DELETE = b"\x7f"
 
 
@@ -267,14 +267,14 @@ def identity_of(role: str, text: str, calls: tuple[Call, ...] = (), answers: str
     neither.
     """
     said = [role, text.strip(), [[c.id, c.name, canonical_arguments(c.arguments)] for c in calls], answers]
-    return sha256(_written(said)).hexdigest()[:32]
+    return sha256(_encode_canonical(said)).hexdigest()[:32]
 
 
-def _written(said: Sequence[object]) -> bytes:
+def _encode_canonical(said: Sequence[object]) -> bytes:
     """As `_WRITER` writes it. The fast writer writes the same where nothing but ASCII is in it (DEL apart), in a fifth
     of the time: a message may have 60 MiB."""
     try:
         fast = msgspec.json.encode(said)
     except UnicodeError:
         fast = DELETE  # half a surrogate pair
-    return fast if fast.isascii() and DELETE not in fast else _WRITER.encode(said).encode()
+    return fast if fast.isascii() and DELETE not in fast else _JSON_ENCODER.encode(said).encode()

@@ -25,13 +25,13 @@ class Lane(StrEnum):
     FOLLOW_UP = "follow_up"
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     REMOVED = "removed"
 
 
-class Queued(msgspec.Struct, frozen=True):
+class QueuedMessage(msgspec.Struct, frozen=True):
     """One message. Times are ms since the epoch; `expires` is when it is no longer told. `thread` is the only one that
     may be told, or empty. `settled` is when it was delivered or removed, `entry` the words of the ledger it became.
 
@@ -44,21 +44,21 @@ class Queued(msgspec.Struct, frozen=True):
     thread: str
     created: int
     expires: int
-    state: State = State.WAITING
+    state: DeliveryState = DeliveryState.WAITING
     settled: int = 0
     entry: str = ""
 
 
-def waiting(queue: Iterable[Queued], now: int) -> tuple[Queued, ...]:
+def waiting_messages(queue: Iterable[QueuedMessage], now: int) -> tuple[QueuedMessage, ...]:
     """What still waits at `now` (ms), in the order in which it was said."""
-    return tuple(said for said in queue if said.state is State.WAITING and now < said.expires)
+    return tuple(said for said in queue if said.state is DeliveryState.WAITING and now < said.expires)
 
 
-def waits_for(queue: Iterable[Queued], thread: str, now: int) -> bool:
+def has_waiting_message(queue: Iterable[QueuedMessage], thread: str, now: int) -> bool:
     """Whether something waits at `now` (ms) that this thread may be told."""
-    return any(said.thread in ("", thread) for said in waiting(queue, now))
+    return any(said.thread in ("", thread) for said in waiting_messages(queue, now))
 
 
-def told(said: Sequence[Queued]) -> str:
+def render_queued_messages(said: Sequence[QueuedMessage]) -> str:
     """One message for the model. A text of several lines stays under its bullet."""
     return "\n".join([HEADING, *("- " + each.text.strip().replace("\n", "\n  ") for each in said)])

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proxy.core.frames.events import Delegated, read_event
-from proxy.core.frames.results import CRITERION
-from proxy.core.ledger.ledger import Ledger, Round, seen_calls
+from proxy.core.frames.events import SubagentStarted, decode_event
+from proxy.core.frames.results import MAX_CRITERION_CHARACTERS
+from proxy.core.ledger.ledger import Ledger, Round, visible_calls
 from proxy.core.ledger.messages import Call, Request
-from proxy.core.observers.turns import first_said
-from proxy.core.safe_regex import fits
+from proxy.core.observers.turns import first_user_text
+from proxy.core.safe_regex import matches_any
 
 
-class Waiting(NamedTuple):
+class WaitingCall(NamedTuple):
     """A call whose result has not come: of which turn, and since when (ms)."""
 
     turn: str
@@ -29,40 +29,40 @@ class Waiting(NamedTuple):
     since: int
 
 
-def told(request: Request) -> str:
+def delegated_task(request: Request) -> str:
     """What a conversation that opens with this request was told to do, without what its client put around it."""
-    return first_said((m.text for m in request.messages if m.role == "user"), CRITERION)
+    return first_user_text((m.text for m in request.messages if m.role == "user"), MAX_CRITERION_CHARACTERS)
 
 
-def is_titled(request: Request, patterns: Sequence[str]) -> bool:
+def has_subagent_title(request: Request, patterns: Sequence[str]) -> bool:
     """Whether this request opens a conversation that works, by a title that fits one of `patterns`."""
     if not request.tool_names or any(m.role == "assistant" for m in request.messages):
         return False
-    texts = (told(request), *(m.text for m in request.head))
-    return any(fits(patterns, line) for line in map(_first_line, texts) if line)
+    texts = (delegated_task(request), *(m.text for m in request.head))
+    return any(matches_any(patterns, line) for line in map(_first_line, texts) if line)
 
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def waiting_call(ledger: Ledger, since: int) -> Waiting | None:
+def guess_parent_call(ledger: Ledger, since: int) -> WaitingCall | None:
     """The call of the newest turn that a subagent may have come from: it waits for its result since `since` (ms) or
     later, and no frame stands for it yet."""
     turn = next(reversed(ledger.rounds), "")
     rounds = ledger.rounds.get(turn, ())
-    if not rounds or turn in ledger.has_child or rounds[-1].created < since:
+    if not rounds or turn in ledger.parent_ids or rounds[-1].created < since:
         return None
-    call = unclaimed(ledger, turn, rounds)
-    return Waiting(turn, call, rounds[-1].created) if call else None
+    call = longest_unclaimed_call(ledger, turn, rounds)
+    return WaitingCall(turn, call, rounds[-1].created) if call else None
 
 
-def unclaimed(ledger: Ledger, turn: str, rounds: Sequence[Round]) -> Call | None:
+def longest_unclaimed_call(ledger: Ledger, turn: str, rounds: Sequence[Round]) -> Call | None:
     """Of the calls of a turn for which no frame stands, the one that says most: a prompt is longer than a path."""
-    claimed = set(_claimed(ledger, turn))
-    return max((c for c in seen_calls(rounds) if c.id not in claimed), key=lambda c: len(c.arguments), default=None)
+    claimed = set(_claimed_calls(ledger, turn))
+    return max((c for c in visible_calls(rounds) if c.id not in claimed), key=lambda c: len(c.arguments), default=None)
 
 
-def _claimed(ledger: Ledger, turn: str) -> Iterable[str]:
+def _claimed_calls(ledger: Ledger, turn: str) -> Iterable[str]:
     events = (event for event in ledger.events.get(turn, ()) if event.kind == "delegated")
-    return (begun.call for event in events if isinstance(begun := read_event(event), Delegated))
+    return (begun.call for event in events if isinstance(begun := decode_event(event), SubagentStarted))

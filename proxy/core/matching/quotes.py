@@ -21,30 +21,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from proxy.core.frames.path_state import Story
+from proxy.core.frames.path_state import PathState
 
-LEAST = 16
+MIN_PIECE_CHARACTERS = 16
 """Characters of a piece; shorter ones are everywhere."""
-KEY = 48
+PIECE_KEY_CHARACTERS = 48
 """Characters by which a piece is known: it may have been cut off behind them."""
-MESSAGES = 3
+MIN_QUOTED_MESSAGES = 3
 """So many messages must stand in a quote, each with `FOUND` characters in order."""
-FOUND = 200
-COVERED = 0.6
+MIN_MESSAGE_CHARACTERS = 200
+MIN_COVERED_SHARE = 0.6
 """Of the pieces from the first find to the last, by their length, what the conversation must have too: the rest are
 names of speakers, times, and notes that something was cut."""
-IN_ORDER = 0.8
+MIN_ORDERED_SHARE = 0.8
 """Of the pieces that both have only once, by their length, what must stand in the same order."""
-MOST_OF = 0.5
+MIN_QUOTE_SHARE = 0.5
 """Of the whole text, what the quote must be."""
-LONGEST = 12 << 20
+MAX_COMPARED_CHARACTERS = 12 << 20
 """Characters of a text, or of a conversation, that are looked at."""
-MOST_RUNS = 1_500_000
+MAX_RUNS = 1_500_000
 """Runs of characters of a text that are looked at: what is all brackets has as many as characters."""
-PROBES = 48
+PROBED_MESSAGES = 48
 """Messages of a conversation of which a piece is looked up before all of them are; of them, one in `ONE_IN` must be
 there."""
-ONE_IN = 8
+REQUIRED_HITS_ONE_IN = 8
 
 _RUN = re.compile(r"""\\+(?:u[0-9a-fA-F]{4}|[bfnrt/])?|([^\\"<>\[\](){}|:;\x00-\x1f\x7f]+)""")
 """A stretch of words, or what stands for a character in a string of a string of ...: escapes are no part of a piece."""
@@ -58,14 +58,14 @@ class Quote(NamedTuple):
     end: int
 
 
-class Said(NamedTuple):
+class MessageText(NamedTuple):
     """A message of a conversation, or the arguments of its calls."""
 
     role: str
     text: str
 
 
-class Cut(NamedTuple):
+class SplitText(NamedTuple):
     """A text and its pieces in order, without space around them: where each begins and ends, in characters, and what it
     is known by; and how often each of these is there. Lists of plain values, for there may be 200,000."""
 
@@ -76,7 +76,7 @@ class Cut(NamedTuple):
     counts: Mapping[str, int]
 
 
-class _Stored(NamedTuple):
+class _StoredPiece(NamedTuple):
     """A piece of a conversation: of which message, and where in the order of all."""
 
     words: str
@@ -84,56 +84,56 @@ class _Stored(NamedTuple):
     order: int
 
 
-class _Anchor(NamedTuple):
+class _SharedPiece(NamedTuple):
     """A piece that both have only once: its number in the text, whose it is, and how many of its characters are."""
 
     piece: int
-    stored: _Stored
+    stored: _StoredPiece
     length: int
 
 
-def cut(text: str) -> Cut | None:
+def split_into_pieces(text: str) -> SplitText | None:
     """The pieces of a text; None for one that is too long to be looked at."""
-    if len(text) > LONGEST:
+    if len(text) > MAX_COMPARED_CHARACTERS:
         return None
     starts: list[int] = []
     ends: list[int] = []
     keys: list[str] = []
-    for number, (start, words) in enumerate(_runs(text)):
-        if number == MOST_RUNS:
+    for number, (start, words) in enumerate(_piece_positions(text)):
+        if number == MAX_RUNS:
             return None
         if words:
             starts.append(start)
             ends.append(start + len(words))
-            keys.append(words[:KEY])
-    return Cut(text, starts, ends, keys, Counter(iter(keys)))
+            keys.append(words[:PIECE_KEY_CHARACTERS])
+    return SplitText(text, starts, ends, keys, Counter(iter(keys)))
 
 
-def said_in(story: Story) -> list[Said]:
+def message_texts_of(story: PathState) -> list[MessageText]:
     """What was said on a path, in order, less what the user said last and nobody has answered: it may be the very
     instruction that stands behind a quote."""
-    said: list[Said] = []
-    for placed in story.placed:
+    said: list[MessageText] = []
+    for placed in story.entries:
         message = placed.round.spoken.message if placed.round else placed.entry.message
-        if message is None or placed.entry.is_beside:
+        if message is None or placed.entry.is_overlay:
             continue
-        said.append(Said(message.role, message.text))
-        said += [Said(message.role, call.arguments) for call in message.calls if not call.is_ours]
+        said.append(MessageText(message.role, message.text))
+        said += [MessageText(message.role, call.arguments) for call in message.calls if not call.is_stack_call]
     while said and said[-1].role == "user":
         said.pop()
     return said
 
 
-def quoted(text: Cut, said: Sequence[Said]) -> Quote | None:
+def find_quote(text: SplitText, said: Sequence[MessageText]) -> Quote | None:
     """The part of the text that quotes what was `said`, in that order."""
-    if not _probed(text, said) or sum(len(one.text) for one in said) > LONGEST:
+    if not _is_worth_comparing(text, said) or sum(len(one.text) for one in said) > MAX_COMPARED_CHARACTERS:
         return None
-    known, once = _stored(said)
-    lengths = [_in_common(text, at, known.get(key)) for at, key in enumerate(text.keys)]
+    known, once = _index_pieces(said)
+    lengths = [_common_prefix_length(text, at, known.get(key)) for at, key in enumerate(text.keys)]
     single = (at for at, key in enumerate(text.keys) if key in once and text.counts[key] == 1)
-    anchors = [_Anchor(at, known[text.keys[at]], lengths[at]) for at in single]
-    chain = _ascending(anchors)
-    if not chain or not _is_told(said, chain):
+    anchors = [_SharedPiece(at, known[text.keys[at]], lengths[at]) for at in single]
+    chain = _longest_ordered_subsequence(anchors)
+    if not chain or not _quotes_several_messages(said, chain):
         return None
     first, last = chain[0].piece, chain[-1].piece
     quote = Quote(text.starts[first], text.ends[last])
@@ -141,55 +141,55 @@ def quoted(text: Cut, said: Sequence[Said]) -> Quote | None:
     in_order = sum(anchor.length for anchor in chain)
     unique = sum(anchor.length for anchor in anchors if first <= anchor.piece <= last)
     is_sure = (
-        quote.end - quote.start >= MOST_OF * len(text.text)
-        and sum(lengths[first : last + 1]) >= COVERED * whole
-        and in_order >= IN_ORDER * unique
+        quote.end - quote.start >= MIN_QUOTE_SHARE * len(text.text)
+        and sum(lengths[first : last + 1]) >= MIN_COVERED_SHARE * whole
+        and in_order >= MIN_ORDERED_SHARE * unique
     )
     return quote if is_sure else None
 
 
 # -------------------------------------------------------------------------------------------------------------- pieces
-def _runs(text: str) -> Iterator[tuple[int, str]]:
+def _piece_positions(text: str) -> Iterator[tuple[int, str]]:
     """Where each piece of a text begins, and its words; none for what is too short for one."""
     for run in _RUN.finditer(text):
         start, end = run.span(1)
-        words = run[1].strip(_SPACE) if end - start >= LEAST else ""
-        if len(words) < LEAST:
+        words = run[1].strip(_SPACE) if end - start >= MIN_PIECE_CHARACTERS else ""
+        if len(words) < MIN_PIECE_CHARACTERS:
             yield 0, ""
         else:
             yield end - len(run[1].lstrip(_SPACE)), words
 
 
 def _pieces(text: str) -> Iterator[str]:
-    return (words for _, words in _runs(text) if words)
+    return (words for _, words in _piece_positions(text) if words)
 
 
-def _probed(text: Cut, said: Sequence[Said]) -> bool:
+def _is_worth_comparing(text: SplitText, said: Sequence[MessageText]) -> bool:
     """Whether it is worth while to look at all that was said."""
-    step = -(-len(said) // PROBES) or 1
+    step = -(-len(said) // PROBED_MESSAGES) or 1
     firsts = [first for one in said[::step] if (first := next(_pieces(one.text), ""))]
-    hits = sum(first[:KEY] in text.counts for first in firsts)
-    return bool(hits) and hits * ONE_IN >= len(firsts)
+    hits = sum(first[:PIECE_KEY_CHARACTERS] in text.counts for first in firsts)
+    return bool(hits) and hits * REQUIRED_HITS_ONE_IN >= len(firsts)
 
 
-def _stored(said: Iterable[Said]) -> tuple[dict[str, _Stored], set[str]]:
+def _index_pieces(said: Iterable[MessageText]) -> tuple[dict[str, _StoredPiece], set[str]]:
     """The pieces of a conversation by what they begin with, and those that only one begins with."""
-    known: dict[str, _Stored] = {}
+    known: dict[str, _StoredPiece] = {}
     once: set[str] = set()
     order = 0
     for number, one in enumerate(said):
         for words in _pieces(one.text):
             order += 1
-            key = words[:KEY]
+            key = words[:PIECE_KEY_CHARACTERS]
             if key in known:
                 once.discard(key)
             else:
-                known[key] = _Stored(words, number, order)
+                known[key] = _StoredPiece(words, number, order)
                 once.add(key)
     return known, once
 
 
-def _in_common(text: Cut, at: int, stored: _Stored | None) -> int:
+def _common_prefix_length(text: SplitText, at: int, stored: _StoredPiece | None) -> int:
     """How many characters a piece of the text, by its number, begins with in common with a stored one."""
     if stored is None:
         return 0
@@ -206,7 +206,7 @@ def _in_common(text: Cut, at: int, stored: _Stored | None) -> int:
     return least
 
 
-def _ascending(anchors: Sequence[_Anchor]) -> list[_Anchor]:
+def _longest_ordered_subsequence(anchors: Sequence[_SharedPiece]) -> list[_SharedPiece]:
     """The longest run of anchors, not all neighbours, that stand in the conversation in the same order (patience)."""
     tops: list[int] = []
     places: list[int] = []
@@ -216,7 +216,7 @@ def _ascending(anchors: Sequence[_Anchor]) -> list[_Anchor]:
         before.append(places[pile - 1] if pile else -1)
         tops[pile : pile + 1] = [anchor.stored.order]
         places[pile : pile + 1] = [at]
-    chain: list[_Anchor] = []
+    chain: list[_SharedPiece] = []
     at = places[-1] if places else -1
     while at >= 0:
         chain.append(anchors[at])
@@ -224,12 +224,12 @@ def _ascending(anchors: Sequence[_Anchor]) -> list[_Anchor]:
     return chain[::-1]
 
 
-def _is_told(said: Sequence[Said], chain: Iterable[_Anchor]) -> bool:
+def _quotes_several_messages(said: Sequence[MessageText], chain: Iterable[_SharedPiece]) -> bool:
     """Whether several messages stand there, and somebody speaks among them: files alone may be quoted by anybody who
     has them. The user is heard once, the assistant more than once."""
     found: Counter[int] = Counter()
     for anchor in chain:
         found[anchor.stored.message] += anchor.length
     roles = Counter(said[message].role for message in found)
-    several = sum(length >= FOUND for length in found.values()) >= MESSAGES
+    several = sum(length >= MIN_MESSAGE_CHARACTERS for length in found.values()) >= MIN_QUOTED_MESSAGES
     return several and (roles["user"] >= 1 or roles["assistant"] > 1)

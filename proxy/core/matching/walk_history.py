@@ -14,13 +14,22 @@ from collections.abc import Sequence
 from itertools import repeat, takewhile
 from operator import attrgetter, eq
 
-from proxy.core.ledger.ledger import JOINT, PAUSED, Entry, Ledger, echoes, forms, is_silent, sealed_in
+from proxy.core.ledger.ledger import (
+    PAUSE_FINISH_REASON,
+    ROUND_SEPARATOR,
+    Entry,
+    Ledger,
+    echo_identities_of,
+    is_echoed_by,
+    is_silent,
+    provider_compactions_in,
+)
 from proxy.core.ledger.messages import Message, identity_of
 
-ATTEMPTS = 16
+MAX_CANDIDATES = 16
 """How many of the newest answers to one request are looked at: clients retry, they do not go back to the hundredth
 answer."""
-MANY = 8
+MIN_MESSAGES_TO_REUSE = 8
 """Messages from which a history is held against the one that was walked last; fewer are walked sooner."""
 
 
@@ -28,8 +37,8 @@ def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple
     """The longest known prefix of `messages`, as entries: of a whole history, or `behind` an entry. Overlays hang
     beside and are never walked. A turn that said nothing, and that the client does not give back, stands in the place
     of the message it answered."""
-    is_long = len(messages) >= MANY and not behind
-    path = _as_before(ledger, messages) if is_long else []
+    is_long = len(messages) >= MIN_MESSAGES_TO_REUSE and not behind
+    path = _unchanged_prefix(ledger, messages) if is_long else []
     parent = path[-1].id if path else behind
     entries, by_identity = ledger.entries, ledger.by_identity
     for at, message in enumerate(messages[len(path) :], len(path)):
@@ -40,32 +49,32 @@ def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple
             parent = ids[0]
             path.append(entries[parent])
             continue
-        found = _children(ledger, parent, message)
-        unsaid = _silent_under(ledger, parent) if path and not found and message.role != "assistant" else None
+        found = _matching_children(ledger, parent, message)
+        unsaid = _newest_silent_turn(ledger, parent) if path and not found and message.role != "assistant" else None
         if unsaid is not None:
             path[-1], parent = unsaid, unsaid.id
-            found = _children(ledger, parent, message)
+            found = _matching_children(ledger, parent, message)
         if not found:
-            turn, pieces = _paused_before(ledger, parent, message), 1
+            turn, pieces = _turn_after_pauses(ledger, parent, message), 1
             if turn is None:
-                turn, pieces = _in_pieces(ledger, parent, messages[at:])
+                turn, pieces = _turn_in_pieces(ledger, parent, messages[at:])
             if turn is None:
                 break
             path += [turn] * pieces
             parent = turn.id
             continue
-        entry = found[0] if len(found) == 1 else _deeper(ledger, found, messages[at + 1 :])
+        entry = found[0] if len(found) == 1 else _deepest_match(ledger, found, messages[at + 1 :])
         path.append(entry)
         parent = entry.id
     if is_long:
-        ledger.walked = tuple(path)
+        ledger.last_walked_path = tuple(path)
     return tuple(path)
 
 
-def _as_before(ledger: Ledger, messages: Sequence[Message]) -> list[Entry]:
+def _unchanged_prefix(ledger: Ledger, messages: Sequence[Message]) -> list[Entry]:
     """The beginning of the path that was walked last, as far as each message still leads to that one entry and to no
     other: a whole history comes again with every request, and this sees at once that it is the same."""
-    walked = ledger.walked[: len(messages)]
+    walked = ledger.last_walked_path[: len(messages)]
     ids = list(map(attrgetter("id"), walked))
     steps = zip(["", *ids], map(attrgetter("identity"), messages), strict=False)
     found = map(tuple, map(ledger.by_identity.get, steps, repeat(())))
@@ -73,61 +82,65 @@ def _as_before(ledger: Ledger, messages: Sequence[Message]) -> list[Entry]:
     return list(walked[: same.index(False)])
 
 
-def _children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
+def _matching_children(ledger: Ledger, parent: str, message: Message) -> list[Entry]:
     """Entries under `parent` that `message` may be, the newest first."""
     ids = ledger.by_identity.get((parent, message.identity), [])
     if len(ids) == 1:
         return [ledger.entries[ids[0]]]
-    ids = ids[-ATTEMPTS:]
+    ids = ids[-MAX_CANDIDATES:]
     if not ids and message.role == "assistant":
-        tried = ledger.turns_under.get(parent, [])[-ATTEMPTS:]
-        ids = [t for t in tried if echoes(ledger.rounds.get(t, ()), message)]
+        tried = ledger.turns_by_parent.get(parent, [])[-MAX_CANDIDATES:]
+        ids = [t for t in tried if is_echoed_by(ledger.rounds.get(t, ()), message)]
     return [ledger.entries[i] for i in reversed(ids)]
 
 
-def _silent_under(ledger: Ledger, parent: str) -> Entry | None:
+def _newest_silent_turn(ledger: Ledger, parent: str) -> Entry | None:
     """The newest answer to the request that ended with `parent`, where there was nothing in it for the client."""
-    turns = ledger.turns_under.get(parent, ())
+    turns = ledger.turns_by_parent.get(parent, ())
     return ledger.entries[turns[-1]] if turns and is_silent(ledger.rounds.get(turns[-1], ())) else None
 
 
-def _paused_before(ledger: Ledger, parent: str, message: Message) -> Entry | None:
+def _turn_after_pauses(ledger: Ledger, parent: str, message: Message) -> Entry | None:
     """The turn that `message` ends with, where it begins with one or more under `parent` that paused: what these said
     and what they went on with may come back as one message."""
-    waiting = [(turn, ledger.rounds.get(turn, ())) for turn in ledger.turns_under.get(parent, [])[-ATTEMPTS:]]
+    waiting = [(turn, ledger.rounds.get(turn, ())) for turn in ledger.turns_by_parent.get(parent, [])[-MAX_CANDIDATES:]]
     while waiting and message.role == "assistant":
         turn, rounds = waiting.pop()
-        if len({r.turn for r in rounds}) > 1 and (message.identity in forms(rounds) or echoes(rounds, message)):
+        if len({r.turn for r in rounds}) > 1 and (
+            message.identity in echo_identities_of(rounds) or is_echoed_by(rounds, message)
+        ):
             return ledger.entries[turn]
-        if rounds and rounds[-1].spoken.finish == PAUSED:
-            behind = ledger.turns_under.get(turn, [])[-ATTEMPTS:]
+        if rounds and rounds[-1].spoken.finish == PAUSE_FINISH_REASON:
+            behind = ledger.turns_by_parent.get(turn, [])[-MAX_CANDIDATES:]
             waiting += [(later, (*rounds, *ledger.rounds.get(later, ()))) for later in behind]
     return None
 
 
-def _in_pieces(ledger: Ledger, parent: str, messages: Sequence[Message]) -> tuple[Entry | None, int]:
+def _turn_in_pieces(ledger: Ledger, parent: str, messages: Sequence[Message]) -> tuple[Entry | None, int]:
     """The turn under `parent` that `messages` begin with in several pieces, and how many: a client gives a compaction
     back as a message of its own, between what was said before and behind it. None and 0 where there is none."""
     run = list(takewhile(lambda m: m.role == "assistant", messages))
-    for turn in reversed(ledger.turns_under.get(parent, [])[-ATTEMPTS:] if len(run) > 1 else []):
+    for turn in reversed(ledger.turns_by_parent.get(parent, [])[-MAX_CANDIDATES:] if len(run) > 1 else []):
         rounds = ledger.rounds.get(turn, ())
-        if not (sealed := sealed_in(rounds)):
+        if not (sealed := provider_compactions_in(rounds)):
             continue
         for pieces in range(len(run), 1, -1):
-            text = JOINT.join(m.text for m in run[:pieces] if m.text.strip())
+            text = ROUND_SEPARATOR.join(m.text for m in run[:pieces] if m.text.strip())
             calls = tuple(call for m in run[:pieces] for call in m.calls)
             whole = Message("assistant", b"", identity_of("assistant", text, calls), text, calls)
             held = sealed <= {m.identity for m in run[:pieces]}
-            if held and (whole.identity in forms(rounds) or echoes(rounds, whole)):
+            if held and (whole.identity in echo_identities_of(rounds) or is_echoed_by(rounds, whole)):
                 return ledger.entries[turn], pieces
     return None, 0
 
 
-def _deeper(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) -> Entry:
+def _deepest_match(ledger: Ledger, candidates: list[Entry], rest: Sequence[Message]) -> Entry:
     """Of entries that look alike, the one under which most of what follows is known; among equals the newest."""
     alive = [(entry, [entry.id]) for entry in candidates]
     for message in rest:
-        further = ((entry, [c.id for tip in tips for c in _children(ledger, tip, message)]) for entry, tips in alive)
+        further = (
+            (entry, [c.id for tip in tips for c in _matching_children(ledger, tip, message)]) for entry, tips in alive
+        )
         held = [(entry, tips) for entry, tips in further if tips]
         alive = held or alive
         if len(held) < 2:

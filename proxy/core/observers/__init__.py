@@ -11,33 +11,33 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.observers.commands import Ran, commands_seen
-from proxy.core.observers.decisions import decisions_seen
-from proxy.core.observers.errors import ErrorSeen, errors_seen
-from proxy.core.observers.files import FileSeen, files_seen
-from proxy.core.observers.plan import PlanSeen, plan_seen
-from proxy.core.observers.step import Done, Step
-from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.decisions import observe_decisions
+from proxy.core.observers.errors import ObservedError, observe_errors
+from proxy.core.observers.files import ObservedFile, observe_files
+from proxy.core.observers.plan import PlanChange, observe_plan
+from proxy.core.observers.step import Step, ToolExecution
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
 
-__all__ = ["NAMES", "Done", "Names", "Seen", "Step", "observe"]
+__all__ = ["DEFAULT_TOOL_ROLES", "Step", "StepObservations", "ToolExecution", "ToolRoles", "observe"]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class StepObservations(msgspec.Struct, frozen=True):
     """All that one step tells, each part in the order of its calls."""
 
-    plan: tuple[PlanSeen, ...] = ()
-    files: tuple[FileSeen, ...] = ()
-    commands: tuple[Ran, ...] = ()
+    plan: tuple[PlanChange, ...] = ()
+    files: tuple[ObservedFile, ...] = ()
+    commands: tuple[CommandRun, ...] = ()
     decisions: tuple[str, ...] = ()
-    errors: tuple[ErrorSeen, ...] = ()
+    errors: tuple[ObservedError, ...] = ()
 
 
-def observe(step: Step, names: Names = NAMES) -> Seen:
+def observe(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
     """What a step tells."""
-    return Seen(
-        plan=plan_seen(step, names),
-        files=files_seen(step, names),
-        commands=commands_seen(step, names),
-        decisions=decisions_seen(step),
-        errors=errors_seen(step, names),
+    return StepObservations(
+        plan=observe_plan(step, names),
+        files=observe_files(step, names),
+        commands=observe_commands(step, names),
+        decisions=observe_decisions(step),
+        errors=observe_errors(step, names),
     )

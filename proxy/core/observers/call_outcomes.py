@@ -13,25 +13,25 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from proxy.core.observers.step import Done, decoded
+from proxy.core.observers.step import ToolExecution, decode_json_or_text
 
-LONGEST_ERROR = 4_000
+MAX_ERROR_TEXT_LENGTH = 4_000
 """Characters: a text longer than this that begins like an error message is the content of something."""
-LONGEST_REFUSAL = 300
+MAX_REFUSAL_LENGTH = 300
 """Characters: a text in which `not found` stands anywhere in the first line and still is what the tool says of
 itself."""
-LONGEST_RECORD = 100_000
+MAX_JSON_LENGTH = 100_000
 """Characters of a result that is decoded as JSON."""
-FEW_FIELDS = 4
+MAX_ERROR_RECORD_FIELDS = 4
 """A record of more fields that has an `error` among them is about something else."""
-REMEMBERED = 1_024
+CACHED_RESULTS = 1_024
 """Results of which the judgement is remembered: each observer asks for it, and all of them again where the work leaves
 the line. Of longer ones than `LONG` (characters) it is not, so that no forgotten conversation is held by them."""
-LONG = 16_384
+MAX_CACHED_RESULT_LENGTH = 16_384
 
-_MARKED = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
-_PREFIX = re.compile(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
-_ERROR = re.compile(
+_ERROR_TAG = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
+_ERROR_PREFIX = re.compile(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
+_ERROR_START = re.compile(
     r"""(?: [\w.]*(?:error|exception)\s*(?:\[[^\]\n]*\])?\s*[:!]
           | error\s(?:executing|running|editing|reading|writing|creating|calling|invoking|applying|deleting|while)\b
           | traceback\s\(most\srecent\scall\slast\)
@@ -46,107 +46,111 @@ _ERROR = re.compile(
         )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_REFUSED = re.compile(
+_REFUSAL = re.compile(
     r"\b(?:not found|does not exist|doesn't exist|no such file|no such task|unknown (?:task|id|tool)|unsupported call|"
     r"not a valid|is required|must be|permission denied)\b",
     re.IGNORECASE,
 )
-_EXIT = re.compile(
+_EXIT_CODE_LINE = re.compile(
     r"""^\W*(?: (?:\w+\s){0,4}? exit(?:ed)? \s (?:with\s)? (?:code|status) \s*[:=]?\s*
             | <(?:return_?code|exit_?code)>\s* )
         (-?\d{1,9}) (?:</\w+>)? \W*$""",
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_EXIT_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
-_EXIT_ENDS = 300
+_EXIT_CODE_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
+_EXIT_CODE_WINDOW = 300
 """Characters at either end of a result in which its exit code may stand, in a line of its own."""
-_CODES = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
+_EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
 
 
-def failed(done: Done) -> bool:
+def call_failed(done: ToolExecution) -> bool:
     """Whether the result or the client says that the call went wrong. A call without an answer did nothing that is
     known."""
     if done.failed or not done.answered:
         return True
-    return _told_before(done.result) if len(done.result) <= LONG else tells_failure(done.result)
+    return (
+        _cached_is_failure_text(done.result)
+        if len(done.result) <= MAX_CACHED_RESULT_LENGTH
+        else is_failure_text(done.result)
+    )
 
 
-def tells_failure(text: str) -> bool:
+def is_failure_text(text: str) -> bool:
     """Whether a result says of itself that its call went wrong."""
     code = exit_code(text)
     if code is not None:
         return code != 0
-    head = text[:LONGEST_ERROR].strip()
-    if _MARKED.match(head):
+    head = text[:MAX_ERROR_TEXT_LENGTH].strip()
+    if _ERROR_TAG.match(head):
         return True
-    if head[:1] in ("{", "[") and (said := record_failed(text)) is not None:
+    if head[:1] in ("{", "[") and (said := is_failure_record(text)) is not None:
         return said
-    if len(text) > LONGEST_ERROR:
+    if len(text) > MAX_ERROR_TEXT_LENGTH:
         return False
-    if _ERROR.match(_PREFIX.sub("", head, count=1)):
+    if _ERROR_START.match(_ERROR_PREFIX.sub("", head, count=1)):
         return True
-    return len(head) <= LONGEST_REFUSAL and bool(_REFUSED.search(head.partition("\n")[0]))
+    return len(head) <= MAX_REFUSAL_LENGTH and bool(_REFUSAL.search(head.partition("\n")[0]))
 
 
-_told_before = lru_cache(REMEMBERED)(tells_failure)
+_cached_is_failure_text = lru_cache(CACHED_RESULTS)(is_failure_text)
 
 
 def exit_code(text: str) -> int | None:
     """The exit code a result names in a line of its own near either end, or in a field; None where there is none."""
-    if field := _EXIT_FIELD.match(text[:_EXIT_ENDS]):
+    if field := _EXIT_CODE_FIELD.match(text[:_EXIT_CODE_WINDOW]):
         return int(field[1])
-    ends = (text[:_EXIT_ENDS], text[-_EXIT_ENDS:])
-    for end in ends[: 1 if len(text) <= _EXIT_ENDS else 2]:
-        if _speaks_of_ending(end) and (found := _EXIT.search(end)):
+    ends = (text[:_EXIT_CODE_WINDOW], text[-_EXIT_CODE_WINDOW:])
+    for end in ends[: 1 if len(text) <= _EXIT_CODE_WINDOW else 2]:
+        if _mentions_exit_code(end) and (found := _EXIT_CODE_LINE.search(end)):
             return int(found[1])
     return None
 
 
-def _speaks_of_ending(text: str) -> bool:
+def _mentions_exit_code(text: str) -> bool:
     """Looked for first: the expression begins anew at every line, and takes five times as long to find nothing."""
     small = text.lower()
     return "exit" in small or "return_code" in small or "returncode" in small
 
 
-def record_failed(text: str) -> bool | None:
+def is_failure_record(text: str) -> bool | None:
     """Whether a result that is a record says so: of itself, or of each of its parts. None for what is no record."""
-    if len(text) > LONGEST_RECORD:
+    if len(text) > MAX_JSON_LENGTH:
         return None
-    value = decoded(text)
+    value = decode_json_or_text(text)
     if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
-        return all(_says_failed(part) for part in value)
-    return _says_failed(value) if isinstance(value, Mapping) else None
+        return all(_is_failed_record(part) for part in value)
+    return _is_failed_record(value) if isinstance(value, Mapping) else None
 
 
-_OUTPUTS = ("output", "result", "stdout", "stderr", "error")
+_OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
 def output_of(text: str) -> str:
     """What a command printed, where a client wraps that in a record; else the result as it is."""
-    if text[:1] not in ("{", "[") or len(text) > LONGEST_RECORD:
+    if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text
-    value = decoded(text)
+    value = decode_json_or_text(text)
     records = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
-    printed = [said for record in records for key in _OUTPUTS if isinstance(said := record.get(key), str) and said]
+    printed = [said for record in records for key in _OUTPUT_KEYS if isinstance(said := record.get(key), str) and said]
     return "\n".join(printed) or text
 
 
-def parts_of(text: str) -> tuple[Mapping[str, object], ...]:
+def batch_parts_of(text: str) -> tuple[Mapping[str, object], ...]:
     """The parts of a result that answers several questions in one call, each a record; empty where it is no such."""
-    if text[:1] != "[" or len(text) > LONGEST_RECORD:
+    if text[:1] != "[" or len(text) > MAX_JSON_LENGTH:
         return ()
-    value = decoded(text)
+    value = decode_json_or_text(text)
     if not isinstance(value, list) or not all(isinstance(part, Mapping) and "success" in part for part in value):
         return ()
     return tuple(value)
 
 
-def _says_failed(record: Mapping[str, object]) -> bool:
+def _is_failed_record(record: Mapping[str, object]) -> bool:
     if any(record.get(key) is False for key in ("success", "ok")):
         return True
     if any(record.get(key) is True for key in ("is_error", "isError")):
         return True
-    codes = [code for key in _CODES if isinstance(code := record.get(key), int) and not isinstance(code, bool)]
+    codes = [code for key in _EXIT_CODE_KEYS if isinstance(code := record.get(key), int) and not isinstance(code, bool)]
     if codes:
         return codes[0] != 0
-    return bool(record.get("error")) and len(record) <= FEW_FIELDS
+    return bool(record.get("error")) and len(record) <= MAX_ERROR_RECORD_FIELDS

@@ -16,18 +16,25 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.observers.call_outcomes import exit_code, failed, output_of, parts_of
-from proxy.core.observers.shell import LONGEST, commands_in
-from proxy.core.observers.step import HEAD, Done, Step, decoded, ends_of, lines_with
-from proxy.core.observers.tool_roles import Known, Names, Role
+from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, output_of
+from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, parse_command_line
+from proxy.core.observers.step import (
+    RESULT_HEAD_LENGTH,
+    Step,
+    ToolExecution,
+    decode_json_or_text,
+    head_and_tail_of,
+    lines_containing,
+)
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MOST = 20
+MAX_COMMANDS_PER_STEP = 20
 """Commands of one step that are told apart."""
-LONGEST_SHOWN = 200
+MAX_DISPLAYED_COMMAND_LENGTH = 200
 """Characters of a command as it is told."""
 
 
-class State(StrEnum):
+class CommandOutcome(StrEnum):
     """How a command ended."""
 
     OK = "ok"
@@ -38,53 +45,59 @@ class State(StrEnum):
 TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandRun(msgspec.Struct, frozen=True):
     """A command on one line, how it ended, and what kind it is: test, lint, build, types, or empty."""
 
     command: str
-    state: State
+    outcome: CommandOutcome
     kind: str = ""
 
 
-def commands_seen(step: Step, names: Names) -> tuple[Ran, ...]:
+def observe_commands(step: Step, names: ToolRoles) -> tuple[CommandRun, ...]:
     """The commands of a step, in order. A line of several that are of a kind gives one for each of these."""
-    found: list[Ran] = []
-    for done in step.done:
-        lines = command_lines(done, names)
-        results = parts_of(done.result)
+    found: list[CommandRun] = []
+    for done in step.executions:
+        lines = command_lines_of(done, names)
+        results = batch_parts_of(done.result)
         for at, line in enumerate(lines):
-            answer = _part(done, results[at]) if len(results) == len(lines) else done
-            found += _ran(line, answer)
-            if len(found) >= MOST:
-                return tuple(found[:MOST])
+            answer = _execution_of_part(done, results[at]) if len(results) == len(lines) else done
+            found += _runs_in_line(line, answer)
+            if len(found) >= MAX_COMMANDS_PER_STEP:
+                return tuple(found[:MAX_COMMANDS_PER_STEP])
     return tuple(found)
 
 
-def probes(ran: Iterable[Ran]) -> Mapping[str, bool]:
+def last_outcome_by_kind(ran: Iterable[CommandRun]) -> Mapping[str, bool]:
     """The last known state of each kind of command: `{"test": False, "lint": True}` (S3-05). A command whose end is
     unknown changes nothing."""
-    return {each.kind: each.state is State.OK for each in ran if each.kind and each.state is not State.UNKNOWN}
+    return {
+        each.kind: each.outcome is CommandOutcome.OK
+        for each in ran
+        if each.kind and each.outcome is not CommandOutcome.UNKNOWN
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- lines of commands
-_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "pwsh", "powershell", "cmd", "cmd.exe"})
-_SCRIPTED = re.compile(r"""["']?(?:cmd|command)["']?\s*:\s*("(?:[^"\\]|\\.)*")""")
+_SHELL_PROGRAMS = frozenset({"sh", "bash", "zsh", "dash", "fish", "pwsh", "powershell", "cmd", "cmd.exe"})
+_COMMAND_IN_SCRIPT = re.compile(r"""["']?(?:cmd|command)["']?\s*:\s*("(?:[^"\\]|\\.)*")""")
 
 
-def command_lines(done: Done, names: Names) -> tuple[str, ...]:
+def command_lines_of(done: ToolExecution, names: ToolRoles) -> tuple[str, ...]:
     """The command lines of a call, as they were given; an argv is one line. A script that calls a shell tool (code
     mode) gives the command texts that stand in it."""
-    known = names.known(done.call.name)
-    if known is None or known.role is not Role.SHELL:
+    known = names.spec_of(done.call.name)
+    if known is None or known.role is not ToolRole.SHELL:
         return ()
-    arguments = decoded(done.call.arguments)
+    arguments = decode_json_or_text(done.call.arguments)
     if isinstance(arguments, str):
-        texts = (decoded(text) for text in _SCRIPTED.findall(arguments[: 4 * LONGEST]))
+        texts = (
+            decode_json_or_text(text) for text in _COMMAND_IN_SCRIPT.findall(arguments[: 4 * MAX_COMMAND_LINE_LENGTH])
+        )
         return tuple(text for text in texts if isinstance(text, str))
-    return tuple(_lines(arguments, known)) if isinstance(arguments, dict) else ()
+    return tuple(_lines_in_arguments(arguments, known)) if isinstance(arguments, dict) else ()
 
 
-def _lines(arguments: Mapping[str, object], known: Known) -> Iterator[str]:
+def _lines_in_arguments(arguments: Mapping[str, object], known: ToolSpec) -> Iterator[str]:
     for name in known.arguments:
         value = arguments.get(name)
         if isinstance(value, str) and value.strip():
@@ -94,63 +107,63 @@ def _lines(arguments: Mapping[str, object], known: Known) -> Iterator[str]:
             if name == "commands":
                 yield from words
             elif words:
-                yield _argv(words)
+                yield _join_argv(words)
         else:
             continue
         return
 
 
-def _argv(words: list[str]) -> str:
+def _join_argv(words: list[str]) -> str:
     """`["bash", "-lc", "make test"]` is the line `make test`."""
-    if len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS and words[1].startswith("-"):
+    if len(words) > 2 and words[0].rpartition("/")[2] in _SHELL_PROGRAMS and words[1].startswith("-"):
         return words[2]
     return " ".join(words)
 
 
 # ------------------------------------------------------------------------------------------------------------ the state
-def _part(done: Done, record: Mapping[str, object]) -> Done:
+def _execution_of_part(done: ToolExecution, record: Mapping[str, object]) -> ToolExecution:
     """One part of a result of several as a result of its own."""
     said = record.get("result")
     text = said if isinstance(said, str) else ""
     if exit_code(text) is None:
         text = f"{text}\n[exit code {0 if record.get('success') else 1}]"
-    return Done(done.call, text, done.entry, done.answered)
+    return ToolExecution(done.call, text, done.entry, done.answered)
 
 
-def _ran(line: str, done: Done) -> Iterator[Ran]:
-    simple = commands_in(line)
-    kinds = {kind: command for command in simple if (kind := kind_of(command.words))}
-    hidden = any(command.piped for command in simple) or "||" in line or ";" in line or "\n" in line.strip()
-    shown = not any(command.written for command in simple)
+def _runs_in_line(line: str, done: ToolExecution) -> Iterator[CommandRun]:
+    simple = parse_command_line(line)
+    kinds = {kind: command for command in simple if (kind := command_kind_of(command.words))}
+    hidden = any(command.is_piped for command in simple) or "||" in line or ";" in line or "\n" in line.strip()
+    shown = not any(command.output_files for command in simple)
     for kind, command in kinds.items():
-        state = _state_of(done, hidden=hidden)
+        state = _outcome_of_check(done, hidden=hidden)
         if (
-            state is State.UNKNOWN
+            state is CommandOutcome.UNKNOWN
             and shown
-            and kind in _SILENT
+            and kind in _SILENT_ON_SUCCESS
             and done.answered
-            and _NOTHING.match(done.result[:HEAD])
+            and _EMPTY_OUTPUT.match(done.result[:RESULT_HEAD_LENGTH])
         ):
-            state = State.OK
-        yield Ran(_shown(" ".join(command.words)), state, kind)
+            state = CommandOutcome.OK
+        yield CommandRun(_shorten_command(" ".join(command.words)), state, kind)
     if not kinds and simple:
-        yield Ran(_shown(line), _state(done))
+        yield CommandRun(_shorten_command(line), _outcome_of_call(done))
 
 
-def _shown(line: str) -> str:
-    text = " ".join(line[:LONGEST].split())
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+def _shorten_command(line: str) -> str:
+    text = " ".join(line[:MAX_COMMAND_LINE_LENGTH].split())
+    return text if len(text) <= MAX_DISPLAYED_COMMAND_LENGTH else text[: MAX_DISPLAYED_COMMAND_LENGTH - 1] + "…"
 
 
-def _state(done: Done) -> State:
+def _outcome_of_call(done: ToolExecution) -> CommandOutcome:
     if not done.answered:
-        return State.UNKNOWN
-    if failed(done):
-        return State.FAILED
-    return State.OK if exit_code(done.result) == 0 else State.UNKNOWN
+        return CommandOutcome.UNKNOWN
+    if call_failed(done):
+        return CommandOutcome.FAILED
+    return CommandOutcome.OK if exit_code(done.result) == 0 else CommandOutcome.UNKNOWN
 
 
-_BROKEN = re.compile(
+_FAILURE_OUTPUT = re.compile(
     r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored|errors?|problems?|issues?)\b
           | \b(?:failed|failures?|errors|issues)\s*[:=]\s*[1-9]
           | ^\s*(?:---\s)?FAIL(?:ED)?\b | \bBUILD\sFAIL(?:ED|URE)\b | \btest\sresult:\sFAILED
@@ -162,7 +175,7 @@ _BROKEN = re.compile(
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-_WELL = re.compile(
+_SUCCESS_OUTPUT = re.compile(
     r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b
           | \b0\s(?:tests?\s)?(?:failed|failures?|errors?|issues|problems|offenses|warnings)\b
           | \b(?:passed|pass)\s*[:=]\s*[1-9]
@@ -175,7 +188,7 @@ _WELL = re.compile(
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-_BROKEN_MARKS = (
+_FAILURE_WORDS = (
     "fail",
     "error",
     "err!",
@@ -189,7 +202,7 @@ _BROKEN_MARKS = (
     "✘",
     "not found",
 )
-_WELL_MARKS = (
+_SUCCESS_WORDS = (
     "pass",
     "ok",
     "success",
@@ -202,28 +215,28 @@ _WELL_MARKS = (
     "file",
     "finished",
 )
-_SILENT = frozenset({LINT, BUILD, TYPES})
+_SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})
 """Kinds of tools that say nothing when all is well, through a pipe too, but not into a file."""
-_NOTHING = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
+_EMPTY_OUTPUT = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
 
 
-def _state_of(done: Done, *, hidden: bool) -> State:
+def _outcome_of_check(done: ToolExecution, *, hidden: bool) -> CommandOutcome:
     """`hidden`: the exit code may be that of another command of the line."""
     if not done.answered:
-        return State.UNKNOWN
+        return CommandOutcome.UNKNOWN
     code = exit_code(done.result)
     if code is not None and (code != 0 or not hidden):
-        return State.OK if code == 0 else State.FAILED
-    output = ends_of(output_of(done.result))
-    if _BROKEN.search(lines_with(output, _BROKEN_MARKS)):
-        return State.FAILED
-    if _WELL.search(lines_with(output, _WELL_MARKS)):
-        return State.OK
-    return State.FAILED if failed(done) else State.UNKNOWN
+        return CommandOutcome.OK if code == 0 else CommandOutcome.FAILED
+    output = head_and_tail_of(output_of(done.result))
+    if _FAILURE_OUTPUT.search(lines_containing(output, _FAILURE_WORDS)):
+        return CommandOutcome.FAILED
+    if _SUCCESS_OUTPUT.search(lines_containing(output, _SUCCESS_WORDS)):
+        return CommandOutcome.OK
+    return CommandOutcome.FAILED if call_failed(done) else CommandOutcome.UNKNOWN
 
 
 # ------------------------------------------------------------------------------------------------------------- the kind
-_LEADING = re.compile(
+_WRAPPER_PREFIX = re.compile(
     r"""^(?: (?:sudo|time|nohup|env|command|exec|npx|bunx|uvx|xvfb-run|winpty|stdbuf\s-\w+)\s+
           | timeout\s+(?:-\S+\s+)*\S+\s+
           | [A-Za-z_]\w*=\S*\s+
@@ -235,17 +248,17 @@ _LEADING = re.compile(
           | \./ )""",
     re.VERBOSE,
 )
-_RUN = (
+_TASK_RUNNER = (
     r"(?:npm|pnpm|yarn|bun|deno|mise|just|task|make|rake|invoke|composer|nx|turbo|lerna)\s+"
     r"(?:-C\s\S+\s+|--prefix\s\S+\s+|-\S+\s+)*(?:run\s+|task\s+)?"
 )
-_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+_KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         TYPES,
         re.compile(
             rf"(?:mypy|dmypy|pyright|basedpyright|pytype|pyre|tsc|vue-tsc|tsgo|srb|flow|dialyzer|"
             rf"mix\s+dialyzer|phpstan|psalm|"
-            rf"cargo\s+check|ty\s+check|{_RUN}(?:type-?check|check-?types|types?|tsc|mypy)(?::\S+)?)(?:\s|$)"
+            rf"cargo\s+check|ty\s+check|{_TASK_RUNNER}(?:type-?check|check-?types|types?|tsc|mypy)(?::\S+)?)(?:\s|$)"
         ),
     ),
     (
@@ -257,7 +270,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"gradlew?)\s.*\b(?:test|verify|check)|"
             rf"\S*python[\d.]*\s+\S*(?:runtests?|manage|setup)\.py\s+test|"
             rf"\S*python[\d.]*\s+\S*runtests?\.py|(?:\S*/)?runtests?\.py|"
-            rf"(?:node|tsx|deno)\s+(?:--\S+\s+)*--test|npm\s+(?:t|tst)|{_RUN}(?:tests?)(?:[:_-]\S+)?)(?:\s|$)"
+            rf"(?:node|tsx|deno)\s+(?:--\S+\s+)*--test|npm\s+(?:t|tst)|{_TASK_RUNNER}(?:tests?)(?:[:_-]\S+)?)(?:\s|$)"
         ),
     ),
     (
@@ -268,7 +281,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"shellcheck|stylelint|swiftlint|ktlint|detekt|hadolint|credo|mix\s+(?:credo|format\s+--check\S*)|"
             rf"go\s+vet|gofmt\s+-l|cargo\s+(?:clippy|fmt\s.*--check)|pre-commit|lint-imports|"
             rf"(?:prettier|black|isort)\s.*(?:--check|-c\b|--diff).*|"
-            rf"{_RUN}(?:lint|check|format[:-]check|fmt[:-]check)(?:[:_-]\S+)?)(?:\s|$)"
+            rf"{_TASK_RUNNER}(?:lint|check|format[:-]check|fmt[:-]check)(?:[:_-]\S+)?)(?:\s|$)"
         ),
     ),
     (
@@ -280,18 +293,18 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"dotnet\s+build|docker\s+(?:buildx\s+)?build|"
             rf"mix\s+compile|(?:vite|next|nuxt|astro|ng|bazel|swift|zig|flutter|hatch|poetry|uv)\s+build|"
             rf"webpack|rollup|esbuild|tsup|"
-            rf"build(?:\s|$)|{_RUN}(?:build|compile)(?:[:_-]\S+)?)(?:\s|$)?"
+            rf"build(?:\s|$)|{_TASK_RUNNER}(?:build|compile)(?:[:_-]\S+)?)(?:\s|$)?"
         ),
     ),
 )
 
 
-def kind_of(words: tuple[str, ...]) -> str:
+def command_kind_of(words: tuple[str, ...]) -> str:
     """Test, lint, build, types, or empty: by the words of one command."""
-    text = " ".join(words)[:LONGEST_SHOWN]
+    text = " ".join(words)[:MAX_DISPLAYED_COMMAND_LENGTH]
     for _ in range(4):
-        shorter = _LEADING.sub("", text, count=1)
+        shorter = _WRAPPER_PREFIX.sub("", text, count=1)
         if shorter == text:
             break
         text = shorter
-    return next((kind for kind, pattern in _KINDS if pattern.match(text)), "")
+    return next((kind for kind, pattern in _KIND_PATTERNS if pattern.match(text)), "")

@@ -11,17 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from proxy.core.observers.call_outcomes import failed
-from proxy.core.observers.commands import command_lines, kind_of
-from proxy.core.observers.files import How, files_seen
-from proxy.core.observers.shell import Simple, commands_in
-from proxy.core.observers.step import Done, Step
-from proxy.core.observers.tool_roles import Names, Role, plain_name
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.commands import command_kind_of, command_lines_of
+from proxy.core.observers.files import FileAction, observe_files
+from proxy.core.observers.shell import ShellCommand, parse_command_line
+from proxy.core.observers.step import Step, ToolExecution
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
 
-_WAITING = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutput", "processoutput", "terminaloutput")
+_WAITING_TOOL_NAMES = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutput", "processoutput", "terminaloutput")
 """Parts of the plain names of tools that look whether something has come by now."""
 _WAITING_COMMANDS = frozenset({"sleep", "wait", "watch"})
-_LOOKING = frozenset(
+_READ_ONLY_COMMANDS = frozenset(
     [
         "ls",
         "cat",
@@ -70,43 +70,45 @@ _LOOKING = frozenset(
     ]
 )
 """Commands that change nothing; with a file behind `>`, or `sed -i`, they are seen as changes first."""
-_GIT_LOOKING = frozenset(
+_READ_ONLY_GIT_COMMANDS = frozenset(
     {"status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse", "branch", "describe"}
 )
-_CHANGING = re.compile(
+_CHANGING_TOOL_NAMES = re.compile(
     r"write|edit|update|create|delete|remove|replace|insert|append|apply|move|rename|add|set|patch|commit|save|put|post|"
     r"send|book|cancel|modify|exchange|return|transfer|install|run|exec|click|type|fill|navigate|task|agent"
 )
 """Parts of the plain names of tools, of none we know, that may change something."""
 
 
-def is_waiting(done: Done, names: Names) -> bool:
+def is_waiting(done: ToolExecution, names: ToolRoles) -> bool:
     """Whether the call asks if something has come by now, or waits for it."""
-    name = plain_name(done.call.name)
-    if any(part in name for part in _WAITING):
+    name = normalize_name(done.call.name)
+    if any(part in name for part in _WAITING_TOOL_NAMES):
         return True
-    return any(command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands(done, names))
+    return any(
+        command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands_of_call(done, names)
+    )
 
 
-def _commands(done: Done, names: Names) -> Iterator[Simple]:
-    for line in command_lines(done, names):
-        yield from commands_in(line)
+def _commands_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ShellCommand]:
+    for line in command_lines_of(done, names):
+        yield from parse_command_line(line)
 
 
-def may_change(done: Done, names: Names) -> bool:
+def may_have_side_effects(done: ToolExecution, names: ToolRoles) -> bool:
     """Whether the call may have changed something, as far as its name and its words tell. One that failed has not."""
-    if failed(done) or done.call.is_ours:
+    if call_failed(done) or done.call.is_stack_call:
         return False
-    if any(seen.how is not How.READ for seen in files_seen(Step("", (done,)), names)):
+    if any(seen.action is not FileAction.READ for seen in observe_files(Step("", (done,)), names)):
         return True
-    role = names.role(done.call.name)
-    if role is Role.SHELL:
-        return not all(_only_looks(command) for command in _commands(done, names))
-    return role is None and _CHANGING.search(plain_name(done.call.name)) is not None
+    role = names.role_of(done.call.name)
+    if role is ToolRole.SHELL:
+        return not all(_is_read_only(command) for command in _commands_of_call(done, names))
+    return role is None and _CHANGING_TOOL_NAMES.search(normalize_name(done.call.name)) is not None
 
 
-def _only_looks(command: Simple) -> bool:
+def _is_read_only(command: ShellCommand) -> bool:
     program, *rest = command.words or ("true",)
     if program.rpartition("/")[2] == "git":
-        return next((word for word in rest if not word.startswith("-")), "") in _GIT_LOOKING
-    return program.rpartition("/")[2] in _LOOKING or bool(kind_of(command.words))
+        return next((word for word in rest if not word.startswith("-")), "") in _READ_ONLY_GIT_COMMANDS
+    return program.rpartition("/")[2] in _READ_ONLY_COMMANDS or bool(command_kind_of(command.words))

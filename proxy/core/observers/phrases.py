@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-SOMETHING_ELSE = """
+NEW_TOPIC = """
     unrelated unrelatedly on_another_note now_for moving_on move_on switch_gears switching_gears switch_topics
     switching_topics change_the_topic change_of_topic changing_topics change_the_subject forget_about_that forget_that
     forget_it forget_about_it forget_this back_to_the back_to_my something_else something_different something_unrelated
@@ -26,21 +26,21 @@ SOMETHING_ELSE = """
     nieuwe_taak volgende_taak andere_vraag iets_anders
     другая_задача новая_задача следующая_задача другой_вопрос другая_тема теперь_другое
 """
-SOMETHING_ELSE_UNSPACED = """
+NEW_TOPIC_UNSPACED = """
     下一个任务 新任务 新的任务 另一个任务 另一个问题 另外一个问题 换个话题 换个问题
     次のタスク 次の作業 新しいタスク 別件 話は変わ 話が変わ
 """
-ACKNOWLEDGED = """
+ACKNOWLEDGEMENTS = """
     yes yeah yep yup no nope nah ok okay k sure right alright all_right correct exactly perfect great good nice cool
     awesome excellent fine thanks thank_you thx cheers lgtm looks_good sounds_good well_done got_it i_see understood hm
     hmm hmmm ah ahh oh wow please so_much a_lot very_much
     ja nein doch genau danke super gut passt bitte oui non d'accord merci parfait sí si vale gracias perfecto
     sim não obrigado obrigada certo sì grazie va_bene nee prima dank_je да нет хорошо спасибо отлично
 """
-ACKNOWLEDGED_UNSPACED = (
+ACKNOWLEDGEMENTS_UNSPACED = (
     "好的 好 是的 对的 不是 谢谢 可以 はい いいえ ありがとうございます ありがとう 了解です 了解 いいですね"
 )
-GOES_ON = """
+CONTINUATIONS = """
     and but or also so plus then still again wait dude omg omfg wtf ugh argh damn come_on actually instead rather sorry
     oops why because since although maybe though too continue proceed go_on go_ahead keep carry_on try retry do_it
     do_that do_so do_the_same undo revert stop same what_about how_about what_if in_addition additionally furthermore
@@ -55,10 +55,10 @@ GOES_ON = """
     ma anche allora perché continua en maar ook waarom ga_door
     и а но или также ещё еще почему продолжай это тоже
 """
-GOES_ON_UNSPACED = (
+CONTINUATIONS_UNSPACED = (
     "还 也 再 但 继续 请继续 为什么 然后 这 那 它 不对 それ これ でも また 続け なぜ どうして じゃあ あと"
 )
-POINTS_BACK = """
+BACK_REFERENCES = """
     it its that this those these them they above again instead too either as_well the_same previous previously current
     currently so_far by_now a_little a_bit a_lot slightly not_enough not_right not_quite should_be should_stay
     should_look should_say should_have shouldn't_be shouldn't_have should_not_be you_just you_did you_made you_wrote
@@ -68,8 +68,8 @@ POINTS_BACK = """
     dies diese dieser dieses diesen diesem ihn nochmal wieder ça cela ceci eso esto isso isto questo quello
     это этот эту
 """
-POINTS_BACK_UNSPACED = "这个 那个 这 那 它 それ これ その"
-ORDERS = """
+BACK_REFERENCES_UNSPACED = "这个 那个 这 那 它 それ これ その"
+INSTRUCTIONS = """
     add implement create build write fix refactor investigate design set_up setup migrate port convert review explain
     document plan draft generate develop prepare research find analyze analyse debug optimize optimise introduce
     extract replace upgrade update configure install translate summarize summarise read look_at look_into figure_out
@@ -82,8 +82,8 @@ ORDERS = """
     aggiungi scrivi correggi voeg maak schrijf repareer
     добавь создай напиши исправь реализуй объясни проверь
 """
-ORDERS_UNSPACED = "请添加 请实现 请创建 请编写 请写 请修复 添加 实现 创建 编写 写 修复 重构 解释 检查 帮我"
-SAYING_LITTLE = """
+INSTRUCTIONS_UNSPACED = "请添加 请实现 请创建 请编写 请写 请修复 添加 实现 创建 编写 写 修复 重构 解释 检查 帮我"
+STOP_WORDS = """
     the and for are but not you all any can had her was one our out has him his how its may now see who did let use that
     with have this will your from they been were into than then them when what which a an in on of to is be as at by or
     if so do we i it me my us no there here also should would could please want need like make just some more other only
@@ -95,17 +95,17 @@ SAYING_LITTLE = """
 """Words that say nothing of what a text is about: the small ones, those of any order, and those of any work on code."""
 
 
-def one_of(spaced: str, unspaced: str = "") -> str:
+def any_phrase_pattern(spaced: str, unspaced: str = "") -> str:
     """An expression for any phrase of the lists, the longest first."""
-    whole = "|".join(_escaped(phrase) for phrase in _by_length(spaced))
-    parts = "|".join(map(re.escape, _by_length(unspaced)))
+    whole = "|".join(_phrase_pattern(phrase) for phrase in _longest_first(spaced))
+    parts = "|".join(map(re.escape, _longest_first(unspaced)))
     return rf"(?:(?<!\w)(?:{whole})(?!\w)" + (f"|{parts})" if parts else ")")
 
 
-def _by_length(phrases: str) -> list[str]:
+def _longest_first(phrases: str) -> list[str]:
     return sorted(set(phrases.split()), key=lambda phrase: (-len(phrase), phrase))
 
 
-def _escaped(phrase: str) -> str:
+def _phrase_pattern(phrase: str) -> str:
     """Spaces may be any, and an apostrophe may be curly."""
     return re.escape(phrase).replace("_", r"\s+").replace("'", "['’]")

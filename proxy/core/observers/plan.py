@@ -16,17 +16,17 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.observers.call_outcomes import failed
-from proxy.core.observers.step import Done, Step, decoded
-from proxy.core.observers.tool_roles import Known, Names, Role
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MOST_ITEMS = 300
+MAX_PLAN_ITEMS = 300
 """Items of one list that are looked at; who plans more has made a list of data."""
-MOST_RENAMED = 40
+MAX_RENAME_CANDIDATES = 40
 """Items of one list that are compared word by word with those they may have been."""
-LONGEST_TITLE = 300
+MAX_TITLE_LENGTH = 300
 """Characters of a title."""
-SIMILAR = 0.5
+MIN_TITLE_SIMILARITY = 0.5
 """Share of common words from which a changed title is the same item under a new name."""
 GOAL_KEY = "goal"
 """The id of what a goal tool sets: there is one."""
@@ -41,17 +41,17 @@ class ItemStatus(StrEnum):
     REMOVED = "removed"
 
 
-LIVE = frozenset({ItemStatus.PLANNED, ItemStatus.IN_PROGRESS})
-_WORDS_FOR: Mapping[ItemStatus, str] = {
+OPEN_STATUSES = frozenset({ItemStatus.PLANNED, ItemStatus.IN_PROGRESS})
+_STATUS_WORDS: Mapping[ItemStatus, str] = {
     ItemStatus.PLANNED: "planned pending todo open notstarted queued waiting blocked paused new",
     ItemStatus.IN_PROGRESS: "inprogress active doing started running current working",
     ItemStatus.COMPLETED: "completed complete done finished closed resolved",
     ItemStatus.REMOVED: "removed deleted cancelled canceled skipped dropped abandoned wontdo invalidated",
 }
-_STATUS = {word: status for status, words in _WORDS_FOR.items() for word in words.split()}
+_STATUS_BY_WORD = {word: status for status, words in _STATUS_WORDS.items() for word in words.split()}
 
 
-class Item(msgspec.Struct, frozen=True):
+class PlanItem(msgspec.Struct, frozen=True):
     """One item as the client says it. `key` is the client's id when it gives one, else the title."""
 
     key: str
@@ -59,15 +59,15 @@ class Item(msgspec.Struct, frozen=True):
     status: ItemStatus
 
 
-class Listed(msgspec.Struct, frozen=True):
+class PlanReplaced(msgspec.Struct, frozen=True):
     """The whole list as it is from now on, in its order."""
 
-    items: tuple[Item, ...]
+    items: tuple[PlanItem, ...]
     entry: str = ""
     """Id of the result's entry."""
 
 
-class Changed(msgspec.Struct, frozen=True):
+class PlanItemChanged(msgspec.Struct, frozen=True):
     """One item was created or updated. Title and status are None where the call leaves them as they are."""
 
     key: str
@@ -77,72 +77,83 @@ class Changed(msgspec.Struct, frozen=True):
     entry: str = ""
 
 
-PlanSeen = Listed | Changed
+PlanChange = PlanReplaced | PlanItemChanged
 
 
-def plan_seen(step: Step, names: Names) -> tuple[PlanSeen, ...]:
+def observe_plan(step: Step, names: ToolRoles) -> tuple[PlanChange, ...]:
     """What the calls of a step say of the plan, in their order."""
-    return tuple(seen for done in step.done if (seen := _seen(done, names)) is not None)
+    return tuple(seen for done in step.executions if (seen := _plan_change_of_call(done, names)) is not None)
 
 
-_JOINTS = re.compile(r"[\W_]+")
-_READERS = frozenset({Role.PLAN, Role.ITEM_CREATE, Role.ITEM_UPDATE, Role.GOAL})
+_SEPARATORS = re.compile(r"[\W_]+")
+_PLAN_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
 
 
-def _seen(done: Done, names: Names) -> PlanSeen | None:
-    known = names.known(done.call.name)
-    if known is None or known.role not in _READERS or failed(done):
+def _plan_change_of_call(done: ToolExecution, names: ToolRoles) -> PlanChange | None:
+    known = names.spec_of(done.call.name)
+    if known is None or known.role not in _PLAN_ROLES or call_failed(done):
         return None
-    arguments = decoded(done.call.arguments)
+    arguments = decode_json_or_text(done.call.arguments)
     if not isinstance(arguments, dict):
         return None
-    if known.role is Role.PLAN:
-        return _listed(arguments, known, done)
-    if known.role is Role.ITEM_CREATE:
-        return _created(arguments, known, done)
-    if known.role is Role.ITEM_UPDATE:
-        return _updated(arguments, known, done)
-    return _goal(arguments, known, done)
+    if known.role is ToolRole.PLAN:
+        return _parse_list(arguments, known, done)
+    if known.role is ToolRole.ITEM_CREATE:
+        return _parse_creation(arguments, known, done)
+    if known.role is ToolRole.ITEM_UPDATE:
+        return _parse_update(arguments, known, done)
+    return _parse_goal(arguments, known, done)
 
 
 # ---------------------------------------------------------------------------------------------------------- whole lists
-_CHECK = re.compile(r"^[ \t]{0,40}(?:[-*+]|\d{1,4}[.)])?[ \t]{0,9}\[(.)\][ \t]{0,9}(\S.*)$", re.MULTILINE)
-_CHECKED = {" ": ItemStatus.PLANNED, "x": ItemStatus.COMPLETED, "✓": ItemStatus.COMPLETED, "✔": ItemStatus.COMPLETED}
-_UNDER_WAY = frozenset("-~>/.*o")
-_LOOKING = frozenset({"view", "list", "get", "read"})
+_CHECKLIST_LINE = re.compile(r"^[ \t]{0,40}(?:[-*+]|\d{1,4}[.)])?[ \t]{0,9}\[(.)\][ \t]{0,9}(\S.*)$", re.MULTILINE)
+_STATUS_BY_MARK = {
+    " ": ItemStatus.PLANNED,
+    "x": ItemStatus.COMPLETED,
+    "✓": ItemStatus.COMPLETED,
+    "✔": ItemStatus.COMPLETED,
+}
+_IN_PROGRESS_MARKS = frozenset("-~>/.*o")
+_READ_ONLY_ACTIONS = frozenset({"view", "list", "get", "read"})
 
 
-def _listed(arguments: Mapping[str, object], known: Known, done: Done) -> Listed | None:
+def _parse_list(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanReplaced | None:
     """None where the call only looks, or where no part of it can be read as a list."""
     asked = (arguments.get(name) for name in ("command", "action"))
-    if any(isinstance(word, str) and word in _LOOKING for word in asked):
+    if any(isinstance(word, str) and word in _READ_ONLY_ACTIONS for word in asked):
         return None
     stated = next((arguments[name] for name in known.arguments if name in arguments), None)
     if isinstance(stated, str):
-        stated = _read_again(stated)
+        stated = _parse_list_text(stated)
     if not isinstance(stated, list):
         return None
-    items = tuple(item for part in stated[:MOST_ITEMS] if (item := _item(part)) is not None)
-    return Listed(items, done.entry) if items or not stated else None
+    items = tuple(item for part in stated[:MAX_PLAN_ITEMS] if (item := _parse_item(part)) is not None)
+    return PlanReplaced(items, done.entry) if items or not stated else None
 
 
-def _read_again(text: str) -> object:
+def _parse_list_text(text: str) -> object:
     """A list that was sent as text: JSON, or a checklist."""
-    value = decoded(text)
+    value = decode_json_or_text(text)
     if isinstance(value, list):
         return value
-    return [{"content": title, "status": _box(mark)} for mark, title in _CHECK.findall(text)] or None
+    return [
+        {"content": title, "status": _status_of_mark(mark)} for mark, title in _CHECKLIST_LINE.findall(text)
+    ] or None
 
 
-def _box(mark: str) -> ItemStatus:
-    return ItemStatus.IN_PROGRESS if mark in _UNDER_WAY else _CHECKED.get(mark.casefold(), ItemStatus.COMPLETED)
+def _status_of_mark(mark: str) -> ItemStatus:
+    return (
+        ItemStatus.IN_PROGRESS
+        if mark in _IN_PROGRESS_MARKS
+        else _STATUS_BY_MARK.get(mark.casefold(), ItemStatus.COMPLETED)
+    )
 
 
 _ITEM_TITLES = ("content", "step", "title", "subject", "description", "task", "text", "name")
 _ITEM_IDS = ("id", "taskId", "task_id")
 
 
-def _item(part: object) -> Item | None:
+def _parse_item(part: object) -> PlanItem | None:
     """None for what has no title; a status nobody knows is a plan still."""
     if isinstance(part, str):
         part = {"content": part}
@@ -151,73 +162,75 @@ def _item(part: object) -> Item | None:
     title = _first_text(part, _ITEM_TITLES)
     if not title:
         return None
-    status = _status(part.get("status", part.get("state")))
+    status = _parse_status(part.get("status", part.get("state")))
     if status is None:
         done = any(part.get(key) is True for key in ("completed", "done", "checked"))
         status = ItemStatus.COMPLETED if done else ItemStatus.PLANNED
-    return Item(_id_in(part, _ITEM_IDS) or title, title, status)
+    return PlanItem(_id_in(part, _ITEM_IDS) or title, title, status)
 
 
 def _first_text(fields: Mapping[str, object], names: Iterable[str]) -> str:
     """On one line and within bounds; empty where there is none."""
     texts = (" ".join(value.split()) for name in names if isinstance(value := fields.get(name), str))
-    return next((text[:LONGEST_TITLE] for text in texts if text), "")
+    return next((text[:MAX_TITLE_LENGTH] for text in texts if text), "")
 
 
 def _id_in(fields: Mapping[str, object], names: Iterable[str]) -> str:
     for name in names:
         value = fields.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and (text := str(value).strip()):
-            return text.removeprefix("#")[:LONGEST_TITLE]
+            return text.removeprefix("#")[:MAX_TITLE_LENGTH]
     return ""
 
 
-def _status(value: object) -> ItemStatus | None:
+def _parse_status(value: object) -> ItemStatus | None:
     if not isinstance(value, str):
         return None
-    return _STATUS.get(_JOINTS.sub("", value.casefold()))
+    return _STATUS_BY_WORD.get(_SEPARATORS.sub("", value.casefold()))
 
 
 # ------------------------------------------------------------------------------------------------------------- one item
-_NUMBERED = re.compile(r"(?:#|\b(?:task|item|id)\s*[:=#]?\s*)([\w-]*\d[\w-]*)", re.IGNORECASE)
+_ITEM_ID_IN_TEXT = re.compile(r"(?:#|\b(?:task|item|id)\s*[:=#]?\s*)([\w-]*\d[\w-]*)", re.IGNORECASE)
 _RESULT_HEAD = 400
 
 
-def _created(arguments: Mapping[str, object], known: Known, done: Done) -> Changed | None:
+def _parse_creation(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
     title = _first_text(arguments, known.arguments)
     if not title:
         return None
-    key = _id_in(arguments, _ITEM_IDS) or _id_given(done.result) or title
-    return Changed(key, title, _status(arguments.get("status")) or ItemStatus.PLANNED, created=True, entry=done.entry)
+    key = _id_in(arguments, _ITEM_IDS) or _id_in_result(done.result) or title
+    return PlanItemChanged(
+        key, title, _parse_status(arguments.get("status")) or ItemStatus.PLANNED, created=True, entry=done.entry
+    )
 
 
-def _id_given(result: str) -> str:
+def _id_in_result(result: str) -> str:
     """The id a client gave to a new item, from what it answered."""
-    value = decoded(result) if result[:1] == "{" else None
+    value = decode_json_or_text(result) if result[:1] == "{" else None
     if isinstance(value, dict):
         inner = value.get("task")
         return _id_in(value, _ITEM_IDS) or (_id_in(inner, _ITEM_IDS) if isinstance(inner, dict) else "")
-    found = _NUMBERED.search(result[:_RESULT_HEAD])
+    found = _ITEM_ID_IN_TEXT.search(result[:_RESULT_HEAD])
     return found[1] if found else ""
 
 
-def _updated(arguments: Mapping[str, object], known: Known, done: Done) -> Changed | None:
+def _parse_update(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
     key = _id_in(arguments, known.arguments)
     title = _first_text(arguments, ("subject", "title", "content")) or None
-    status = _status(arguments.get("status"))
-    return Changed(key, title, status, created=False, entry=done.entry) if key and (title or status) else None
+    status = _parse_status(arguments.get("status"))
+    return PlanItemChanged(key, title, status, created=False, entry=done.entry) if key and (title or status) else None
 
 
-def _goal(arguments: Mapping[str, object], known: Known, done: Done) -> Changed | None:
+def _parse_goal(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
     title = _first_text(arguments, known.arguments)
-    status = _status(arguments.get("status"))
+    status = _parse_status(arguments.get("status"))
     if title:
-        return Changed(GOAL_KEY, title, status or ItemStatus.IN_PROGRESS, created=True, entry=done.entry)
-    return Changed(GOAL_KEY, None, status, created=False, entry=done.entry) if status else None
+        return PlanItemChanged(GOAL_KEY, title, status or ItemStatus.IN_PROGRESS, created=True, entry=done.entry)
+    return PlanItemChanged(GOAL_KEY, None, status, created=False, entry=done.entry) if status else None
 
 
 # ----------------------------------------------------------------------------------------------------------- mirroring
-class Mirrored(msgspec.Struct, frozen=True):
+class MirroredItem(msgspec.Struct, frozen=True):
     """An item as it was mirrored last. `frame` is empty for one that `reconciled` has just found."""
 
     frame: str
@@ -226,65 +239,65 @@ class Mirrored(msgspec.Struct, frozen=True):
     status: ItemStatus
 
 
-class Changes(msgspec.Struct, frozen=True):
+class PlanDiff(msgspec.Struct, frozen=True):
     """What is to happen to which item. Each list is in the plan's order; they are to be worked off in this order of
     lists, so that what is new exists before it is entered. New items stand in `planned` with no frame and the status
     they came with, and again, as the same value, in `entered` or `completed` where that applies; no two new items are
     equal. Known items are given as they were."""
 
-    planned: tuple[Mirrored, ...] = ()
-    renamed: tuple[tuple[Mirrored, str], ...] = ()
+    planned: tuple[MirroredItem, ...] = ()
+    renamed: tuple[tuple[MirroredItem, str], ...] = ()
     """With the new title."""
-    entered: tuple[Mirrored, ...] = ()
+    entered: tuple[MirroredItem, ...] = ()
     """In progress now and not before; several at once are all here."""
-    paused: tuple[Mirrored, ...] = ()
+    paused: tuple[MirroredItem, ...] = ()
     """In progress before, only planned now."""
-    completed: tuple[Mirrored, ...] = ()
+    completed: tuple[MirroredItem, ...] = ()
     """Those that never were in progress too."""
-    removed: tuple[Mirrored, ...] = ()
+    removed: tuple[MirroredItem, ...] = ()
 
 
-def reconciled(known: Sequence[Mirrored], seen: PlanSeen) -> Changes:
+def reconcile_plan(known: Sequence[MirroredItem], seen: PlanChange) -> PlanDiff:
     """What `seen` changes of the items mirrored so far, which are given in the order they were planned in.
 
     An item that is final stays so: seen live again, it is planned anew. What the list no longer names is removed.
     """
-    if isinstance(seen, Listed):
-        return _of_list(known, seen.items[:MOST_ITEMS])
-    return _of_one(known, seen)
+    if isinstance(seen, PlanReplaced):
+        return _diff_list(known, seen.items[:MAX_PLAN_ITEMS])
+    return _diff_item(known, seen)
 
 
-def _of_list(known: Sequence[Mirrored], items: Sequence[Item]) -> Changes:
-    pairs = _paired(known, items)
+def _diff_list(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> PlanDiff:
+    pairs = _match_items(known, items)
     found = set(pairs.values())
-    left = [was for at, was in enumerate(known) if at not in found and was.status in LIVE]
-    taken = {was.key for was in known if was.status in LIVE}
+    left = [was for at, was in enumerate(known) if at not in found and was.status in OPEN_STATUSES]
+    taken = {was.key for was in known if was.status in OPEN_STATUSES}
     moved = []
     for at, item in enumerate(items):
         if at in pairs:
             moved.append((known[pairs[at]], item))
         elif item.status is not ItemStatus.REMOVED:
-            moved.append((_new(item, taken), item))
-    return _changes(moved, left)
+            moved.append((_new_item(item, taken), item))
+    return _build_diff(moved, left)
 
 
-def _new(item: Item, taken: set[str]) -> Mirrored:
+def _new_item(item: PlanItem, taken: set[str]) -> MirroredItem:
     """A new item under a key that no other live one has; `taken` grows by it."""
     key, number = item.key, 1
     while key in taken:
         number += 1
         key = f"{item.key} ({number})"
     taken.add(key)
-    return Mirrored("", key, item.title, item.status)
+    return MirroredItem("", key, item.title, item.status)
 
 
-def _changes(moved: Sequence[tuple[Mirrored, Item]], gone: Sequence[Mirrored]) -> Changes:
+def _build_diff(moved: Sequence[tuple[MirroredItem, PlanItem]], gone: Sequence[MirroredItem]) -> PlanDiff:
     """`moved`: each item of the plan as it was (new ones: as they came) and as it is."""
 
-    def those(status: ItemStatus) -> Iterator[Mirrored]:
+    def those(status: ItemStatus) -> Iterator[MirroredItem]:
         return (was for was, now in moved if now.status is status and (not was.frame or was.status is not status))
 
-    return Changes(
+    return PlanDiff(
         planned=tuple(was for was, _ in moved if not was.frame),
         renamed=tuple((was, now.title) for was, now in moved if was.frame and was.title != now.title),
         entered=tuple(those(ItemStatus.IN_PROGRESS)),
@@ -294,29 +307,29 @@ def _changes(moved: Sequence[tuple[Mirrored, Item]], gone: Sequence[Mirrored]) -
     )
 
 
-def _of_one(known: Sequence[Mirrored], seen: Changed) -> Changes:
-    was = _meant(known, seen)
-    if was is None or (was.status not in LIVE and seen.status in LIVE):
+def _diff_item(known: Sequence[MirroredItem], seen: PlanItemChanged) -> PlanDiff:
+    was = _find_target(known, seen)
+    if was is None or (was.status not in OPEN_STATUSES and seen.status in OPEN_STATUSES):
         title = seen.title or (was.title if was else "")
         if not title or seen.status is ItemStatus.REMOVED:
-            return Changes()
-        new = Mirrored("", seen.key, title, seen.status or ItemStatus.PLANNED)
-        return _changes([(new, Item(new.key, title, new.status))], ())
-    if was.status not in LIVE:
-        return Changes()
-    return _changes([(was, Item(was.key, seen.title or was.title, seen.status or was.status))], ())
+            return PlanDiff()
+        new = MirroredItem("", seen.key, title, seen.status or ItemStatus.PLANNED)
+        return _build_diff([(new, PlanItem(new.key, title, new.status))], ())
+    if was.status not in OPEN_STATUSES:
+        return PlanDiff()
+    return _build_diff([(was, PlanItem(was.key, seen.title or was.title, seen.status or was.status))], ())
 
 
-def _meant(known: Sequence[Mirrored], seen: Changed) -> Mirrored | None:
+def _find_target(known: Sequence[MirroredItem], seen: PlanItemChanged) -> MirroredItem | None:
     """The item a change is about: by its id, live before final, newest first. A created item is a new one, but for one
     that is live under the same id."""
     under = [was for was in reversed(known) if was.key == seen.key]
-    live = [was for was in under if was.status in LIVE]
+    live = [was for was in under if was.status in OPEN_STATUSES]
     return next(iter(live if seen.created else (*live, *under)), None)
 
 
 # ----------------------------------------------------------------------------------------------------- who is who again
-def _paired(known: Sequence[Mirrored], items: Sequence[Item]) -> dict[int, int]:
+def _match_items(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> dict[int, int]:
     """Position in the list -> position among the known ones, each used once.
 
     First by title and id, then by title, both preferring the same status; what is left over on both sides is the same
@@ -324,14 +337,14 @@ def _paired(known: Sequence[Mirrored], items: Sequence[Item]) -> dict[int, int]:
     """
     pairs: dict[int, int] = {}
     free = dict.fromkeys(range(len(known)))
-    same = _by_title(known)
+    same = _positions_by_title(known)
     for with_key in (True, False):
         for at, item in enumerate(items):
             if at in pairs:
                 continue
             fitting = [
                 k
-                for k in same.get(_folded(item.title), ())
+                for k in same.get(_normalize_title(item.title), ())
                 if k in free
                 and _may_become(known[k].status, item.status)
                 and (known[k].key == item.key or not with_key)
@@ -339,57 +352,57 @@ def _paired(known: Sequence[Mirrored], items: Sequence[Item]) -> dict[int, int]:
             if fitting:
                 pairs[at] = found = min(fitting, key=lambda k: (known[k].status is not item.status, k))
                 del free[found]
-                same[_folded(item.title)].remove(found)
-    return pairs | _renamed(known, items, [k for k in free if known[k].status in LIVE], pairs)
+                same[_normalize_title(item.title)].remove(found)
+    return pairs | _match_renamed(known, items, [k for k in free if known[k].status in OPEN_STATUSES], pairs)
 
 
-def _by_title(known: Sequence[Mirrored]) -> dict[str, list[int]]:
+def _positions_by_title(known: Sequence[MirroredItem]) -> dict[str, list[int]]:
     same: dict[str, list[int]] = {}
     for k, was in enumerate(known):
-        same.setdefault(_folded(was.title), []).append(k)
+        same.setdefault(_normalize_title(was.title), []).append(k)
     return same
 
 
-def _renamed(
-    known: Sequence[Mirrored], items: Sequence[Item], free: Sequence[int], paired: Mapping[int, int]
+def _match_renamed(
+    known: Sequence[MirroredItem], items: Sequence[PlanItem], free: Sequence[int], paired: Mapping[int, int]
 ) -> dict[int, int]:
     pairs: dict[int, int] = {}
-    words = {k: _words(known[k].title) for k in free[:MOST_RENAMED]}
-    for at in [at for at in range(len(items)) if at not in paired][:MOST_RENAMED]:
+    words = {k: _title_words(known[k].title) for k in free[:MAX_RENAME_CANDIDATES]}
+    for at in [at for at in range(len(items)) if at not in paired][:MAX_RENAME_CANDIDATES]:
         item = items[at]
-        mine = _words(item.title)
+        mine = _title_words(item.title)
         for k, theirs in words.items():
             own_id = known[k].key == item.key != item.title
-            if (own_id or _goes_on(known[k].status, item.status)) and _alike(mine, theirs):
+            if (own_id or _fits_renamed_item(known[k].status, item.status)) and _are_similar_titles(mine, theirs):
                 pairs[at] = k
                 del words[k]
                 break
     return pairs
 
 
-def _goes_on(was: ItemStatus, now: ItemStatus) -> bool:
+def _fits_renamed_item(was: ItemStatus, now: ItemStatus) -> bool:
     """One under way keeps the name it began with, so it has to be known again when it is done."""
     return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
 
 
 def _may_become(was: ItemStatus, now: ItemStatus) -> bool:
     """What is final stays as it is."""
-    return was in LIVE or was is now
+    return was in OPEN_STATUSES or was is now
 
 
-def _folded(title: str) -> str:
+def _normalize_title(title: str) -> str:
     return " ".join(title.split()).casefold()
 
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 
 
-def _words(title: str) -> frozenset[str]:
+def _title_words(title: str) -> frozenset[str]:
     """Letters of scripts that set no spaces count as words."""
     return frozenset(_WORD.findall(title.casefold()))
 
 
-def _alike(mine: frozenset[str], theirs: frozenset[str]) -> bool:
+def _are_similar_titles(mine: frozenset[str], theirs: frozenset[str]) -> bool:
     """Two titles of one item: half of the words of both are the same, or the shorter is part of the longer."""
     common = len(mine & theirs)
-    return common >= SIMILAR * len(mine | theirs) or (common > 1 and common == min(len(mine), len(theirs)))
+    return common >= MIN_TITLE_SIMILARITY * len(mine | theirs) or (common > 1 and common == min(len(mine), len(theirs)))

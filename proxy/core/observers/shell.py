@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-MOST = 30
+MAX_COMMANDS_PER_LINE = 30
 """Commands of a line that are told apart."""
-LONGEST = 4_000
+MAX_COMMAND_LINE_LENGTH = 4_000
 """Characters of a command line that are read."""
 
 _TOKEN = re.compile(
@@ -26,44 +26,44 @@ _TOKEN = re.compile(
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2\s*(?:\n|$)|\Z)", re.DOTALL)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2\s*(?:\n|$)|\Z)", re.DOTALL)
 _QUOTED = re.compile(r"'([^']*)'?|\"((?:\\.|[^\"\\])*)\"?|\\(.)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")
-_ASSIGNED = re.compile(r"^[A-Za-z_]\w*=")
+_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 
 
-class Simple(msgspec.Struct, frozen=True):
+class ShellCommand(msgspec.Struct, frozen=True):
     """One command: its words without quotes and assignments, where its output goes, and whether another command takes
     that output or hides its exit code."""
 
     words: tuple[str, ...]
-    written: tuple[str, ...] = ()
+    output_files: tuple[str, ...] = ()
     """Files named behind `>` and `>>`."""
-    piped: bool = False
+    is_piped: bool = False
 
 
-def commands_in(line: str) -> tuple[Simple, ...]:
+def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
     """The commands of a line, in order. A command inside quotes (`bash -c "..."`) is a word of the one outside."""
-    text = _DOCUMENT.sub(r"\3\n", line[:LONGEST])
-    found: list[Simple] = []
+    text = _HEREDOC.sub(r"\3\n", line[:MAX_COMMAND_LINE_LENGTH])
+    found: list[ShellCommand] = []
     words: list[str] = []
     written: list[str] = []
     into = ""
     for kind, mark in _tokens(text):
-        if len(found) >= MOST:
-            return tuple(found[:MOST])
+        if len(found) >= MAX_COMMANDS_PER_LINE:
+            return tuple(found[:MAX_COMMANDS_PER_LINE])
         if kind == "joint":
-            found += _closed(words, written, piped=mark.startswith("|") and mark != "||")
+            found += _finish_command(words, written, piped=mark.startswith("|") and mark != "||")
             words, written, into = [], [], ""
         elif kind == "out":
             into = "" if "&" in mark[1:] else mark
         elif kind == "word":
             if into:
-                written += [_bare(mark)] if ">" in into else []
+                written += [_unquote(mark)] if ">" in into else []
                 into = ""
-            elif words or not _ASSIGNED.match(mark):
-                words.append(_bare(mark))
-    return (*found, *_closed(words, written, piped=False))
+            elif words or not _ASSIGNMENT.match(mark):
+                words.append(_unquote(mark))
+    return (*found, *_finish_command(words, written, piped=False))
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -71,10 +71,10 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         yield match.lastgroup or "", match[0]
 
 
-def _closed(words: Sequence[str], written: Sequence[str], *, piped: bool) -> list[Simple]:
-    return [Simple(tuple(words), tuple(written), piped)] if words or written else []
+def _finish_command(words: Sequence[str], written: Sequence[str], *, piped: bool) -> list[ShellCommand]:
+    return [ShellCommand(tuple(words), tuple(written), piped)] if words or written else []
 
 
-def _bare(token: str) -> str:
+def _unquote(token: str) -> str:
     """A word as the command gets it."""
     return _QUOTED.sub(lambda m: m[1] if m[1] is not None else m[3] or _ESCAPED.sub(r"\1", m[2] or ""), token)

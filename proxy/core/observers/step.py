@@ -15,20 +15,20 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import Placed
+from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Round
 from proxy.core.ledger.messages import Call, Message
 
-HEAD = 3_000
-TAIL = 3_000
+RESULT_HEAD_LENGTH = 3_000
+RESULT_TAIL_LENGTH = 3_000
 """Characters looked at, at both ends of a result: what a tool says of its own outcome stands there."""
-LINES = 20
-LONGEST_LINE = 240
+MAX_LINES_PER_WORD = 20
+MAX_LINE_LENGTH = 240
 """Lines in which one word is found, and characters of each, that are looked at more closely."""
 
 
-class Done(msgspec.Struct, frozen=True):
+class ToolExecution(msgspec.Struct, frozen=True):
     """A call of the client's tools and its result; `entry` is the id of the result's entry, `result` its text, answered
     False where none came. `failed`: the client says that the call went wrong, whatever the text tells."""
 
@@ -42,12 +42,12 @@ class Done(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """One call group with its results, complete, and what stands around it."""
 
-    said: str
+    assistant_text: str
     """The assistant's text in the same message."""
-    done: tuple[Done, ...]
+    executions: tuple[ToolExecution, ...]
 
 
-def decoded(text: str) -> object:
+def decode_json_or_text(text: str) -> object:
     """JSON as values; what is none stands for itself (a custom tool's arguments are plain text)."""
     try:
         value: object = msgspec.json.decode(text)
@@ -69,7 +69,7 @@ def texts_in(value: object) -> Iterator[str]:
             waiting.extend(reversed(at))
 
 
-def lines_with(text: str, marks: tuple[str, ...]) -> str:
+def lines_containing(text: str, marks: tuple[str, ...]) -> str:
     """The lines of a text that hold one of `marks`, which are in small letters, in order; of each mark the last
     `LINES`, for what came of it all stands at the end. Looking for a few words first keeps the expressions that follow
     off the rest, which is nearly everything."""
@@ -79,51 +79,55 @@ def lines_with(text: str, marks: tuple[str, ...]) -> str:
     found: dict[int, int] = {}
     for mark in marks:
         at = small.rfind(mark)
-        for _ in range(LINES):
+        for _ in range(MAX_LINES_PER_WORD):
             if at < 0:
                 break
             start, end = small.rfind("\n", 0, at) + 1, small.find("\n", at)
             found[start] = end if end >= 0 else len(small)
             at = small.rfind(mark, 0, start)
-    return "\n".join(text[start:end][:LONGEST_LINE] for start, end in sorted(found.items()))
+    return "\n".join(text[start:end][:MAX_LINE_LENGTH] for start, end in sorted(found.items()))
 
 
-def ends_of(text: str) -> str:
+def head_and_tail_of(text: str) -> str:
     """Both ends of a text, as far as anyone looks into it."""
-    return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
+    return (
+        text
+        if len(text) <= RESULT_HEAD_LENGTH + RESULT_TAIL_LENGTH
+        else f"{text[:RESULT_HEAD_LENGTH]}\n{text[-RESULT_TAIL_LENGTH:]}"
+    )
 
 
 _ROUND = attrgetter("round")
 
 
-def said_by(placed: Placed) -> Message | None:
+def message_of(placed: PathEntry) -> Message | None:
     """The message that stands for it on the line."""
     return placed.round.spoken.message if placed.round else placed.entry.message
 
 
-def rounds_of(placed: Iterable[Placed]) -> Iterator[Round]:
+def rounds_of(placed: Iterable[PathEntry]) -> Iterator[Round]:
     """The rounds of turns among them, in order."""
     return filter(None, map(_ROUND, placed))
 
 
-def messages_of(tree: Tree, placed: Iterable[Placed]) -> Iterator[Message]:
+def messages_of(tree: Tree, placed: Iterable[PathEntry]) -> Iterator[Message]:
     """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
     for standing in placed:
-        message = said_by(standing)
+        message = message_of(standing)
         if message is not None:
             yield message
         if made := standing.round:
             for result in made.results:
-                told = tree.told.get((standing.entry.id, call_key(made.number, result.answers)))
+                told = tree.result_texts.get((standing.entry.id, call_key(made.number, result.answers)))
                 yield replace(result, text=told) if told else result
 
 
-def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
+def steps_of(placed: Iterable[PathEntry]) -> Iterator[Step]:
     """The call groups of the client's tools, in order, each with the results that followed it."""
     opened: Message | None = None
     results: dict[str, tuple[Message, str]] = {}
     for standing in placed:
-        message = said_by(standing)
+        message = message_of(standing)
         if message is None:
             continue
         if message.role == "assistant":
@@ -138,12 +142,12 @@ def steps_of(placed: Iterable[Placed]) -> Iterator[Step]:
 
 def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
     """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
-    done = (_done(call, results.get(call.id)) for call in message.calls if not call.is_ours)
+    done = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
     return Step(message.text, tuple(done))
 
 
-def _done(call: Call, came: tuple[Message, str] | None) -> Done:
+def _execution_of(call: Call, came: tuple[Message, str] | None) -> ToolExecution:
     if came is None:
-        return Done(call, "", answered=False)
+        return ToolExecution(call, "", answered=False)
     result, entry = came
-    return Done(call, result.text, entry, failed=result.failed)
+    return ToolExecution(call, result.text, entry, failed=result.failed)

@@ -16,10 +16,10 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 
 
-class Role(StrEnum):
+class ToolRole(StrEnum):
     """What a tool is for. The comments say what its `arguments` name."""
 
     READ = "read"  # paths
@@ -36,7 +36,7 @@ class Role(StrEnum):
     GOAL = "goal"  # the title of the one goal; without it the call changes the goal's state
 
 
-PATHS = (
+PATH_ARGUMENTS = (
     "filePath",
     "file_path",
     "filepath",
@@ -49,80 +49,80 @@ PATHS = (
     "paths",
     "file_paths",
 )
-OLD_AND_NEW_PATH = ("source", "old_path", "source_path", "from", "destination", "new_path", "destination_path", "to")
-COMMANDS = ("command", "cmd", "commands", "script")
-ITEMS = ("todos", "plan", "task_list", "items", "tasks", "checklist")
-TITLES = ("subject", "title", "content")
-IDS = ("taskId", "task_id", "id")
-GOALS = ("objective", "goal")
+MOVE_ARGUMENTS = ("source", "old_path", "source_path", "from", "destination", "new_path", "destination_path", "to")
+COMMAND_ARGUMENTS = ("command", "cmd", "commands", "script")
+PLAN_ARGUMENTS = ("todos", "plan", "task_list", "items", "tasks", "checklist")
+TITLE_ARGUMENTS = ("subject", "title", "content")
+ID_ARGUMENTS = ("taskId", "task_id", "id")
+GOAL_ARGUMENTS = ("objective", "goal")
 
-USUAL: Mapping[Role, tuple[str, ...]] = {
-    Role.READ: PATHS,
-    Role.WRITE: PATHS,
-    Role.EDIT: PATHS,
-    Role.DELETE: PATHS,
-    Role.MOVE: OLD_AND_NEW_PATH,
-    Role.EDITOR: PATHS,
-    Role.PATCH: (),
-    Role.SHELL: COMMANDS,
-    Role.PLAN: ITEMS,
-    Role.ITEM_CREATE: TITLES,
-    Role.ITEM_UPDATE: IDS,
-    Role.GOAL: GOALS,
+DEFAULT_ARGUMENTS: Mapping[ToolRole, tuple[str, ...]] = {
+    ToolRole.READ: PATH_ARGUMENTS,
+    ToolRole.WRITE: PATH_ARGUMENTS,
+    ToolRole.EDIT: PATH_ARGUMENTS,
+    ToolRole.DELETE: PATH_ARGUMENTS,
+    ToolRole.MOVE: MOVE_ARGUMENTS,
+    ToolRole.EDITOR: PATH_ARGUMENTS,
+    ToolRole.PATCH: (),
+    ToolRole.SHELL: COMMAND_ARGUMENTS,
+    ToolRole.PLAN: PLAN_ARGUMENTS,
+    ToolRole.ITEM_CREATE: TITLE_ARGUMENTS,
+    ToolRole.ITEM_UPDATE: ID_ARGUMENTS,
+    ToolRole.GOAL: GOAL_ARGUMENTS,
 }
 """The argument names of the clients we know, by role, in order of preference."""
 
-_BUILT_IN: Mapping[Role, str] = {
-    Role.READ: "read readfile readfiles readmanyfiles readtextfile openfile viewfile view open",
-    Role.WRITE: "write writefile writetofile createfile create",
-    Role.EDIT: "edit editfile multiedit notebookedit editor replace replaceinfile insert strreplace searchreplace",
-    Role.DELETE: "delete deletefile removefile",
-    Role.MOVE: "move movefile renamefile",
-    Role.EDITOR: "strreplaceeditor strreplacebasededittool texteditor",
-    Role.PATCH: "applypatch patch",
-    Role.SHELL: "bash shell execcommand exec runshellcommand runcommand runcommands execute executebash "
+_BUILT_IN_TOOLS: Mapping[ToolRole, str] = {
+    ToolRole.READ: "read readfile readfiles readmanyfiles readtextfile openfile viewfile view open",
+    ToolRole.WRITE: "write writefile writetofile createfile create",
+    ToolRole.EDIT: "edit editfile multiedit notebookedit editor replace replaceinfile insert strreplace searchreplace",
+    ToolRole.DELETE: "delete deletefile removefile",
+    ToolRole.MOVE: "move movefile renamefile",
+    ToolRole.EDITOR: "strreplaceeditor strreplacebasededittool texteditor",
+    ToolRole.PATCH: "applypatch patch",
+    ToolRole.SHELL: "bash shell execcommand exec runshellcommand runcommand runcommands execute executebash "
     "executecommand localshell runinterminal runterminalcmd terminal",
-    Role.PLAN: "todowrite writetodos updateplan tasktracker checklist updatetodolist",
-    Role.ITEM_CREATE: "taskcreate",
-    Role.ITEM_UPDATE: "taskupdate",
-    Role.GOAL: "creategoal updategoal",
+    ToolRole.PLAN: "todowrite writetodos updateplan tasktracker checklist updatetodolist",
+    ToolRole.ITEM_CREATE: "taskcreate",
+    ToolRole.ITEM_UPDATE: "taskupdate",
+    ToolRole.GOAL: "creategoal updategoal",
 }
 
 
-class Known(msgspec.Struct, frozen=True):
+class ToolSpec(msgspec.Struct, frozen=True):
     """What the table says of one tool."""
 
-    role: Role
+    role: ToolRole
     arguments: tuple[str, ...]
     """Names of the arguments that hold what the role is about, in order of preference."""
 
 
-REMEMBERED = 1_024
+CACHED_TOOL_NAMES = 1_024
 """Names whose plain form is remembered: it is asked for with every call that anybody looks at."""
-_SERVER = re.compile(r"^.*(?:__|[./:])(?=.)", re.DOTALL)
-_JOINTS = str.maketrans("", "", "_- ")
+_SERVER_PREFIX = re.compile(r"^.*(?:__|[./:])(?=.)", re.DOTALL)
+_NAME_SEPARATORS = str.maketrans("", "", "_- ")
 
 
-@remembered(REMEMBERED)
-def plain_name(name: str) -> str:
+@memoize(CACHED_TOOL_NAMES)
+def normalize_name(name: str) -> str:
     """A tool's name without the name of a server in front, and without case, `_`, `-` and spaces."""
-    return _SERVER.sub("", name).translate(_JOINTS).casefold()
+    return _SERVER_PREFIX.sub("", name).translate(_NAME_SEPARATORS).casefold()
 
 
-class Names(msgspec.Struct, frozen=True):
+class ToolRoles(msgspec.Struct, frozen=True):
     """Tools by plain name."""
 
-    tools: Mapping[str, Known]
+    tools: Mapping[str, ToolSpec]
 
-    def known(self, name: str) -> Known | None:
+    def spec_of(self, name: str) -> ToolSpec | None:
         """What the tool called `name` is for, None for a tool that no observer looks at."""
-        return self.tools.get(plain_name(name))
+        return self.tools.get(normalize_name(name))
 
-    def role(self, name: str) -> Role | None:
-        known = self.known(name)
+    def role_of(self, name: str) -> ToolRole | None:
+        known = self.spec_of(name)
         return known.role if known else None
 
-    def extended(self, entries: Mapping[str, object]) -> Names:
+    def with_entries(self, entries: Mapping[str, object]) -> ToolRoles:
         """This table with the entries of a configuration on top, each a tool's name and what it is:
 
         - a role: `apply_change: edit`
@@ -134,16 +134,16 @@ class Names(msgspec.Struct, frozen=True):
         """
         tools = dict(self.tools)
         for name, entry in entries.items():
-            if not (plain := plain_name(str(name))):
+            if not (plain := normalize_name(str(name))):
                 raise ValueError(f"{name!r}: a tool's name is wanted here")
             if entry == "none" or entry is None:
                 tools.pop(plain, None)
             else:
-                tools[plain] = _entry(name, entry)
+                tools[plain] = _parse_entry(name, entry)
         return replace(self, tools=tools)
 
 
-def _entry(name: str, entry: object) -> Known:
+def _parse_entry(name: str, entry: object) -> ToolSpec:
     fields = {"role": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping):
         raise ValueError(  # noqa: TRY004  what a configuration says is a value, of whatever type
@@ -152,14 +152,16 @@ def _entry(name: str, entry: object) -> Known:
     if unknown := [key for key in fields if key not in {"role", "arguments"}]:
         raise ValueError(f"{name}.{unknown[0]}: not a key here; there are `role` and `arguments`")
     role = fields.get("role")
-    if not isinstance(role, str) or role not in set(Role):
-        raise ValueError(f"{name}.role: {role!r} is none of {', '.join(Role)}, none")
+    if not isinstance(role, str) or role not in set(ToolRole):
+        raise ValueError(f"{name}.role: {role!r} is none of {', '.join(ToolRole)}, none")
     arguments = fields.get("arguments", ())
     listed = [arguments] if isinstance(arguments, str) else arguments
     if not isinstance(listed, list | tuple) or not all(isinstance(each, str) and each for each in listed):
         raise ValueError(f"{name}.arguments: a list of argument names is wanted here, not {arguments!r}")
-    return Known(Role(role), tuple(dict.fromkeys((*listed, *USUAL[Role(role)]))))
+    return ToolSpec(ToolRole(role), tuple(dict.fromkeys((*listed, *DEFAULT_ARGUMENTS[ToolRole(role)]))))
 
 
-NAMES = Names({name: Known(role, USUAL[role]) for role, names in _BUILT_IN.items() for name in names.split()})
+DEFAULT_TOOL_ROLES = ToolRoles(
+    {name: ToolSpec(role, DEFAULT_ARGUMENTS[role]) for role, names in _BUILT_IN_TOOLS.items() for name in names.split()}
+)
 """The tools of the clients we know."""

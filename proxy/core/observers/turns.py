@@ -25,93 +25,104 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from proxy.core.ledger.messages import HEAD_ROLES, Message
+from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message
 from proxy.core.observers import phrases as wording
 
-LOOKED_AT = 4_000
+MAX_TURN_TEXT_LENGTH = 4_000
 """Characters of each text that are looked at; of the closing text its end."""
-SHORT = 3
+MAX_SHORT_MESSAGE_WORDS = 3
 """Words of a message that cannot start anything by itself, unless it says so."""
-ANSWER = 60
+MAX_ANSWER_WORDS = 60
 """Words of a message that still is an answer to a question."""
-POINTING = 30
+MAX_BACK_REFERENCE_WORDS = 30
 """Words of a message in which `it` or `that` points back to the turn before; in a longer one it may point anywhere."""
-RELATED = 0.34
+RELATED_SHARE = 0.34
 """Share of a message's own words that the turn before has too, from which it is about the same."""
-RELATED_TASK = 0.6
+RELATED_INSTRUCTION_SHARE = 0.6
 """The same for a message that orders something, in words of an order: the next task in one project shares its words."""
-NAMES_SHARED = 2
+MIN_SHARED_IDENTIFIERS = 2
 """Paths and identifiers that both name, from which a message is about the same, whatever its other words."""
-SUBSTANTIAL = 4
+MIN_TOPIC_WORDS = 4
 """Own words of a message that can be about something else."""
 
 
-def continues(before: str, closing: str, text: str) -> bool:
+def continues_turn(before: str, closing: str, text: str) -> bool:
     """Whether `text` continues the turn that the user message `before` began and the assistant text `closing` ended.
 
     False only where it starts something else. A message of a client's own mark-up always continues.
     """
-    told = tells_itself(closing, text)
-    return is_about_the_same(before, closing, text) if told is None else told
+    told = continues_by_wording(closing, text)
+    return continues_by_topic(before, closing, text) if told is None else told
 
 
-def tells_itself(closing: str, text: str) -> bool | None:
+def continues_by_wording(closing: str, text: str) -> bool | None:
     """The same, whatever the turn was about; None where that decides."""
-    said = plain(text)
-    if not said or _CLIENTS_OWN.match(said) or _NOTICE.match(text):
+    said = typed_text_of(text)
+    if not said or _CLIENT_TEXT.match(said) or _TASK_NOTICE.match(text):
         return True
-    if _SOMETHING_ELSE.search(said[:200]):
+    if _NEW_TOPIC.search(said[:200]):
         return False
-    if _asked(closing) and _CHOICE.match(said):
+    if _awaits_answer(closing) and _CHOICE.match(said):
         return True
-    rest = _own_words(said)
-    words = _words(rest)
-    if len(words) <= SHORT and not _ORDER.match(rest):
+    rest = _without_acknowledgement(said)
+    words = _lowercase_words(rest)
+    if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
-    return True if _GOES_ON.match(rest) or _is_output(rest) or _points_back(rest, words) else None
+    return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
 
 
-def is_about_the_same(before: str, closing: str, text: str) -> bool:
+def continues_by_topic(before: str, closing: str, text: str) -> bool:
     """The same of a message that does not tell it itself, by what both turns name."""
-    asked, rest = _asked(closing), _own_words(plain(text))
-    words = _words(rest)
-    ordered = bool(_ORDER.match(rest))
-    before = worded(before)
-    own = _own(words)
-    theirs = _own(_words(f"{plain(before)} {closing[-LOOKED_AT:]}"))
+    asked, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
+    words = _lowercase_words(rest)
+    ordered = bool(_INSTRUCTION.match(rest))
+    before = without_media(before)
+    own = _keyword_stems(words)
+    theirs = _keyword_stems(_lowercase_words(f"{typed_text_of(before)} {closing[-MAX_TURN_TEXT_LENGTH:]}"))
     shared = len(own & theirs) / len(own) if own else 0.0
-    if asked and len(words) <= ANSWER and not (ordered and shared == 0):
+    if asked and len(words) <= MAX_ANSWER_WORDS and not (ordered and shared == 0):
         return True
-    if not ordered and len(_names(rest) & _names(f"{before[:LOOKED_AT]} {closing[-LOOKED_AT:]}")) >= NAMES_SHARED:
+    if (
+        not ordered
+        and len(
+            _identifiers_in(rest)
+            & _identifiers_in(f"{before[:MAX_TURN_TEXT_LENGTH]} {closing[-MAX_TURN_TEXT_LENGTH:]}")
+        )
+        >= MIN_SHARED_IDENTIFIERS
+    ):
         return True
-    if shared >= (RELATED_TASK if ordered else RELATED):
+    if shared >= (RELATED_INSTRUCTION_SHARE if ordered else RELATED_SHARE):
         return True
-    return len(own) < (2 if ordered else SUBSTANTIAL)
+    return len(own) < (2 if ordered else MIN_TOPIC_WORDS)
 
 
-def _own_words(said: str) -> str:
+def _without_acknowledgement(said: str) -> str:
     """What was typed, without the acknowledgement it opens with."""
-    return _ACKNOWLEDGED.sub("", said, count=1).strip()
+    return _ACKNOWLEDGEMENT.sub("", said, count=1).strip()
 
 
-def user_spoke_last(messages: Sequence[Message]) -> bool:
+def ends_with_user_message(messages: Sequence[Message]) -> bool:
     """Whether these messages end with the user's words. What clients add behind them in their own name (a reminder, a
     system message) does not count; beside results it is no word of the user's."""
-    last = next((m for m in reversed(messages) if m.role not in HEAD_ROLES), None)
+    last = next((m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES), None)
     if last is None or last.role != "user":
         return False
-    return "<" not in last.text or not _TAGGED.search(last.text[: 4 * LOOKED_AT]) or bool(_typed(last.text))
+    return (
+        "<" not in last.text
+        or not _CLIENT_ELEMENT.search(last.text[: 4 * MAX_TURN_TEXT_LENGTH])
+        or bool(_strip_client_markup(last.text))
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- what was said
-_TAGGED = re.compile(
+_CLIENT_ELEMENT = re.compile(
     r"<((?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
     r"[-_][a-z_-]+|command-(?:name|message))\b[^>]*>.*?(?:</\1>|\Z)",
     re.DOTALL,
 )
-_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
-_ARGUMENTS = re.compile(r"</?command-args>")
-_CLIENTS_OWN = re.compile(
+_TASK_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
+_COMMAND_ARGUMENTS_TAG = re.compile(r"</?command-args>")
+_CLIENT_TEXT = re.compile(
     r"""\[Request\sinterrupted\b | \[?(?:interrupted|aborted)\sby\s(?:the\s)?user
       | (?:this|the)\s(?:session|conversation)\s(?:is\sbeing\scontinued|has\sbeen\s(?:compacted|summari[sz]ed))
       | Base\sdirectory\sfor\sthis\sskill: | Caveat:\sThe\smessages\sbelow | Another\slanguage\smodel\sstarted
@@ -120,28 +131,28 @@ _CLIENTS_OWN = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
-_PICTURE = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
-_SLASHED = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
+_IMAGE_PATH = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
+_SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
-_PART = re.compile(
+_MEDIA_PART = re.compile(
     r'\{"(?:audio|citations|context|detail|file|file_data|file_id|file_url|filename|image_url|input_audio|source|title'
     r'|type|video_url)":'
 )
 """How a part that is no text may begin: a dialect tells it as JSON with sorted keys."""
-_PICTURES = ("image", "image_url", "input_image")
-_FILES = ("audio", "document", "file", "input_audio", "input_file", "video_url")
+_IMAGE_TYPES = ("image", "image_url", "input_image")
+_FILE_TYPES = ("audio", "document", "file", "input_audio", "input_file", "video_url")
 _DECODER = json.JSONDecoder()
-MOST_PARTS = 32
+MAX_MEDIA_PARTS = 32
 """Pictures and files of a message that are looked for."""
 
 
-def worded(text: str, *, named: bool = False) -> str:
+def without_media(text: str, *, named: bool = False) -> str:
     """`text` without the pictures and files among its words; `named`: with a word for each."""
     if '"type":"' not in text:
         return text
     kept, at, over = [], 0, 0
-    for found in islice(_PART.finditer(text), MOST_PARTS):
+    for found in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
         if found.start() < over:
             continue
         try:
@@ -149,70 +160,83 @@ def worded(text: str, *, named: bool = False) -> str:
         except (ValueError, RecursionError):
             continue
         kind = part.get("type")
-        if kind in _PICTURES or kind in _FILES:
-            kept += [text[at : found.start()], ("[image]" if kind in _PICTURES else "[file]") if named else " "]
+        if kind in _IMAGE_TYPES or kind in _FILE_TYPES:
+            kept += [text[at : found.start()], ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " "]
             at = over
     return "".join([*kept, text[at:]])
 
 
-def plain(text: str) -> str:
+def typed_text_of(text: str) -> str:
     """What the user typed: without the elements that clients put around it, pictures and files, the paths of pictures,
     and a slash command in a line of its own."""
-    return _typed(worded(text))
+    return _strip_client_markup(without_media(text))
 
 
-def _typed(text: str) -> str:
-    return _SLASHED.sub("", _PICTURE.sub("", untagged(text, 4 * LOOKED_AT)).strip())[:LOOKED_AT].strip()
+def _strip_client_markup(text: str) -> str:
+    return _SLASH_COMMAND.sub("", _IMAGE_PATH.sub("", without_client_elements(text, 4 * MAX_TURN_TEXT_LENGTH)).strip())[
+        :MAX_TURN_TEXT_LENGTH
+    ].strip()
 
 
-def untagged(text: str, most: int) -> str:
+def without_client_elements(text: str, most: int) -> str:
     """The words between the elements that clients put around a user's, of the first `most` characters."""
-    return _ARGUMENTS.sub("", _TAGGED.sub("", text[:most])).strip() if "<" in text else text[:most].strip()
+    return (
+        _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:most])).strip()
+        if "<" in text
+        else text[:most].strip()
+    )
 
 
-def first_said(texts: Iterable[str], most: int) -> str:
+def first_user_text(texts: Iterable[str], most: int) -> str:
     """The first of a user's messages that says something of its own, without what its client put around it, pictures
     and files; where none does, the first one as it is, with a word for each of these."""
     texts = tuple(texts)
-    said = (untagged(worded(text), most) for text in texts)
-    return next((words for words in said if words), worded("".join(texts[:1]), named=True)[:most])
+    said = (without_client_elements(without_media(text), most) for text in texts)
+    return next((words for words in said if words), without_media("".join(texts[:1]), named=True)[:most])
 
 
 # ---------------------------------------------------------------------------------------------------------- its opening
-_WHAT = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
-_SOMETHING_ELSE = re.compile(
-    rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_WHAT}\b"
-    rf"|\b(?:get|go)\sback\sto\b|{wording.one_of(wording.SOMETHING_ELSE, wording.SOMETHING_ELSE_UNSPACED)})",
+_TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
+_NEW_TOPIC = re.compile(
+    rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
+    rf"|\b(?:get|go)\sback\sto\b|{wording.any_phrase_pattern(wording.NEW_TOPIC, wording.NEW_TOPIC_UNSPACED)})",
     re.IGNORECASE,
 )
-_ACKNOWLEDGED = re.compile(
-    rf"\A(?:{wording.one_of(wording.ACKNOWLEDGED, wording.ACKNOWLEDGED_UNSPACED)}[\s\W]*)+", re.IGNORECASE
+_ACKNOWLEDGEMENT = re.compile(
+    rf"\A(?:{wording.any_phrase_pattern(wording.ACKNOWLEDGEMENTS, wording.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
+    re.IGNORECASE,
 )
-_GOES_ON = re.compile(wording.one_of(wording.GOES_ON, wording.GOES_ON_UNSPACED), re.IGNORECASE)
-_ORDER = re.compile(
+_CONTINUATION = re.compile(
+    wording.any_phrase_pattern(wording.CONTINUATIONS, wording.CONTINUATIONS_UNSPACED), re.IGNORECASE
+)
+_INSTRUCTION = re.compile(
     rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
         (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|help\sme\s)?
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
           | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
         (?:(?:now|please|next)\s)?
-      (?: {wording.one_of(wording.ORDERS, wording.ORDERS_UNSPACED)} | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
+      (?: {wording.any_phrase_pattern(wording.INSTRUCTIONS, wording.INSTRUCTIONS_UNSPACED)}
+        | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
     re.IGNORECASE | re.VERBOSE,
 )
 
 
 # -------------------------------------------------------------------------------------------- what it has to do with it
-_BACK = re.compile(rf"{wording.one_of(wording.POINTS_BACK, wording.POINTS_BACK_UNSPACED)}|\btoo\s\w+", re.IGNORECASE)
+_BACK_REFERENCE = re.compile(
+    rf"{wording.any_phrase_pattern(wording.BACK_REFERENCES, wording.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
+    re.IGNORECASE,
+)
 _THAT_CLAUSE = re.compile(
     r"\b(?:so|such|sure|ensure|means?|know|think|says?|find|check|verify)\sthat\b|\w+\sthat\s(?:\w+s|can|will|is|are)\b",
     re.IGNORECASE,
 )
 
 
-def _points_back(rest: str, words: Sequence[str]) -> bool:
+def _has_back_reference(rest: str, words: Sequence[str]) -> bool:
     """`that` before a clause points nowhere."""
-    if len(words) > POINTING:
+    if len(words) > MAX_BACK_REFERENCE_WORDS:
         return False
-    return bool(_BACK.search(_THAT_CLAUSE.sub(" ", rest)))
+    return bool(_BACK_REFERENCE.search(_THAT_CLAUSE.sub(" ", rest)))
 
 
 _OUTPUT_LINE = re.compile(
@@ -224,7 +248,7 @@ _OUTPUT_LINE = re.compile(
 )
 
 
-def _is_output(rest: str) -> bool:
+def _is_pasted_output(rest: str) -> bool:
     """Pasted output of what was just run: it opens with a line of it, or is mostly made of such lines."""
     lines = [line for line in rest.splitlines() if line.strip()][:40]
     hits = [bool(_OUTPUT_LINE.match(line)) for line in lines]
@@ -232,79 +256,79 @@ def _is_output(rest: str) -> bool:
 
 
 _QUESTION = re.compile(r"[?\uff1f]")
-_OFFER = re.compile(
+_OFFER_OF_MORE = re.compile(
     r"anything else|something else|what(?:'s| is) next|what would you like (?:me )?to (?:do|work on) next|"
     r"how (?:can|may) i help|what can i do for you|noch etwas|sonst noch|autre chose|algo más|mais alguma coisa",
     re.IGNORECASE,
 )
-_WAITING = re.compile(
+_REQUEST_FOR_INPUT = re.compile(
     r"\b(?:please (?:provide|confirm|tell|share|choose|specify)|let me know (?:which|what|how|your|whether|once|when)|"
     r"which (?:one|option)|waiting (?:for|on) your|your (?:choice|preference|call)|once you (?:confirm|run|have))\b",
     re.IGNORECASE,
 )
-_CLOSING_END = 400
+_CLOSING_TAIL_LENGTH = 400
 
 
-def _asked(closing: str) -> bool:
+def _awaits_answer(closing: str) -> bool:
     """Whether the closing text waits for an answer; asking whether there is anything else to do does not."""
-    end = closing.rstrip()[-_CLOSING_END:]
+    end = closing.rstrip()[-_CLOSING_TAIL_LENGTH:]
     last = end.rpartition("\n\n")[2] or end
-    asks = bool(_QUESTION.search(last) or _WAITING.search(last))
-    return asks and not _OFFER.search(last)
+    asks = bool(_QUESTION.search(last) or _REQUEST_FOR_INPUT.search(last))
+    return asks and not _OFFER_OF_MORE.search(last)
 
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
-_EMPTY = frozenset(wording.SAYING_LITTLE.split())
-_STEM = 5
+_STOP_WORDS = frozenset(wording.STOP_WORDS.split())
+_STEM_LENGTH = 5
 """Letters by which two words are one: `parser`, `parsing`."""
 
 
-def _words(text: str) -> list[str]:
+def _lowercase_words(text: str) -> list[str]:
     return [word.strip("./-") for word in _WORD.findall(text.casefold())]
 
 
-def _own(words: Sequence[str]) -> frozenset[str]:
+def _keyword_stems(words: Sequence[str]) -> frozenset[str]:
     """The words that say what a text is about, by their stems; of a path its last part."""
-    bare = (word.rpartition("/")[2] for word in words if word not in _EMPTY)
-    return frozenset(word[:_STEM] for word in bare if word and not word.isdigit())
+    bare = (word.rpartition("/")[2] for word in words if word not in _STOP_WORDS)
+    return frozenset(word[:_STEM_LENGTH] for word in bare if word and not word.isdigit())
 
 
-def keywords(text: str) -> frozenset[str]:
+def topic_keywords(text: str) -> frozenset[str]:
     """The words that say what a text is about, of what the user typed in it, by their stems."""
-    return _own(_words(plain(text)))
+    return _keyword_stems(_lowercase_words(typed_text_of(text)))
 
 
-_CAMEL = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
-_AROUND = ".,:;!?'\"`*()[]{}<>"
-LONGEST_NAME = 120
+_CAMEL_CASE = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
+_SURROUNDING_PUNCTUATION = ".,:;!?'\"`*()[]{}<>"
+MAX_IDENTIFIER_LENGTH = 120
 
 
-def _names(text: str) -> frozenset[str]:
+def _identifiers_in(text: str) -> frozenset[str]:
     """Paths (by their last part), files, options and identifiers, as they are spelt."""
-    words = (word.strip(_AROUND) for word in text.split() if len(word) <= LONGEST_NAME)
-    return frozenset(word.rpartition("/")[2] for word in words if _is_name(word))
+    words = (word.strip(_SURROUNDING_PUNCTUATION) for word in text.split() if len(word) <= MAX_IDENTIFIER_LENGTH)
+    return frozenset(word.rpartition("/")[2] for word in words if _is_identifier(word))
 
 
-def _is_name(word: str) -> bool:
+def _is_identifier(word: str) -> bool:
     bare = word.lstrip("-")
     if not bare[:1].isalnum() and bare[:1] not in "_~./":
         return False
-    return word.startswith("--") or any(mark in bare for mark in "_./") or bool(_CAMEL.fullmatch(bare))
+    return word.startswith("--") or any(mark in bare for mark in "_./") or bool(_CAMEL_CASE.fullmatch(bare))
 
 
-SUMMARY_LOOKED_AT = 3_000
+SUMMARY_REQUEST_WINDOW = 3_000
 """Characters of its beginning, and of its end: there the order stands, whatever is quoted between."""
-NEAR = 140
+MAX_WORD_DISTANCE = 140
 """Characters between the two words, on one line."""
-WORDS = 40
+MAX_SUMMARY_WORDS = 40
 """Words for a summary that are looked at."""
-_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens")
+_SUMMARY_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens")
 """Looked for first: nearly every message has none of them."""
-_SUMMARY = re.compile(
+_SUMMARY_WORD = re.compile(
     r"\b(?:summar(?:y|ies|i[sz]e|i[sz]ing)|compact(?:ion|ing)?|hand-?(?:off|over)|recap(?:itulate)?|condense)\b",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(
+_WHOLE_CONVERSATION = re.compile(
     r"""
     \b(?:this|the|our|your|whole|entire|full|above|previous|prior|earlier)\s(?:\w+\s){0,2}
       (?:conversation|chat|dialogue?|discussion|transcript|message\shistory|session)\b
@@ -315,7 +339,7 @@ _WHOLE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_BRINGS = re.compile(
+_SUMMARY_OPENING = re.compile(
     r"""\A\W{0,3}(?:(?:here\sis|below\sis|the\sfollowing\sis|this\sis)\s(?:a|the)\s(?:\w+\s){0,2}summary
       | (?:this|the)\s(?:session|conversation)\s(?:is\sbeing|was|has\sbeen)\s
       | another\s(?:language\smodel|llm|model|agent)\s(?:started|began|worked|has)\b)""",
@@ -326,13 +350,13 @@ _FENCE = re.compile(r"^[ \t]{0,9}(```|~~~)[`~]{0,9}(.*)$", re.MULTILINE)
 
 def asks_for_summary(text: str) -> bool:
     """Whether `text`, words of the user or of their client, asks for a summary of the conversation."""
-    if not _asks(text) or _BRINGS.match(untagged(text, SUMMARY_LOOKED_AT)):
+    if not _asks_at_either_end(text) or _SUMMARY_OPENING.match(without_client_elements(text, SUMMARY_REQUEST_WINDOW)):
         return False
-    said = _unfenced(text)
-    return len(said) == len(text) or _asks(said)
+    said = _without_fenced_blocks(text)
+    return len(said) == len(text) or _asks_at_either_end(said)
 
 
-def _unfenced(text: str) -> str:
+def _without_fenced_blocks(text: str) -> str:
     """Without what stands between fences. One that is open to the end is none: an order may follow what was quoted
     badly."""
     kept, at, opened = [], 0, None
@@ -345,19 +369,23 @@ def _unfenced(text: str) -> str:
     return "".join([*kept, text[at:]])
 
 
-def _asks(text: str) -> bool:
-    ends = (text,) if len(text) <= 2 * SUMMARY_LOOKED_AT else (text[:SUMMARY_LOOKED_AT], text[-SUMMARY_LOOKED_AT:])
-    return any(map(_speaks_of_both, ends))
+def _asks_at_either_end(text: str) -> bool:
+    ends = (
+        (text,)
+        if len(text) <= 2 * SUMMARY_REQUEST_WINDOW
+        else (text[:SUMMARY_REQUEST_WINDOW], text[-SUMMARY_REQUEST_WINDOW:])
+    )
+    return any(map(_mentions_summary_and_conversation, ends))
 
 
-def _speaks_of_both(text: str) -> bool:
+def _mentions_summary_and_conversation(text: str) -> bool:
     low = text.lower()
-    if not any(stem in low for stem in _STEMS):
+    if not any(stem in low for stem in _SUMMARY_STEMS):
         return False
-    for word in islice(_SUMMARY.finditer(text), WORDS):
-        start = max(word.start() - NEAR, text.rfind("\n", 0, word.start()) + 1)
+    for word in islice(_SUMMARY_WORD.finditer(text), MAX_SUMMARY_WORDS):
+        start = max(word.start() - MAX_WORD_DISTANCE, text.rfind("\n", 0, word.start()) + 1)
         line_end = text.find("\n", word.end())
-        end = min(word.end() + NEAR, line_end if line_end >= 0 else len(text))
-        if _WHOLE.search(text, start, end):
+        end = min(word.end() + MAX_WORD_DISTANCE, line_end if line_end >= 0 else len(text))
+        if _WHOLE_CONVERSATION.search(text, start, end):
             return True
     return False

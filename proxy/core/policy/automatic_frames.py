@@ -14,62 +14,66 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.frames.events import Entered, FrameEvent, frame_id
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply
-from proxy.core.frames.results import CRITERION, title_of
+from proxy.core.frames.events import FrameEntered, FrameEvent, frame_id
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import reduce
+from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
 from proxy.core.frames.suggestion_log import POP, PUSH
 from proxy.core.frames.tree import Status, Tree, children, path_to
-from proxy.core.observers import Names
-from proxy.core.observers.turns import first_said
-from proxy.core.policy.autonomy_rules import Autonomy
-from proxy.core.policy.infer_frames import ended
-from proxy.core.policy.scoring import judged
-from proxy.core.policy.signals import Reading, Signals
-from proxy.core.policy.suggest import pointless, topic
+from proxy.core.observers import ToolRoles
+from proxy.core.observers.turns import first_user_text
+from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.infer_frames import build_pop_event
+from proxy.core.policy.scoring import judge
+from proxy.core.policy.signals import FrameActivity, FrameSignals
+from proxy.core.policy.suggest import push_title, reason_not_to_suggest
 
-AUTO = "auto"
-BORN = 2_000
+AUTO_ORIGIN = "auto"
+AUTO_FRAME_NUMBER_OFFSET = 2_000
 """Added to the number of a frame born here, beside those that others decide at the same entry."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class AutonomyInput(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms). `names` tell which tool does
     what."""
 
-    story: Story
+    story: PathState
     node: str
     now: int
-    names: Names
+    names: ToolRoles
     max_depth: int
 
 
-def by_itself(at: Place, reading: Reading, seen: Signals, rules: Autonomy) -> tuple[FrameEvent, ...]:
+def decide_automatic_frames(
+    at: AutonomyInput, reading: FrameActivity, seen: FrameSignals, rules: AutonomyRules
+) -> tuple[FrameEvent, ...]:
     """What is opened or ended here, by what was read of the active frame."""
     tree = at.story.tree
-    if not reading.at_rest or not _is_ours_to_divide(tree):
+    if not reading.has_all_results or not _may_divide_active_frame(tree):
         return ()
-    pushes = judged(PUSH, seen, rules).reached and not pointless(tree, PUSH, at.max_depth)
-    pop = judged(POP, seen, rules)
+    pushes = judge(PUSH, seen, rules).is_reached and not reason_not_to_suggest(tree, PUSH, at.max_depth)
+    pop = judge(POP, seen, rules)
     events: list[FrameEvent] = []
-    if tree.current.origin == AUTO and (pushes or pop.reached):
-        status = Status(pop.status) if pop.reached else Status.COMPLETED
-        events.append(ended(at.story, tree.active, status, at.names))
-        tree = apply(tree, events[0], at.now)
-        pushes = pushes and bool(seen.goal or not pop.reached)  # what is done needs no other part
+    if tree.active_frame.origin == AUTO_ORIGIN and (pushes or pop.is_reached):
+        status = Status(pop.status) if pop.is_reached else Status.COMPLETED
+        events.append(build_pop_event(at.story, tree.active, status, at.names))
+        tree = reduce(tree, events[0], at.now)
+        pushes = pushes and bool(seen.goal or not pop.is_reached)  # what is done needs no other part
     if pushes:
-        title, criteria = _about(tree, seen.goal)
-        events.append(Entered(frame_id(at.node, BORN), tree.active, title, criteria, AUTO))
+        title, criteria = _title_and_criteria(tree, seen.goal)
+        events.append(
+            FrameEntered(frame_id(at.node, AUTO_FRAME_NUMBER_OFFSET), tree.active, title, criteria, AUTO_ORIGIN)
+        )
     return tuple(events)
 
 
-def _about(tree: Tree, goal: str) -> tuple[str, str]:
+def _title_and_criteria(tree: Tree, goal: str) -> tuple[str, str]:
     """Title and criteria: of the new goal, or of one more step of what the active frame is for."""
     if goal:
-        return topic(tree, goal), first_said([goal], CRITERION)
-    step = 2 + sum(frame.origin == AUTO for frame in children(tree, tree.active))
-    return f"Step {step} of: {title_of(tree.current.title)}", tree.current.criteria
+        return push_title(tree, goal), first_user_text([goal], MAX_CRITERION_CHARACTERS)
+    step = 2 + sum(frame.origin == AUTO_ORIGIN for frame in children(tree, tree.active))
+    return f"Step {step} of: {title_of(tree.active_frame.title)}", tree.active_frame.criteria
 
 
-def _is_ours_to_divide(tree: Tree) -> bool:
+def _may_divide_active_frame(tree: Tree) -> bool:
     return all(frame.is_inferred or not frame.parent for frame in path_to(tree, tree.active))

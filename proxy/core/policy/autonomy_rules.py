@@ -13,13 +13,13 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.suggestion_log import PUSH, Chosen
+from proxy.core.frames.suggestion_log import PUSH, AutonomySettings
 
-Level = Literal["manual", "suggest", "auto"]
-Combiner = Literal["max", "noisy_or", "mean"]
-Settable = Literal["level", "thresholds", "suggestions", "heuristics", "stats"]
+AutonomyLevel = Literal["manual", "suggest", "auto"]
+ScoreCombiner = Literal["max", "noisy_or", "mean"]
+ModelSettable = Literal["level", "thresholds", "suggestions", "heuristics", "stats"]
 """What of it the model may be allowed to change."""
-Heuristic = Literal[
+HeuristicName = Literal[
     "failure_boundary",
     "context_switch",
     "complexity",
@@ -28,13 +28,13 @@ Heuristic = Literal[
     "stagnation",
     "context_overflow",
 ]
-NAMES: tuple[Heuristic, ...] = get_args(Heuristic)
+HEURISTIC_NAMES: tuple[HeuristicName, ...] = get_args(HeuristicName)
 """The heuristics: four that speak for a push, three that speak for a pop."""
-HIGHEST = 100
+MAX_SCORE = 100
 """Of a score, a combined score and a threshold."""
 
 
-class Autonomy(msgspec.Struct, frozen=True):
+class AutonomyRules(msgspec.Struct, frozen=True):
     """How much the proxy decides. Thresholds are from 0 to 100; `heuristics` are those that count; `settable` is what
     the model may change of it by a tool."""
 
@@ -43,25 +43,25 @@ class Autonomy(msgspec.Struct, frozen=True):
     pop_threshold: int = 80
     combine: str = "max"
     suggest_in_context: bool = True
-    heuristics: tuple[str, ...] = NAMES
+    heuristics: tuple[str, ...] = HEURISTIC_NAMES
     settable: frozenset[str] = frozenset()
 
-    def with_chosen(self, chosen: Chosen) -> Autonomy:
+    def with_overrides(self, chosen: AutonomySettings) -> AutonomyRules:
         """These rules where a conversation has none of its own."""
-        if chosen == NOTHING:
+        if chosen == NO_OVERRIDES:
             return self
-        set_here = {name: value for name in RULES if (value := getattr(chosen, name)) is not None}
+        set_here = {name: value for name in RULE_NAMES if (value := getattr(chosen, name)) is not None}
         return replace(self, **set_here) if set_here else self
 
     def threshold(self, kind: str) -> int:
         return self.push_threshold if kind == PUSH else self.pop_threshold
 
 
-NOTHING = Chosen()
-RULES = ("level", "push_threshold", "pop_threshold", "combine", "suggest_in_context", "heuristics")
+NO_OVERRIDES = AutonomySettings()
+RULE_NAMES = ("level", "push_threshold", "pop_threshold", "combine", "suggest_in_context", "heuristics")
 """What can be chosen for one conversation."""
 
 
-def clamped(threshold: int) -> int:
+def clamp_threshold(threshold: int) -> int:
     """From 0 to 100, whatever was asked for (S1-84)."""
-    return max(0, min(HIGHEST, threshold))
+    return max(0, min(MAX_SCORE, threshold))

@@ -16,36 +16,36 @@ import msgspec
 
 from proxy.core.frames.suggestion_log import POP, PUSH
 from proxy.core.frames.tree import Status
-from proxy.core.policy.autonomy_rules import HIGHEST
-from proxy.core.policy.signals import Signals
+from proxy.core.policy.autonomy_rules import MAX_SCORE
+from proxy.core.policy.signals import FrameSignals
 
-Steps = Sequence[tuple[float, int]]
+PointSteps = Sequence[tuple[float, int]]
 """(exceeded, points), the highest first."""
-Input = int | float | bool | str
+ScoreInput = int | float | bool | str
 
-PER_ERROR, MOST_FOR_ERRORS, FOR_NEW_GOAL = 15, 50, 30
-FOR_OTHER_WORDS = 60
-FILES_SWITCHED: Steps = ((3, 20), (1, 10))
-MESSAGES: Steps = ((20, 40), (10, 25), (5, 10))
-FILES_CHANGED: Steps = ((5, 30), (2, 15))
-TOKENS: Steps = ((50_000, 70), (30_000, 50), (15_000, 30), (5_000, 15))
-PER_SUCCESS, MOST_FOR_SUCCESSES = 20, 60
-PER_ARTIFACT, MOST_FOR_ARTIFACTS = 10, 30
-FOR_COVERAGE = 30
-IDLE_TURNS: Steps = ((5, 70), (3, 40), (1, 20))
-FAILURES: Steps = ((3, 40), (1, 20))
-STUCK = 60
+POINTS_PER_ERROR, MAX_ERROR_POINTS, NEW_GOAL_POINTS = 15, 50, 30
+OTHER_TOPIC_POINTS = 60
+RECENT_FILE_STEPS: PointSteps = ((3, 20), (1, 10))
+MESSAGE_STEPS: PointSteps = ((20, 40), (10, 25), (5, 10))
+CHANGED_FILE_STEPS: PointSteps = ((5, 30), (2, 15))
+TOKEN_STEPS: PointSteps = ((50_000, 70), (30_000, 50), (15_000, 30), (5_000, 15))
+POINTS_PER_SUCCESS, MAX_SUCCESS_POINTS = 20, 60
+POINTS_PER_ARTIFACT, MAX_ARTIFACT_POINTS = 10, 30
+COVERAGE_POINTS = 30
+IDLE_TURN_STEPS: PointSteps = ((5, 70), (3, 40), (1, 20))
+FAILURE_STEPS: PointSteps = ((3, 40), (1, 20))
+STUCK_THRESHOLD = 60
 """Points of stagnation above which a pop would end the frame as blocked or failed."""
-USAGE: Steps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
+USAGE_STEPS: PointSteps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
 
 
-class Score(msgspec.Struct, frozen=True):
+class HeuristicScore(msgspec.Struct, frozen=True):
     """Points from 0 to 100 and what they are made of. `reason` is a few words for whoever reads a suggestion, `status`
     what a pop for this reason would end the frame as."""
 
     points: int
     reason: str
-    inputs: Mapping[str, Input] = msgspec.field(default_factory=dict)
+    inputs: Mapping[str, ScoreInput] = msgspec.field(default_factory=dict)
     status: str = ""
 
 
@@ -55,107 +55,113 @@ class Heuristic(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    points: Callable[[Signals], int]
-    told: Callable[[Signals, int], Score]
+    count_points: Callable[[FrameSignals], int]
+    build_score: Callable[[FrameSignals, int], HeuristicScore]
 
-    def score(self, seen: Signals) -> Score:
-        return self.told(seen, self.points(seen))
+    def score(self, seen: FrameSignals) -> HeuristicScore:
+        return self.build_score(seen, self.count_points(seen))
 
 
 # ---------------------------------------------------------------------------------------------------------- the points
-def _points_for_failures(seen: Signals) -> int:
-    return min(MOST_FOR_ERRORS, PER_ERROR * seen.errors) + FOR_NEW_GOAL * bool(seen.goal)
+def _points_for_failures(seen: FrameSignals) -> int:
+    return min(MAX_ERROR_POINTS, POINTS_PER_ERROR * seen.errors) + NEW_GOAL_POINTS * bool(seen.goal)
 
 
-def _points_for_a_switch(seen: Signals) -> int:
-    return _points_for_words(seen) + _step(FILES_SWITCHED, seen.files)
+def _points_for_switch(seen: FrameSignals) -> int:
+    return _points_for_other_topic(seen) + _points_of_step(RECENT_FILE_STEPS, seen.files)
 
 
-def _points_for_words(seen: Signals) -> int:
+def _points_for_other_topic(seen: FrameSignals) -> int:
     """The share is of the request's own keywords; without a new goal the words count nothing."""
-    if not seen.wanted:
+    if not seen.goal_keywords:
         return 0
-    return half_up(FOR_OTHER_WORDS * (1 - len(seen.aims & seen.wanted) / len(seen.wanted)))
+    return round_half_up(
+        OTHER_TOPIC_POINTS * (1 - len(seen.frame_keywords & seen.goal_keywords) / len(seen.goal_keywords))
+    )
 
 
-def _points_for_complexity(seen: Signals) -> int:
-    return _step(MESSAGES, seen.messages) + _step(FILES_CHANGED, seen.files)
+def _points_for_complexity(seen: FrameSignals) -> int:
+    return _points_of_step(MESSAGE_STEPS, seen.messages) + _points_of_step(CHANGED_FILE_STEPS, seen.files)
 
 
-def _points_for_length(seen: Signals) -> int:
-    return _step(TOKENS, seen.tokens)
+def _points_for_length(seen: FrameSignals) -> int:
+    return _points_of_step(TOKEN_STEPS, seen.tokens)
 
 
-def _points_for_completion(seen: Signals) -> int:
-    successes = min(MOST_FOR_SUCCESSES, PER_SUCCESS * len(seen.successes))
-    artifacts = min(MOST_FOR_ARTIFACTS, PER_ARTIFACT * seen.artifacts)
-    return successes + artifacts + half_up(FOR_COVERAGE * seen.covered)
+def _points_for_completion(seen: FrameSignals) -> int:
+    successes = min(MAX_SUCCESS_POINTS, POINTS_PER_SUCCESS * len(seen.successes))
+    artifacts = min(MAX_ARTIFACT_POINTS, POINTS_PER_ARTIFACT * seen.artifacts)
+    return successes + artifacts + round_half_up(COVERAGE_POINTS * seen.goal_coverage)
 
 
-def _points_for_stagnation(seen: Signals) -> int:
-    return _step(IDLE_TURNS, seen.idle) + _step(FAILURES, len(seen.failures))
+def _points_for_stagnation(seen: FrameSignals) -> int:
+    return _points_of_step(IDLE_TURN_STEPS, seen.idle_turns) + _points_of_step(FAILURE_STEPS, len(seen.failures))
 
 
-def _points_for_usage(seen: Signals) -> int:
-    return _step(USAGE, seen.usage)
+def _points_for_usage(seen: FrameSignals) -> int:
+    return _points_of_step(USAGE_STEPS, seen.usage)
 
 
 # ---------------------------------------------------------------------------------------------------------- the scores
-def failure_boundary(seen: Signals, points: int) -> Score:
+def failure_boundary(seen: FrameSignals, points: int) -> HeuristicScore:
     """Errors without a success since, and something else to do: a unit that may be tried again (S0-05)."""
-    told = [_counted(seen.errors, "error") + " since the last success"] if seen.errors else []
+    told = [_pluralize(seen.errors, "error") + " since the last success"] if seen.errors else []
     told += ["a new goal"] if seen.goal else []
-    return _scored(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
+    return _build_heuristic_score(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
 
 
-def context_switch(seen: Signals, points: int) -> Score:
+def context_switch(seen: FrameSignals, points: int) -> HeuristicScore:
     """The user asks for something in other words, and other files come into it (S0-06)."""
-    shared = len(seen.aims & seen.wanted)
-    words = _points_for_words(seen)
-    told = [f"{shared} of the {len(seen.wanted)} keywords of the request are this frame's"] if words else []
+    shared = len(seen.frame_keywords & seen.goal_keywords)
+    words = _points_for_other_topic(seen)
+    told = [f"{shared} of the {len(seen.goal_keywords)} keywords of the request are this frame's"] if words else []
     told += [f"{seen.files} files changed lately"] if seen.files > 1 else []
-    return _scored(points, ", ".join(told), keywords=len(seen.wanted), shared=shared, files=seen.files)
+    return _build_heuristic_score(
+        points, ", ".join(told), keywords=len(seen.goal_keywords), shared=shared, files=seen.files
+    )
 
 
-def complexity(seen: Signals, points: int) -> Score:
+def complexity(seen: FrameSignals, points: int) -> HeuristicScore:
     """So much was done that a part of it deserves a summary of its own (S0-07)."""
-    told = f"{seen.messages} messages and {_counted(seen.files, 'changed file')} in this frame"
-    return _scored(points, told, messages=seen.messages, files=seen.files)
+    told = f"{seen.messages} messages and {_pluralize(seen.files, 'changed file')} in this frame"
+    return _build_heuristic_score(points, told, messages=seen.messages, files=seen.files)
 
 
-def duration(seen: Signals, points: int) -> Score:
+def duration(seen: FrameSignals, points: int) -> HeuristicScore:
     """The frame's own messages have grown long."""
-    return _scored(points, f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
+    return _build_heuristic_score(points, f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
 
 
-def goal_completion(seen: Signals, points: int) -> Score:
+def goal_completion(seen: FrameSignals, points: int) -> HeuristicScore:
     """What the frame was for seems to be done."""
     signs = f" ({', '.join(seen.successes[:3])})" if seen.successes else ""
-    told = f"{_counted(len(seen.successes), 'sign')} of success{signs}, {_counted(seen.artifacts, 'file')} made"
-    covered, artifacts = round(seen.covered, 2), seen.artifacts
-    return _scored(points, told, Status.COMPLETED, successes=len(seen.successes), artifacts=artifacts, covered=covered)
+    told = f"{_pluralize(len(seen.successes), 'sign')} of success{signs}, {_pluralize(seen.artifacts, 'file')} made"
+    covered, artifacts = round(seen.goal_coverage, 2), seen.artifacts
+    return _build_heuristic_score(
+        points, told, Status.COMPLETED, successes=len(seen.successes), artifacts=artifacts, covered=covered
+    )
 
 
-def stagnation(seen: Signals, points: int) -> Score:
+def stagnation(seen: FrameSignals, points: int) -> HeuristicScore:
     """Turns that gave nothing new, and failures that stayed."""
     failing = len(seen.failures) > len(seen.successes)
-    status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK else ""
-    told = f"{_counted(seen.idle, 'turn')} without progress, {_counted(len(seen.failures), 'failure')}"
-    return _scored(points, told, status, idle_turns=seen.idle, failures=len(seen.failures))
+    status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK_THRESHOLD else ""
+    told = f"{_pluralize(seen.idle_turns, 'turn')} without progress, {_pluralize(len(seen.failures), 'failure')}"
+    return _build_heuristic_score(points, told, status, idle_turns=seen.idle_turns, failures=len(seen.failures))
 
 
-def context_overflow(seen: Signals, points: int) -> Score:
+def context_overflow(seen: FrameSignals, points: int) -> HeuristicScore:
     """The model's window is nearly full."""
     share = round(seen.usage, 3)
     status = Status.COMPLETED if len(seen.successes) > len(seen.failures) else Status.BLOCKED
-    return _scored(points, f"the window is {seen.usage:.0%} full", status, usage=share)
+    return _build_heuristic_score(points, f"the window is {seen.usage:.0%} full", status, usage=share)
 
 
 HEURISTICS: Mapping[str, Heuristic] = {
     told.__name__: Heuristic(told.__name__, kind, points, told)
     for kind, points, told in (
         (PUSH, _points_for_failures, failure_boundary),
-        (PUSH, _points_for_a_switch, context_switch),
+        (PUSH, _points_for_switch, context_switch),
         (PUSH, _points_for_complexity, complexity),
         (PUSH, _points_for_length, duration),
         (POP, _points_for_completion, goal_completion),
@@ -165,21 +171,21 @@ HEURISTICS: Mapping[str, Heuristic] = {
 }
 
 
-def half_up(value: float) -> int:
+def round_half_up(value: float) -> int:
     """Rounded, one half upwards: the constants were made that way, and Python rounds to even."""
     return int(value + 0.5)
 
 
-def _step(steps: Steps, value: float) -> int:
+def _points_of_step(steps: PointSteps, value: float) -> int:
     for exceeded, points in steps:
         if value > exceeded:
             return points
     return 0
 
 
-def _scored(points: int, reason: str, status: str = "", **inputs: Input) -> Score:
-    return Score(min(HIGHEST, points), reason, inputs, status)
+def _build_heuristic_score(points: int, reason: str, status: str = "", **inputs: ScoreInput) -> HeuristicScore:
+    return HeuristicScore(min(MAX_SCORE, points), reason, inputs, status)
 
 
-def _counted(number: int, what: str) -> str:
+def _pluralize(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

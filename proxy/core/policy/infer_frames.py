@@ -21,108 +21,126 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.facts import artifacts_of, facts_of
+from proxy.core.compaction.facts import artifacts_in_facts, facts_of
 from proxy.core.compaction.user_messages import user_messages
-from proxy.core.context.message_list import owned_by, owner_of
-from proxy.core.frames.events import Entered, FrameEvent, Invalidated, Planned, Popped, Replanned, frame_id
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.reducer import apply, called_in, reopened, way_back
-from proxy.core.frames.results import CRITERION, invalidated_text, past_speech_text, returned_by, title_of
-from proxy.core.frames.tree import FINAL, Frame, Status, Tree, ancestors, children, is_left, path_to
+from proxy.core.context.message_list import entries_owned_by, owner_of
+from proxy.core.frames.events import (
+    FrameEntered,
+    FrameEvent,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    FrameReplanned,
+    frame_id,
+)
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.reducer import outermost_called_frame, reduce, reopen_root, return_path
+from proxy.core.frames.results import (
+    MAX_CRITERION_CHARACTERS,
+    invalidation_text,
+    past_user_messages_text,
+    results_from_texts,
+    title_of,
+)
+from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, ancestors, children, is_ended_root, path_to
 from proxy.core.ledger.ledger import Entry
 from proxy.core.ledger.messages import Message
-from proxy.core.observers import Names
-from proxy.core.observers.plan import Changes, ItemStatus, Mirrored, plan_seen, reconciled
-from proxy.core.observers.step import said_by, step_of
-from proxy.core.observers.turns import first_said, is_about_the_same, tells_itself, user_spoke_last
+from proxy.core.observers import ToolRoles
+from proxy.core.observers.plan import ItemStatus, MirroredItem, PlanDiff, observe_plan, reconcile_plan
+from proxy.core.observers.step import message_of, step_of
+from proxy.core.observers.turns import continues_by_topic, continues_by_wording, ends_with_user_message, first_user_text
 from proxy.core.text import cut_for_display
 
-RESULTS_KEPT = 1_200
+MAX_RESULTS_LENGTH = 1_200
 """Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
-COMPACTED = 350
+MAX_SHORT_RESULTS_LENGTH = 350
 """Characters of its short form."""
 
 
-class Watch(msgspec.Struct, frozen=True):
+class InferenceRules(msgspec.Struct, frozen=True):
     """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
 
-    names: Names
-    plans: bool = True
-    requests: bool = True
+    tool_roles: ToolRoles
+    follows_plans: bool = True
+    follows_requests: bool = True
 
 
 @dataclass
-class _Scene:
+class _Inference:
     """The tree while events are decided, one on top of the other."""
 
     tree: Tree
-    placed: Sequence[Placed]
-    story: Story
+    placed: Sequence[PathEntry]
+    story: PathState
     node: str
     now: int
-    watch: Watch
+    rules: InferenceRules
     events: list[FrameEvent] = field(default_factory=list)
-    born: int = 0
+    frames_created: int = 0
 
-    def decide(self, event: FrameEvent) -> None:
+    def add_event(self, event: FrameEvent) -> None:
         self.events.append(event)
-        self.tree = apply(self.tree, event, self.now)
+        self.tree = reduce(self.tree, event, self.now)
 
-    def fresh_id(self) -> str:
-        self.born += 1
-        return frame_id(self.node, self.born - 1)
+    def new_frame_id(self) -> str:
+        self.frames_created += 1
+        return frame_id(self.node, self.frames_created - 1)
 
 
-def inferred(story: Story, run: Sequence[Entry], now: int, watch: Watch) -> tuple[FrameEvent, ...]:
+def infer_frames(story: PathState, run: Sequence[Entry], now: int, watch: InferenceRules) -> tuple[FrameEvent, ...]:
     """What is decided at the last entry of `run`: the client's messages between two assistant turns. `story` holds the
     path up to the entry before it, `run[:-1]` included."""
     messages = [entry.message for entry in run if entry.message]
     said = [m.text for m in messages if m.role == "user" and m.text.strip()]
-    tree = reopened(story.tree, now) if user_spoke_last(messages) else story.tree
+    tree = reopen_root(story.tree, now) if ends_with_user_message(messages) else story.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
-    scene = _Scene(tree, story.placed, story, run[-1].id, now, watch)
+    scene = _Inference(tree, story.entries, story, run[-1].id, now, watch)
     _follow_subagents(scene, messages)
-    if watch.plans and any(m.answers for m in messages):
+    if watch.follows_plans and any(m.answers for m in messages):
         _follow_plan(scene, run)
-    if watch.requests and said:
+    if watch.follows_requests and said:
         _follow_request(scene, run, said)
     return tuple(scene.events)
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
-def _follow_plan(scene: _Scene, run: Sequence[Entry]) -> None:
+def _follow_plan(scene: _Inference, run: Sequence[Entry]) -> None:
     """Mirror what the calls before `run` did to the client's plan (S1-76)."""
-    called = next((p for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
-    said = said_by(called) if called else None
+    called = next((p for p in reversed(scene.placed) if (m := message_of(p)) and m.role == "assistant"), None)
+    said = message_of(called) if called else None
     if called is None or said is None or not said.calls:
         return
     results = {m.answers: (m, entry.id) for entry in run if (m := entry.message) and m.answers}
-    told = plan_seen(step_of(said, results), scene.watch.names)
+    told = observe_plan(step_of(said, results), scene.rules.tool_roles)
     if not told:
         return  # nearly every group: nothing of the path has to be looked at
-    group = () if _is_of_several(scene, called) else (called.entry.id, *(entry for _, entry in results.values()))
+    group = (
+        ()
+        if _belongs_to_several_frames(scene, called)
+        else (called.entry.id, *(entry for _, entry in results.values()))
+    )
     for seen in told:
-        _mirror(scene, reconciled(_mirrored(scene.tree), seen), group)
+        _apply_plan_diff(scene, reconcile_plan(_mirrored_items(scene.tree), seen), group)
 
 
-def _is_of_several(scene: _Scene, called: Placed) -> bool:
+def _belongs_to_several_frames(scene: _Inference, called: PathEntry) -> bool:
     """Whether an item cannot take this group along: its turn belongs to several frames, or holds the call that opened
     the frame above, which would leave the line together with what it returns."""
     if called.round is None:
         return False
     opened = any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
-    return opened or called.entry.id in _parted_turns(scene.placed)
+    return opened or called.entry.id in _split_turns(scene.placed)
 
 
-def _parted_turns(placed: Iterable[Placed]) -> frozenset[str]:
+def _split_turns(placed: Iterable[PathEntry]) -> frozenset[str]:
     """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
     none can take them as a whole."""
     owners: dict[str, str] = {}
     return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
 
-_AS_ITEM: Mapping[Status, ItemStatus] = {
+_ITEM_STATUS: Mapping[Status, ItemStatus] = {
     Status.PLANNED: ItemStatus.PLANNED,
     Status.BLOCKED: ItemStatus.PLANNED,
     Status.IN_PROGRESS: ItemStatus.IN_PROGRESS,
@@ -133,76 +151,85 @@ _AS_ITEM: Mapping[Status, ItemStatus] = {
 """How a frame stands in the client's plan."""
 
 
-def _mirrored(tree: Tree) -> list[Mirrored]:
+def _mirrored_items(tree: Tree) -> list[MirroredItem]:
     """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it, or a
     frame that has returned: named again, it is planned anew."""
     plan = [f for f in tree.frames.values() if f.origin == "plan"]
-    left = {f.id for f in plan if f.status not in FINAL and (_is_closed(tree, f) or is_left(tree, _top(tree, f)))}
+    left = {
+        f.id
+        for f in plan
+        if f.status not in FINAL_STATUSES
+        and (_is_below_returned_frame(tree, f) or is_ended_root(tree, _top_frame(tree, f)))
+    }
     return [
-        Mirrored(f.id, f.key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _AS_ITEM[f.status])
+        MirroredItem(
+            f.id, f.client_key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _ITEM_STATUS[f.status]
+        )
         for f in plan
     ]
 
 
-def _top(tree: Tree, frame: Frame) -> Frame:
+def _top_frame(tree: Tree, frame: Frame) -> Frame:
     return path_to(tree, frame.id)[0]
 
 
-def _is_closed(tree: Tree, frame: Frame) -> bool:
+def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
     """Whether it stands below a frame that has returned: what that did would be on the line again with it."""
     open_ones = {f.id for f in path_to(tree, tree.active)}
-    return any(not a.is_uncalled and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
+    return any(not a.has_no_opening_call and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
 
 
-def _mirror(scene: _Scene, changes: Changes, group: tuple[str, ...]) -> None:
-    born: dict[Mirrored, str] = {}
+def _apply_plan_diff(scene: _Inference, changes: PlanDiff, group: tuple[str, ...]) -> None:
+    born: dict[MirroredItem, str] = {}
     for item in changes.planned:
-        born[item] = scene.fresh_id()
-        scene.decide(Planned(born[item], _home(scene.tree), item.title, item.title, origin="plan", key=item.key))
+        born[item] = scene.new_frame_id()
+        scene.add_event(
+            FramePlanned(born[item], _plan_parent(scene.tree), item.title, item.title, origin="plan", key=item.key)
+        )
     for item, title in changes.renamed:
-        scene.decide(Replanned(item.frame, title, title))
-    home = _home(scene.tree)
+        scene.add_event(FrameReplanned(item.frame, title, title))
+    home = _plan_parent(scene.tree)
     for item in changes.removed:
         if scene.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
         if scene.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
-            scene.decide(Invalidated(item.frame, "The client took it off its plan."))
+            scene.add_event(FrameInvalidated(item.frame, "The client took it off its plan."))
         else:
             _end_item(scene, item.frame, Status.INVALIDATED, group)
     for item in changes.completed:
-        _complete(scene, born.get(item, item.frame), group, handed_on=not changes.entered)
+        _complete_item(scene, born.get(item, item.frame), group, handed_on=not changes.entered)
     for item in changes.paused:
         _end_item(scene, item.frame, Status.BLOCKED, group)
     for item in changes.entered:
         found = scene.tree.frames[born.get(item, item.frame)]
         if _may_enter(scene.tree, found):
-            _leave_auto(scene)
-            scene.decide(_entering(found, group))
+            _end_auto_frame(scene)
+            scene.add_event(_enter_event(found, group))
     if not changes.entered:
-        _go_on(scene)
+        _resume_open_item(scene)
 
 
-def _leave_auto(scene: _Scene) -> None:
+def _end_auto_frame(scene: _Inference) -> None:
     """What the proxy parted off by itself ends where the client's plan has a say."""
-    if scene.tree.current.origin == "auto":
-        _end(scene, scene.tree.active, Status.COMPLETED)
+    if scene.tree.active_frame.origin == "auto":
+        _end_frame(scene, scene.tree.active, Status.COMPLETED)
 
 
-def _go_on(scene: _Scene) -> None:
+def _resume_open_item(scene: _Inference) -> None:
     """Of several items under way the newest owned what was done; once it has ended, the one before it does."""
     beside = (f for f in children(scene.tree, scene.tree.active) if f.origin == "plan")
     under_way = [f for f in beside if f.status is Status.IN_PROGRESS]
     if under_way:
-        scene.decide(_entering(max(under_way, key=lambda f: (f.updated_at, f.order))))
+        scene.add_event(_enter_event(max(under_way, key=lambda f: (f.updated_at, f.order))))
 
 
-def _entering(frame: Frame, taking: tuple[str, ...] = ()) -> Entered:
-    return Entered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taking)
+def _enter_event(frame: Frame, taking: tuple[str, ...] = ()) -> FrameEntered:
+    return FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taking)
 
 
-def _home(tree: Tree) -> str:
+def _plan_parent(tree: Tree) -> str:
     """Under which frame an item of the plan belongs: the active one, or where the other items are."""
-    active = tree.current
+    active = tree.active_frame
     while active.origin in ("plan", "part", "auto") and active.parent:
         active = tree.frames[active.parent]
     return active.id
@@ -210,164 +237,168 @@ def _home(tree: Tree) -> str:
 
 def _may_enter(tree: Tree, frame: Frame) -> bool:
     """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
-    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_closed(tree, frame):
+    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
         return False
     above = {a.id for a in ancestors(tree, frame.id)}
     left = (f for f in path_to(tree, tree.active) if f.id not in above)
     return all(f.is_inferred for f in left)
 
 
-def _complete(scene: _Scene, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
+def _complete_item(scene: _Inference, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
     """End an item; one that never started starts with the group that says so. A group that only ends it belongs to the
     frame above (`handed_on`)."""
     found = scene.tree.frames[frame]
     if found.status is not Status.IN_PROGRESS:
         if not _may_enter(scene.tree, found):
             return
-        scene.decide(_entering(found))
+        scene.add_event(_enter_event(found))
     _end_item(scene, frame, Status.COMPLETED, group if handed_on else ())
 
 
-def _end_item(scene: _Scene, frame: str, status: Status, carried: tuple[str, ...]) -> None:
+def _end_item(scene: _Inference, frame: str, status: Status, carried: tuple[str, ...]) -> None:
     """End an item, unless the model pushed a frame below it that is at work."""
-    pushed = (f for f in _below(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
+    pushed = (f for f in _descendants_of(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
     if scene.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
-        _end(scene, frame, status, carried=carried)
+        _end_frame(scene, frame, status, carried=carried)
 
 
-def _below(tree: Tree, frame: str) -> Iterable[Frame]:
+def _descendants_of(tree: Tree, frame: str) -> Iterable[Frame]:
     return (f for f in tree.frames.values() if any(a.id == frame for a in ancestors(tree, f.id)))
 
 
-def _end(scene: _Scene, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
-    scene.decide(ended(replace(scene.story, tree=scene.tree), frame, status, scene.watch.names, carried))
+def _end_frame(scene: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
+    scene.add_event(
+        build_pop_event(replace(scene.story, tree=scene.tree), frame, status, scene.rules.tool_roles, carried)
+    )
 
 
-def ended(story: Story, frame: str, status: Status, names: Names, carried: tuple[str, ...] = ()) -> Popped:
+def build_pop_event(
+    story: PathState, frame: str, status: Status, names: ToolRoles, carried: tuple[str, ...] = ()
+) -> FramePopped:
     """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
     invalidated meanwhile, of which their calls tell then."""
-    way = way_back(story.tree, frame)
+    way = return_path(story.tree, frame)
     told = ""
-    if (called := called_in(way)) is not None:
+    if (called := outermost_called_frame(way)) is not None:
         past, unfinished = user_messages(story, called)
-        told = "\n\n".join(filter(None, (*map(invalidated_text, reversed(way[1:])), past_speech_text(past))))
+        told = "\n\n".join(filter(None, (*map(invalidation_text, reversed(way[1:])), past_user_messages_text(past))))
         carried += unfinished
-    placed = owned_by(story, {frame}, story.placed)
-    results = returned_by([m.text for p in placed if (m := said_by(p)) and m.role == "assistant"])
+    placed = entries_owned_by(story, {frame}, story.entries)
+    results = results_from_texts([m.text for p in placed if (m := message_of(p)) and m.role == "assistant"])
     facts = facts_of(placed, names)
-    return Popped(
+    return FramePopped(
         frame,
         status,
-        results[:RESULTS_KEPT],
-        cut_for_display(results, COMPACTED),
+        results[:MAX_RESULTS_LENGTH],
+        cut_for_display(results, MAX_SHORT_RESULTS_LENGTH),
         carried=carried,
-        tokens=sum(m.tokens for p in placed if (m := said_by(p))),
-        artifacts=tuple(artifacts_of(facts)),
+        tokens=sum(m.tokens for p in placed if (m := message_of(p))),
+        artifacts=tuple(artifacts_in_facts(facts)),
         decisions=facts.decisions,
         told=told,
     )
 
 
 # ----------------------------------------------------------------------------------------------------------- subagents
-def _follow_subagents(scene: _Scene, messages: Sequence[Message]) -> None:
+def _follow_subagents(scene: _Inference, messages: Sequence[Message]) -> None:
     """The result of the call that delegated it ends a subagent's frame (S1-71f); one whose call the client goes on
     without is blocked."""
     waiting = [f for f in scene.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
     if not waiting:
         return
     results = {m.answers: m for m in messages if m.answers}
-    called = next((m for p in reversed(scene.placed) if (m := said_by(p)) and m.role == "assistant"), None)
+    called = next((m for p in reversed(scene.placed) if (m := message_of(p)) and m.role == "assistant"), None)
     asked = {call.id for call in called.calls} if called else set()
     for frame in waiting:
-        if (result := results.get(frame.key)) is not None:
-            said = returned_by([result.text])
-            words = (said[:RESULTS_KEPT], cut_for_display(said, COMPACTED))
-            scene.decide(Popped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
-        elif frame.key in asked:
-            scene.decide(Popped(frame.id, Status.BLOCKED, "", ""))
+        if (result := results.get(frame.client_key)) is not None:
+            said = results_from_texts([result.text])
+            words = (said[:MAX_RESULTS_LENGTH], cut_for_display(said, MAX_SHORT_RESULTS_LENGTH))
+            scene.add_event(FramePopped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
+        elif frame.client_key in asked:
+            scene.add_event(FramePopped(frame.id, Status.BLOCKED, "", ""))
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
-def _follow_request(scene: _Scene, run: Sequence[Entry], said: Sequence[str]) -> None:
+def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]) -> None:
     """A message of the user: does it go on with the work before it, or start something else?"""
-    ended_at = _ended_at(scene)
-    closing = said_by(scene.placed[ended_at]) if ended_at is not None else None
+    ended_at = _closing_message_index(scene)
+    closing = message_of(scene.placed[ended_at]) if ended_at is not None else None
     if ended_at is None or closing is None:
         return
     told = "\n".join(said)
-    goes_on = tells_itself(closing.text, told)
+    goes_on = continues_by_wording(closing.text, told)
     if goes_on:
         return  # mostly it does, and then the work before it need not be looked through
-    home = _home_of_requests(scene.tree)
+    home = _request_parent(scene.tree)
     story = replace(scene.story, tree=scene.tree)
-    before = owned_by(story, _worked_in(scene.tree, home), scene.placed[: ended_at + 1])
-    if not has_called(map(said_by, before)):
+    before = entries_owned_by(story, _frames_of_last_request(scene.tree, home), scene.placed[: ended_at + 1])
+    if not has_tool_calls(map(message_of, before)):
         return
     if goes_on is None:
-        opening = "\n".join(m.text for p in before if (m := said_by(p)) and m.role == "user")
-        if is_about_the_same(opening, closing.text, told):
+        opening = "\n".join(m.text for p in before if (m := message_of(p)) and m.role == "user")
+        if continues_by_topic(opening, closing.text, told):
             return
-    _close(scene, home, before)
+    _close_request(scene, home, before)
     tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
-    asked = first_said([told], CRITERION)
-    scene.decide(Entered(scene.fresh_id(), home.id, title_of(asked), asked, "request", tail))
+    asked = first_user_text([told], MAX_CRITERION_CHARACTERS)
+    scene.add_event(FrameEntered(scene.new_frame_id(), home.id, title_of(asked), asked, "request", tail))
 
 
-def _ended_at(scene: _Scene) -> int | None:
+def _closing_message_index(scene: _Inference) -> int | None:
     """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
     and where the last turn did not end in words."""
     tree, placed = scene.tree, scene.placed
-    home = _home_of_requests(tree)
+    home = _request_parent(tree)
     if home.parent:
         return None
     spoke = ("assistant", "tool")
-    at = next((n for n in range(len(placed) - 1, -1, -1) if (m := said_by(placed[n])) and m.role in spoke), None)
-    message = said_by(placed[at]) if at is not None else None
+    at = next((n for n in range(len(placed) - 1, -1, -1) if (m := message_of(placed[n])) and m.role in spoke), None)
+    message = message_of(placed[at]) if at is not None else None
     if at is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
     owner = owner_of(replace(scene.story, tree=tree), placed[at]).partition("#")[0]
-    return at if owner in _worked_in(tree, home) else None
+    return at if owner in _frames_of_last_request(tree, home) else None
 
 
-def _home_of_requests(tree: Tree) -> Frame:
+def _request_parent(tree: Tree) -> Frame:
     """The frame in which requests begin and end here."""
     return next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
 
 
-def _worked_in(tree: Tree, home: Frame) -> frozenset[str]:
+def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
     """The frames in which the last request was worked on."""
-    if request := _request(tree):
-        return frozenset({request.id, *(f.id for f in _below(tree, request.id))})
+    if request := _open_request(tree):
+        return frozenset({request.id, *(f.id for f in _descendants_of(tree, request.id))})
     return frozenset({home.id, *(f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))})
 
 
-def _request(tree: Tree) -> Frame | None:
+def _open_request(tree: Tree) -> Frame | None:
     """The request of the user that is worked on, where it has a frame of its own."""
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
-def has_called(messages: Iterable[Message | None]) -> bool:
+def has_tool_calls(messages: Iterable[Message | None]) -> bool:
     """Whether anything was done that could be folded: talk alone is no frame, and nothing is inferred from it."""
     return any(m.calls for m in messages if m)
 
 
-def _close(scene: _Scene, home: Frame, before: Sequence[Placed]) -> None:
+def _close_request(scene: _Inference, home: Frame, before: Sequence[PathEntry]) -> None:
     """End the work for the request before: items that are still open are blocked, for the client may go on with them.
     The first request of a conversation has no frame until it ends; then what was done for it becomes one."""
-    request = _request(scene.tree)
+    request = _open_request(scene.tree)
     for frame in reversed(path_to(scene.tree, scene.tree.active)):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
-            _end(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
+            _end_frame(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
         story = replace(scene.story, tree=scene.tree)
-        parted = _parted_turns(scene.placed)
-        calls = {c.id for p in before if p.entry.id in parted and (m := said_by(p)) for c in m.calls}
+        parted = _split_turns(scene.placed)
+        calls = {c.id for p in before if p.entry.id in parted and (m := message_of(p)) for c in m.calls}
         own = (p for p in before if owner_of(story, p) == home.owner and p.entry.id not in parted)
-        taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := said_by(p)) and m.answers in calls)))
-        texts = [m.text for p in before if (m := said_by(p)) and m.role == "user"]
-        said = first_said(texts or [home.title], CRITERION)
-        request_id = scene.fresh_id()
-        scene.decide(Entered(request_id, home.id, title_of(said), said, "request", taking))
-        _end(scene, request_id, Status.COMPLETED)
+        taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := message_of(p)) and m.answers in calls)))
+        texts = [m.text for p in before if (m := message_of(p)) and m.role == "user"]
+        said = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
+        request_id = scene.new_frame_id()
+        scene.add_event(FrameEntered(request_id, home.id, title_of(said), said, "request", taking))
+        _end_frame(scene, request_id, Status.COMPLETED)
     else:
-        _end(scene, request.id, Status.COMPLETED)
+        _end_frame(scene, request.id, Status.COMPLETED)

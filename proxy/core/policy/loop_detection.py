@@ -31,35 +31,35 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame, Loop, Status, Tree, children
-from proxy.core.ledger.ledger import Kind, Round
+from proxy.core.ledger.ledger import EntryKind, Round
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.memo import remembered
-from proxy.core.observers.commands import command_lines
-from proxy.core.observers.effects import is_waiting, may_change
-from proxy.core.observers.step import Done, decoded, said_by
-from proxy.core.observers.tool_roles import Names, Role, plain_name
-from proxy.core.observers.turns import plain
+from proxy.core.memo import memoize
+from proxy.core.observers.commands import command_lines_of
+from proxy.core.observers.effects import is_waiting, may_have_side_effects
+from proxy.core.observers.step import ToolExecution, decode_json_or_text, message_of
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
+from proxy.core.observers.turns import typed_text_of
 from proxy.core.text import element, escape_xml
 
-SHOWN = 120
+MAX_DISPLAYED_CALL_LENGTH = 120
 """Characters of a call as it is told."""
 
 
-def shown(done: Done, names: Names) -> str:
+def describe_call(done: ToolExecution, names: ToolRoles) -> str:
     """A call in a few words: the command, or the name with its arguments."""
-    lines = command_lines(done, names)
-    return short(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
+    lines = command_lines_of(done, names)
+    return shorten(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     """The beginning of a text, on one line."""
-    words = " ".join(text[: 4 * SHOWN].split())
-    return words if len(words) <= SHOWN else words[: SHOWN - 1] + "…"
+    words = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
+    return words if len(words) <= MAX_DISPLAYED_CALL_LENGTH else words[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
 
 
-LOOPING = (
+REFUSED_CALL_RESULT = (
     "Error: not run. This call is part of a loop, and would give the same again. Use the results above. Change "
     "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
     "call is run."
@@ -67,7 +67,7 @@ LOOPING = (
 """The result of a call that is refused (S3-24)."""
 
 
-def note(loop: Loop, nonce: str) -> str:
+def loop_note(loop: Loop, nonce: str) -> str:
     """What the model is told of it: the pattern, the count, and what to do instead. No text of a tool can forge it, for
     none knows the nonce."""
     named = ", ".join(f"`{each}`" for each in loop.shown)
@@ -94,26 +94,26 @@ def note(loop: Loop, nonce: str) -> str:
 
 
 REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
-KINDS = (REPETITION, ALTERNATION, FAILURES)
-SCATTERED = 5
+LOOP_KINDS = (REPETITION, ALTERNATION, FAILURES)
+MIN_SCATTERED_CALLS = 5
 """Same calls among the newest ones, others between them, that are a loop."""
-ROUNDS = 2
+MIN_ALTERNATION_ROUNDS = 2
 """Rounds of an alternation that are a loop: A, B, A, B."""
-FAILED_TWICE = 2
+MIN_FAILED_ATTEMPTS = 2
 """Failed attempts at one task that are a loop."""
-AGAIN = 2
+REPEAT_WARNING_FACTOR = 2
 """A loop that goes on is told of again when it has run so many times as long."""
-LONGEST_READ = 4_000
+MAX_PARSED_ARGUMENTS_LENGTH = 4_000
 """Characters of arguments that are read as JSON; longer ones stand for themselves."""
-REMEMBERED = 1_024
+CACHED_SIGNATURES = 1_024
 """Calls whose signature is remembered: with each request the newest ones are asked for again."""
-LONGEST_COMPARED = 50_000
+MAX_COMPARED_LENGTH = 50_000
 """Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
-NEARLY = 64
+MAX_LENGTH_DIFFERENCE = 64
 """Characters by which the lengths of two such results may differ."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class LoopRules(msgspec.Struct, frozen=True):
     """`repeats`: same calls in direct succession that are a loop. `window`: how many of the newest calls are looked at.
     `period`: how many steps may take turns at most; 1 knows no alternation."""
 
@@ -122,96 +122,100 @@ class Rules(msgspec.Struct, frozen=True):
     period: int = 3
 
 
-class Acted(NamedTuple):
+class SignedCall(NamedTuple):
     """A call with its result. `signature` is the same for calls that ask for the same."""
 
     signature: str
-    done: Done
+    execution: ToolExecution
 
 
-Letter = tuple[str, ...]
+StepSignature = tuple[str, ...]
 """The signatures of a step, sorted: what it asked for."""
 
 
-class Stepped(NamedTuple):
+class SignedStep(NamedTuple):
     """A call group with its results."""
 
-    letter: Letter
-    acted: tuple[Acted, ...]
+    signature: StepSignature
+    calls: tuple[SignedCall, ...]
 
 
-def arisen(story: Story, names: Names, rules: Rules) -> Loop | None:
+def find_new_loop(story: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
     """The loop that the newest step of a path closes, or a frame that failed again; None where there is none, or where
     it has been told of and has not grown much since."""
-    run = run_of(story, rules.window)
-    found = _found(run, story.tree, names, rules)
+    run = current_run_of(story, rules.window)
+    found = _find_loop(run, story.tree, names, rules)
     if found is None:
         return None
-    at = _entries(run)
-    told = (loop for loop in story.tree.loops if _is_same(loop, found) and (loop.at in at or found.kind == FAILURES))
-    return None if any(found.count < AGAIN * loop.count for loop in told) else found
+    at = _entry_ids(run)
+    told = (
+        loop for loop in story.tree.loops if _is_same_loop(loop, found) and (loop.at in at or found.kind == FAILURES)
+    )
+    return None if any(found.count < REPEAT_WARNING_FACTOR * loop.count for loop in told) else found
 
 
-def standing(story: Story, window: int) -> tuple[Loop, ...]:
+def active_loops(story: PathState, window: int) -> tuple[Loop, ...]:
     """The loops of a path that were warned of in the work that goes on at its end."""
-    at = _entries(run_of(story, window))
+    at = _entry_ids(current_run_of(story, window))
     return tuple(loop for loop in story.tree.loops if loop.at in at)
 
 
-def refused(story: Story, names: Names, window: int) -> frozenset[str]:
+def looping_signatures(story: PathState, names: ToolRoles, window: int) -> frozenset[str]:
     """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
     of the pattern, makes them worth a try again (C12)."""
-    loops = [loop for loop in standing(story, window) if loop.kind != FAILURES]
+    loops = [loop for loop in active_loops(story, window) if loop.kind != FAILURES]
     if not loops:
         return frozenset()
-    run = run_of(story, window)
+    run = current_run_of(story, window)
     found: set[str] = set()
     for loop in loops:
-        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.at, placed.entry.id))
-        since = (acted for step in _steps(run[closed + 1 :], names) for acted in step.acted)
-        if not any(acted.signature not in loop.calls and may_change(acted.done, names) for acted in since):
+        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.path_id, placed.entry.id))
+        since = (acted for step in _signed_steps(run[closed + 1 :], names) for acted in step.calls)
+        if not any(
+            acted.signature not in loop.calls and may_have_side_effects(acted.execution, names) for acted in since
+        ):
             found.update(loop.calls)
     return frozenset(found)
 
 
-def _entries(run: Sequence[Placed]) -> frozenset[str]:
-    return frozenset(entry for placed in run for entry in (placed.at, placed.entry.id))
+def _entry_ids(run: Sequence[PathEntry]) -> frozenset[str]:
+    return frozenset(entry for placed in run for entry in (placed.path_id, placed.entry.id))
 
 
-def _found(run: Sequence[Placed], tree: Tree, names: Names, rules: Rules) -> Loop | None:
-    steps = _steps(run, names)
-    if steps and steps[-1].letter and _recurs(steps) and not _waits(steps[-1], names):
+def _find_loop(run: Sequence[PathEntry], tree: Tree, names: ToolRoles, rules: LoopRules) -> Loop | None:
+    steps = _signed_steps(run, names)
+    if steps and steps[-1].signature and _has_repeated_call(steps) and not _is_waiting_step(steps[-1], names):
         found = (
-            _in_succession(steps, names, rules.repeats)
-            or _alternating(steps, names, rules.period)
-            or _scattered(steps, names)
+            _find_repetition(steps, names, rules.repeats)
+            or _find_alternation(steps, names, rules.period)
+            or _find_scattered_repetition(steps, names)
         )
         if found is not None:
             return found
-    return failed_again(tree)
+    return find_repeated_failure(tree)
 
 
-def _is_same(told: Loop, found: Loop) -> bool:
+def _is_same_loop(told: Loop, found: Loop) -> bool:
     return told.kind == found.kind and set(told.calls) == set(found.calls)
 
 
 # ------------------------------------------------------------------------------------------------------------- the run
-def run_of(story: Story, window: int) -> list[Placed]:
+def current_run_of(story: PathState, window: int) -> list[PathEntry]:
     """The newest work that belongs together, oldest first: at most `window` calls with their results, behind the last
     change of frame, the last new words of the user, and the point up to which a person cleared the loops."""
     tree = story.tree
-    owner = tree.current.owner if tree.active else ""
-    run: list[Placed] = []
+    owner = tree.active_frame.owner if tree.active else ""
+    run: list[PathEntry] = []
     calls = 0
-    for at in range(len(story.placed) - 1, -1, -1):
-        placed = story.placed[at]
-        if placed.entry.kind is Kind.OVERLAY:
+    for at in range(len(story.entries) - 1, -1, -1):
+        placed = story.entries[at]
+        if placed.entry.kind is EntryKind.OVERLAY:
             continue
-        cleared = tree.loops_cleared and tree.loops_cleared in (placed.at, placed.entry.id)
+        cleared = tree.loops_cleared_at and tree.loops_cleared_at in (placed.path_id, placed.entry.id)
         if cleared or owner_of(story, placed) != owner:
             break
-        said = said_by(placed)
-        if said is not None and said.role == "user" and _is_news(story.placed, at):
+        said = message_of(placed)
+        if said is not None and said.role == "user" and _is_new_user_text(story.entries, at):
             break
         calls += len(said.calls) if said else 0
         if calls > window:
@@ -220,107 +224,109 @@ def run_of(story: Story, window: int) -> list[Placed]:
     return run[::-1]
 
 
-def _is_news(placed: Sequence[Placed], at: int) -> bool:
+def _is_new_user_text(placed: Sequence[PathEntry], at: int) -> bool:
     """Whether these are words of the user that were not said the time before: an agent without a person is told "go
     on" again and again."""
-    said = _users_words(placed[at])
+    said = _user_text(placed[at])
     if not said:
         return False
-    before = (words for earlier in reversed(placed[:at]) if (words := _users_words(earlier)))
+    before = (words for earlier in reversed(placed[:at]) if (words := _user_text(earlier)))
     return next(before, "") != said
 
 
-def _users_words(placed: Placed) -> str:
+def _user_text(placed: PathEntry) -> str:
     message = placed.entry.message
-    if placed.entry.kind is Kind.OVERLAY or message is None or message.role != "user" or message.answers:
+    if placed.entry.kind is EntryKind.OVERLAY or message is None or message.role != "user" or message.answers:
         return ""
-    return plain(message.text)
+    return typed_text_of(message.text)
 
 
 # ----------------------------------------------------------------------------------------------------------- the steps
-def _steps(run: Sequence[Placed], names: Names) -> list[Stepped]:
+def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep]:
     """The call groups of a run, oldest first, hidden ones among them. A call without a result says nothing, and is
     left out."""
     results: dict[str, Message] = {}
-    found: list[Stepped] = []
+    found: list[SignedStep] = []
     for placed in reversed(run):
         if placed.round is not None:
-            results |= _results_in(placed.round)
-        message = said_by(placed)
+            results |= _results_of_round(placed.round)
+        message = message_of(placed)
         if message is None:
             continue
         if message.answers:
             results[message.answers] = message
         elif message.calls:
-            acted = tuple([_acted(call, results[call.id], names) for call in message.calls if call.id in results])
+            acted = tuple([_sign_call(call, results[call.id], names) for call in message.calls if call.id in results])
             if acted:
-                found.append(Stepped(tuple(sorted([each.signature for each in acted])), acted))
+                found.append(SignedStep(tuple(sorted([each.signature for each in acted])), acted))
             results = {}
     return found[::-1]
 
 
-def _results_in(hidden: Round) -> dict[str, Message]:
+def _results_of_round(hidden: Round) -> dict[str, Message]:
     """What was answered here, by call. A call that was refused did nothing."""
-    refused_ids = hidden.spoken.refused
+    refused_ids = hidden.spoken.refused_call_ids
     return {result.answers: result for result in hidden.results if result.answers not in refused_ids}
 
 
-def _acted(call: Call, result: Message, names: Names) -> Acted:
-    return Acted(signature(call, names), Done(call, result.text, failed=result.failed))
+def _sign_call(call: Call, result: Message, names: ToolRoles) -> SignedCall:
+    return SignedCall(call_signature(call, names), ToolExecution(call, result.text, failed=result.failed))
 
 
-_SAID_BESIDE = frozenset(
+_EXPLANATION_ARGUMENTS = frozenset(
     {"description", "explanation", "justification", "reason", "summary", "thought", "security_risk"}
 )
 """Arguments in which a model says why it runs a command: other words each time, for the same command."""
-_OF_THE_CALL = frozenset({"callid", "toolcallid", "tooluseid", "requestid", "traceid", "idempotencykey", "timestamp"})
+_CALL_ID_ARGUMENTS = frozenset(
+    {"callid", "toolcallid", "tooluseid", "requestid", "traceid", "idempotencykey", "timestamp"}
+)
 """Arguments that name the call itself, by plain name."""
 
 
-def signature(call: Call, names: Names) -> str:
+def call_signature(call: Call, names: ToolRoles) -> str:
     """What a call asks for, as 16 hex digits: its name and its arguments, however they are spelt (S3-20). What names
     the call itself, and what a model says beside a command, does not count."""
-    if len(call.arguments) > LONGEST_READ:
-        return _signed(call.name, call.arguments)
-    return _read(call.name, call.arguments, names.role(call.name) is Role.SHELL)
+    if len(call.arguments) > MAX_PARSED_ARGUMENTS_LENGTH:
+        return _hash_signature(call.name, call.arguments)
+    return _cached_signature(call.name, call.arguments, names.role_of(call.name) is ToolRole.SHELL)
 
 
-@remembered(REMEMBERED, LONGEST_READ)
-def _read(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
-    value = decoded(arguments)
+@memoize(CACHED_SIGNATURES, MAX_PARSED_ARGUMENTS_LENGTH)
+def _cached_signature(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
+    value = decode_json_or_text(arguments)
     if isinstance(value, Mapping):
-        beside = _SAID_BESIDE if is_command else frozenset[str]()
-        value = {k: v for k, v in value.items() if k not in beside and plain_name(str(k)) not in _OF_THE_CALL}
+        beside = _EXPLANATION_ARGUMENTS if is_command else frozenset[str]()
+        value = {k: v for k, v in value.items() if k not in beside and normalize_name(str(k)) not in _CALL_ID_ARGUMENTS}
     try:
-        text = _written(_tidied(value))
+        text = _encode(_normalize(value))
     except RecursionError:  # nested too deep to be read
         text = arguments
-    return _signed(name, text)
+    return _hash_signature(name, text)
 
 
-def _signed(name: str, text: str) -> str:
+def _hash_signature(name: str, text: str) -> str:
     return sha256(f"{name}\n{text.strip()}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _tidied(value: object) -> object:
+def _normalize(value: object) -> object:
     """White space around a text and the spelling of a whole number do not count."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):
-        return {str(key): _tidied(inner) for key, inner in value.items()}
-    return [_tidied(inner) for inner in value] if isinstance(value, list) else value
+        return {str(key): _normalize(inner) for key, inner in value.items()}
+    return [_normalize(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _written(value: object) -> str:
+def _encode(value: object) -> str:
     try:
         return msgspec.json.encode(value, order="sorted").decode()
     except UnicodeError:
-        return repr(value)[:LONGEST_READ]
+        return repr(value)[:MAX_PARSED_ARGUMENTS_LENGTH]
 
 
-_PASSING = re.compile(
+_VOLATILE_TEXT = re.compile(
     r"""\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z? | \b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b
       | \b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds|milliseconds)\b | \b0x[0-9a-f]{4,}\b
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b""",
@@ -329,81 +335,84 @@ _PASSING = re.compile(
 """Times, durations, addresses and random ids: they differ where nothing else does."""
 
 
-def _same_result(one: Done, other: Done) -> bool:
+def _is_same_result(one: ToolExecution, other: ToolExecution) -> bool:
     left, right = one.result.strip(), other.result.strip()
     if left == right:
         return True
-    if abs(len(left) - len(right)) > NEARLY or max(len(left), len(right)) > LONGEST_COMPARED:
+    if abs(len(left) - len(right)) > MAX_LENGTH_DIFFERENCE or max(len(left), len(right)) > MAX_COMPARED_LENGTH:
         return False
-    return _PASSING.sub("", left) == _PASSING.sub("", right)
+    return _VOLATILE_TEXT.sub("", left) == _VOLATILE_TEXT.sub("", right)
 
 
-def _same_step(one: Stepped, other: Stepped) -> bool:
+def _is_same_step(one: SignedStep, other: SignedStep) -> bool:
     """The same calls with the same results, whatever their order."""
-    if one.letter != other.letter:
+    if one.signature != other.signature:
         return False
-    pairs = zip(sorted(one.acted, key=_by_signature), sorted(other.acted, key=_by_signature), strict=True)
-    return all(_same_result(left.done, right.done) for left, right in pairs)
+    pairs = zip(sorted(one.calls, key=_signature_of), sorted(other.calls, key=_signature_of), strict=True)
+    return all(_is_same_result(left.execution, right.execution) for left, right in pairs)
 
 
-def _by_signature(acted: Acted) -> str:
+def _signature_of(acted: SignedCall) -> str:
     return acted.signature
 
 
 # -------------------------------------------------------------------------------------------------------- the patterns
-def _recurs(steps: Sequence[Stepped]) -> bool:
+def _has_repeated_call(steps: Sequence[SignedStep]) -> bool:
     """Whether a call of the newest step was made before: nearly always none was, and there is nothing to look for."""
-    newest = set(steps[-1].letter)
-    return any(not newest.isdisjoint(step.letter) for step in steps[:-1])
+    newest = set(steps[-1].signature)
+    return any(not newest.isdisjoint(step.signature) for step in steps[:-1])
 
 
-def _waits(step: Stepped, names: Names) -> bool:
+def _is_waiting_step(step: SignedStep, names: ToolRoles) -> bool:
     """To ask again whether something has come by now is no loop."""
-    return any(is_waiting(each.done, names) for each in step.acted)
+    return any(is_waiting(each.execution, names) for each in step.calls)
 
 
-def _in_succession(steps: Sequence[Stepped], names: Names, repeats: int) -> Loop | None:
+def _find_repetition(steps: Sequence[SignedStep], names: ToolRoles, repeats: int) -> Loop | None:
     newest = steps[-1]
-    count = sum(1 for _ in takewhile(lambda step: _same_step(step, newest), reversed(steps)))
-    return _loop(REPETITION, [newest], count, names) if count >= repeats else None
+    count = sum(1 for _ in takewhile(lambda step: _is_same_step(step, newest), reversed(steps)))
+    return _build_loop(REPETITION, [newest], count, names) if count >= repeats else None
 
 
-def _alternating(steps: Sequence[Stepped], names: Names, period: int) -> Loop | None:
+def _find_alternation(steps: Sequence[SignedStep], names: ToolRoles, period: int) -> Loop | None:
     """The shortest period counts."""
     for length in range(2, period + 1):
         pattern = steps[-length:]
-        if len({step.letter for step in pattern}) < 2 or any(_waits(step, names) for step in pattern):
+        if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, names) for step in pattern):
             continue
         behind = zip(reversed(steps), reversed(steps[:-length]), strict=False)
-        equal = sum(1 for _ in takewhile(lambda pair: _same_step(*pair), behind))
+        equal = sum(1 for _ in takewhile(lambda pair: _is_same_step(*pair), behind))
         rounds = equal // length + 1
-        if rounds >= ROUNDS:
-            return _loop(ALTERNATION, pattern, rounds, names)
+        if rounds >= MIN_ALTERNATION_ROUNDS:
+            return _build_loop(ALTERNATION, pattern, rounds, names)
     return None
 
 
-def _scattered(steps: Sequence[Stepped], names: Names) -> Loop | None:
+def _find_scattered_repetition(steps: Sequence[SignedStep], names: ToolRoles) -> Loop | None:
     """A call of the newest step that gave the same all along, with others between and no change among these."""
-    for newest in steps[-1].acted:
+    for newest in steps[-1].calls:
         count = 0
         for step in reversed(steps):
-            same = [each for each in step.acted if each.signature == newest.signature]
-            if any(not _same_result(each.done, newest.done) for each in same):
+            same = [each for each in step.calls if each.signature == newest.signature]
+            if any(not _is_same_result(each.execution, newest.execution) for each in same):
                 break
             count += bool(same)
-            if any(each.signature != newest.signature and may_change(each.done, names) for each in step.acted):
+            if any(
+                each.signature != newest.signature and may_have_side_effects(each.execution, names)
+                for each in step.calls
+            ):
                 break
-        if count >= SCATTERED:
-            return _loop(REPETITION, [Stepped((newest.signature,), (newest,))], count, names)
+        if count >= MIN_SCATTERED_CALLS:
+            return _build_loop(REPETITION, [SignedStep((newest.signature,), (newest,))], count, names)
     return None
 
 
-def _loop(kind: str, pattern: Sequence[Stepped], count: int, names: Names) -> Loop:
-    acted = {each.signature: each for step in pattern for each in step.acted}
-    return Loop(kind, tuple(acted), tuple(shown(each.done, names) for each in acted.values()), count)
+def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, names: ToolRoles) -> Loop:
+    acted = {each.signature: each for step in pattern for each in step.calls}
+    return Loop(kind, tuple(acted), tuple(describe_call(each.execution, names) for each in acted.values()), count)
 
 
-def failed_again(tree: Tree) -> Loop | None:
+def find_repeated_failure(tree: Tree) -> Loop | None:
     """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
     what they retry, or by their title (S3-23)."""
     ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
@@ -412,14 +421,14 @@ def failed_again(tree: Tree) -> Loop | None:
     newest = max(ended, key=lambda frame: (frame.updated_at, frame.order))
     if newest.status is not Status.FAILED:
         return None
-    attempts = [f for f in ended if f.status is Status.FAILED and _is_attempt(tree, f, newest)]
-    if len(attempts) < FAILED_TWICE:
+    attempts = [f for f in ended if f.status is Status.FAILED and _is_attempt_at_same_task(tree, f, newest)]
+    if len(attempts) < MIN_FAILED_ATTEMPTS:
         return None
-    return Loop(FAILURES, (_title(newest),), (short(newest.title),), len(attempts))
+    return Loop(FAILURES, (_normalized_title(newest),), (shorten(newest.title),), len(attempts))
 
 
-def _is_attempt(tree: Tree, one: Frame, newest: Frame) -> bool:
-    if one.id == newest.id or _title(one) == _title(newest):
+def _is_attempt_at_same_task(tree: Tree, one: Frame, newest: Frame) -> bool:
+    if one.id == newest.id or _normalized_title(one) == _normalized_title(newest):
         return True
     at, seen = newest, {newest.id}
     while at.retry_of in tree.frames and at.retry_of not in seen:
@@ -428,5 +437,5 @@ def _is_attempt(tree: Tree, one: Frame, newest: Frame) -> bool:
     return one.id in seen
 
 
-def _title(frame: Frame) -> str:
+def _normalized_title(frame: Frame) -> str:
     return " ".join(frame.title.casefold().split())

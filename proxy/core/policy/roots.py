@@ -20,56 +20,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proxy.core.frames.events import Rooted, frame_id
-from proxy.core.frames.results import CRITERION, title_of
-from proxy.core.frames.tree import FINAL, Frame, Tree
+from proxy.core.frames.events import RootStarted, frame_id
+from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
+from proxy.core.frames.tree import FINAL_STATUSES, Frame, Tree
 from proxy.core.ledger.ledger import Entry
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.turns import asks_for_summary, first_said, user_spoke_last
+from proxy.core.observers.turns import asks_for_summary, ends_with_user_message, first_user_text
 
-ROOT = 100_000
+ROOT_FRAME_NUMBER = 100_000
 """The number of a root that begins at an entry; those of frames seen in what the client says, parts and subagents are
 lower."""
-REOPENS = "reopens it"
-BEGINS = "begins a new root frame beside it"
+REOPENS_ROOT = "reopens it"
+BEGINS_NEW_ROOT = "begins a new root frame beside it"
 
 
-def begun(words: Iterable[str], frame: str) -> Rooted:
+def build_root(words: Iterable[str], frame: str) -> RootStarted:
     """The root `frame` of what the user said, the first message first."""
-    said = first_said(words, CRITERION)
-    return Rooted(frame, title_of(said), said)
+    said = first_user_text(words, MAX_CRITERION_CHARACTERS)
+    return RootStarted(frame, title_of(said), said)
 
 
-def begun_beside(tree: Tree, run: Sequence[Entry], *, newest: bool = False) -> tuple[str, Rooted] | None:
+def find_new_root(tree: Tree, run: Sequence[Entry], *, newest: bool = False) -> tuple[str, RootStarted] | None:
     """The root that begins with `run`, the client's messages between two assistant turns, and the entry it begins at:
     the first of the user's. None where the tree goes on. `newest`: it is about their last words, for what stands in
     front of them is a history that the client compacted."""
-    if not is_over(tree):
+    if not is_root_ended(tree):
         return None
     of_user = [(entry.id, m) for entry in run if (m := entry.message) and m.role == "user"]
-    words = [m for _, m in of_user if _is_word(m)]
+    words = [m for _, m in of_user if _is_user_request(m)]
     if not words:
         return None
     entry = of_user[0][0]
     said = [m.text for m in words]
-    return entry, begun(said[-1:] if newest else said, frame_id(entry, ROOT))
+    return entry, build_root(said[-1:] if newest else said, frame_id(entry, ROOT_FRAME_NUMBER))
 
 
-def begun_by(tree: Tree, entry: str, words: str) -> Rooted | None:
+def build_root_from_person(tree: Tree, entry: str, words: str) -> RootStarted | None:
     """The root that begins with what a person said from beside the client, told as the entry `entry`."""
-    return begun([words], frame_id(entry, ROOT)) if is_over(tree) else None
+    return build_root([words], frame_id(entry, ROOT_FRAME_NUMBER)) if is_root_ended(tree) else None
 
 
-def is_over(tree: Tree) -> bool:
+def is_root_ended(tree: Tree) -> bool:
     """Whether the tree that was worked on has ended."""
-    return bool(tree.frames) and tree.root.status in FINAL
+    return bool(tree.frames) and tree.root.status in FINAL_STATUSES
 
 
-def following(root: Frame) -> str:
+def next_message_effect(root: Frame) -> str:
     """What the user's next message does, where `root` has returned."""
-    return BEGINS if root.status in FINAL else REOPENS
+    return BEGINS_NEW_ROOT if root.status in FINAL_STATUSES else REOPENS_ROOT
 
 
-def _is_word(message: Message) -> bool:
+def _is_user_request(message: Message) -> bool:
     """Whether the user says something to go on with."""
-    return user_spoke_last([message]) and not asks_for_summary(message.text)
+    return ends_with_user_message([message]) and not asks_for_summary(message.text)

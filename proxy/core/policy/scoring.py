@@ -20,11 +20,11 @@ import msgspec
 
 from proxy.core.frames.suggestion_log import POP
 from proxy.core.frames.tree import Status
-from proxy.core.policy.autonomy_rules import HIGHEST, Autonomy
-from proxy.core.policy.heuristics import HEURISTICS, Score, half_up
-from proxy.core.policy.signals import Signals
+from proxy.core.policy.autonomy_rules import MAX_SCORE, AutonomyRules
+from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, round_half_up
+from proxy.core.policy.signals import FrameSignals
 
-REMEMBERED = 64
+CACHED_HEURISTIC_SETS = 64
 """Choices of heuristics whose points are at hand: the configuration's, and those of conversations with their own."""
 
 
@@ -33,7 +33,7 @@ def _highest(points: Sequence[int]) -> float:
 
 
 def _noisy_or(points: Sequence[int]) -> float:
-    return HIGHEST * (1 - math.prod(1 - each / HIGHEST for each in points))
+    return MAX_SCORE * (1 - math.prod(1 - each / MAX_SCORE for each in points))
 
 
 def _mean(points: Sequence[int]) -> float:
@@ -43,19 +43,19 @@ def _mean(points: Sequence[int]) -> float:
 COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {"max": _highest, "noisy_or": _noisy_or, "mean": _mean}
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AutonomyVerdict(msgspec.Struct, frozen=True):
     """What the heuristics say of a push or a pop. `scores` are of all of them that speak for it, enabled or not;
     `primary` is the enabled one with the most points, empty where none has any. `status` is what a pop would end as."""
 
     kind: str
     confidence: int
     threshold: int
-    scores: Mapping[str, Score]
+    scores: Mapping[str, HeuristicScore]
     primary: str = ""
     status: str = ""
 
     @property
-    def reached(self) -> bool:
+    def is_reached(self) -> bool:
         return bool(self.primary) and self.confidence >= self.threshold
 
     @property
@@ -63,28 +63,28 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.scores[self.primary].reason if self.primary else ""
 
 
-def judged(kind: str, seen: Signals, rules: Autonomy) -> Verdict:
+def judge(kind: str, seen: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
     """What speaks for a push or a pop, by these rules."""
     scores = {name: each.score(seen) for name, each in HEURISTICS.items() if each.kind == kind}
     enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
-    confidence = _combined([score.points for score in enabled.values()], rules)
+    confidence = _combine([score.points for score in enabled.values()], rules)
     primary = max(enabled, key=lambda name: enabled[name].points, default="")
     if primary and not enabled[primary].points:
         primary = ""
     status = (enabled[primary].status if primary else "") or (Status.BLOCKED if kind == POP and primary else "")
-    return Verdict(kind, confidence, rules.threshold(kind), scores, primary, status)
+    return AutonomyVerdict(kind, confidence, rules.threshold(kind), scores, primary, status)
 
 
-def may_be_reached(kind: str, seen: Signals, rules: Autonomy) -> bool:
+def may_reach_threshold(kind: str, seen: FrameSignals, rules: AutonomyRules) -> bool:
     """Whether the points alone reach the threshold: nearly never, and then no word need be made of them."""
-    points = [min(HIGHEST, points(seen)) for points in _points_of(kind, rules.heuristics)]
-    return _combined(points, rules) >= rules.threshold(kind)
+    points = [min(MAX_SCORE, points(seen)) for points in _point_functions(kind, rules.heuristics)]
+    return _combine(points, rules) >= rules.threshold(kind)
 
 
-@lru_cache(REMEMBERED)
-def _points_of(kind: str, names: tuple[str, ...]) -> list[Callable[[Signals], int]]:
-    return [each.points for name, each in HEURISTICS.items() if each.kind == kind and name in names]
+@lru_cache(CACHED_HEURISTIC_SETS)
+def _point_functions(kind: str, names: tuple[str, ...]) -> list[Callable[[FrameSignals], int]]:
+    return [each.count_points for name, each in HEURISTICS.items() if each.kind == kind and name in names]
 
 
-def _combined(points: Sequence[int], rules: Autonomy) -> int:
-    return min(HIGHEST, half_up(COMBINERS[rules.combine](points)))
+def _combine(points: Sequence[int], rules: AutonomyRules) -> int:
+    return min(MAX_SCORE, round_half_up(COMBINERS[rules.combine](points)))

@@ -19,37 +19,39 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from proxy.core.compaction.segments import tokens_of
+from proxy.core.compaction.segments import original_tokens
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.call_outcomes import failed
-from proxy.core.observers.commands import State, commands_seen
-from proxy.core.observers.files import How, files_seen
-from proxy.core.observers.plan import Changed, ItemStatus, Listed, plan_seen
-from proxy.core.observers.step import Done, Step, said_by
-from proxy.core.observers.tool_roles import Names, Role
-from proxy.core.observers.turns import continues, keywords
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.commands import CommandOutcome, observe_commands
+from proxy.core.observers.files import FileAction, observe_files
+from proxy.core.observers.plan import ItemStatus, PlanItemChanged, PlanReplaced, observe_plan
+from proxy.core.observers.step import Step, ToolExecution, message_of
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles
+from proxy.core.observers.turns import continues_turn, topic_keywords
 
-RECENT = 10
+RECENT_TURNS = 10
 """Turns whose changed files count as recent: a turn is a message of the assistant (S1-86)."""
-DEFAULT_LIMIT = 100_000
+DEFAULT_CONTEXT_WINDOW = 100_000
 """Tokens that stand for the window of a model nobody knows (S1-91)."""
-LONGEST = 16_000
+MAX_USER_TEXT_LENGTH = 16_000
 """Characters of the user's words that are looked at, tags of clients included."""
-LONGEST_CLOSING = 3_000
+MAX_CLOSING_TEXT_LENGTH = 3_000
 """Characters of what the assistant said last that are looked at: its end."""
-ANSWERED = "answered without a call"
+ANSWERED_WITHOUT_CALL = "answered without a call"
 """The sign of success that is no check."""
-_PLANNING = frozenset({Role.PLAN, Role.ITEM_UPDATE, Role.GOAL})
-_CHANGING = frozenset({Role.WRITE, Role.EDIT, Role.DELETE, Role.MOVE, Role.EDITOR, Role.PATCH, None})
+_PLAN_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
+_FILE_CHANGING_ROLES = frozenset(
+    {ToolRole.WRITE, ToolRole.EDIT, ToolRole.DELETE, ToolRole.MOVE, ToolRole.EDITOR, ToolRole.PATCH, None}
+)
 """Roles of tools that change files for sure; what a command line says of files is not sure, but for a patch in it."""
-_PATCHED = "*** "
+_PATCH_MARK = "*** "
 
 
-class Signals(msgspec.Struct, frozen=True):
+class FrameSignals(msgspec.Struct, frozen=True):
     """What the heuristics look at. `errors` are those since the last success; `goal` is a new one, told apart from what
     the frame is for, or empty. `aims` and `wanted` are the keywords of the frame and of that goal. `files` were changed
     in the newest turns, `artifacts` anywhere in the frame. `covered` and `usage` are shares: of the frame's keywords
@@ -57,21 +59,21 @@ class Signals(msgspec.Struct, frozen=True):
 
     errors: int = 0
     goal: str = ""
-    aims: frozenset[str] = frozenset()
-    wanted: frozenset[str] = frozenset()
+    frame_keywords: frozenset[str] = frozenset()
+    goal_keywords: frozenset[str] = frozenset()
     messages: int = 0
     files: int = 0
     tokens: int = 0
     successes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     artifacts: int = 0
-    covered: float = 0.0
-    idle: int = 0
+    goal_coverage: float = 0.0
+    idle_turns: int = 0
     usage: float = 0.0
 
 
 @dataclass(slots=True)
-class Reading:
+class FrameActivity:
     """What a path showed of one frame's own messages, up to the place `upto`, at the entry `at`.
 
     `failures` counts, by what was tried (a kind of check, else a tool), what failed and has not succeeded since;
@@ -82,196 +84,204 @@ class Reading:
     owner: str
     carried: Mapping[str, str]
     """Whose messages were handed on, when it was read."""
-    upto: int = 0
-    at: str = ""
+    entries_read: int = 0
+    last_entry: str = ""
     messages: int = 0
     tokens: int = 0
-    spent: int = 0
+    reported_tokens: int = 0
     """Tokens of the newest round that the provider reported, whoever's it was."""
-    waiting: dict[str, Call] = field(default_factory=dict)
-    recent: deque[set[str]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    pending_calls: dict[str, Call] = field(default_factory=dict)
+    changed_files_by_turn: deque[set[str]] = field(default_factory=lambda: deque(maxlen=RECENT_TURNS))
     artifacts: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)
     successes: dict[str, str] = field(default_factory=dict)
-    results: set[int] = field(default_factory=set)
-    idle: int = 0
-    progressed: bool = False
-    acting: bool = False
-    worked: bool = False
-    said: str = ""
-    before: str = ""
-    asked: str = ""
-    stated: str = ""
-    begun: str = ""
+    seen_results: set[int] = field(default_factory=set)
+    idle_turns: int = 0
+    has_progressed: bool = False
+    has_open_turn: bool = False
+    has_worked: bool = False
+    last_assistant_text: str = ""
+    previous_user_text: str = ""
+    user_text: str = ""
+    current_plan_item: str = ""
+    new_plan_item: str = ""
 
-    aims: frozenset[str] | None = None
-    spoken: tuple[str, frozenset[str]] = ("", frozenset())
+    frame_keywords: frozenset[str] | None = None
+    coverage_cache: tuple[str, frozenset[str]] = ("", frozenset())
     """What was spoken of when that was last asked, and its keywords."""
 
     @property
-    def at_rest(self) -> bool:
+    def has_all_results(self) -> bool:
         """Every call of the frame has its result."""
-        return not self.waiting
+        return not self.pending_calls
 
-    def aims_of(self, frame: Frame) -> frozenset[str]:
+    def keywords_of(self, frame: Frame) -> frozenset[str]:
         """The keywords of what the frame is for; that never changes."""
-        if self.aims is None:
-            self.aims = keywords(f"{frame.title}\n{frame.criteria}")
-        return self.aims
+        if self.frame_keywords is None:
+            self.frame_keywords = topic_keywords(f"{frame.title}\n{frame.criteria}")
+        return self.frame_keywords
 
-    def covered(self, aims: frozenset[str], successes: Sequence[str]) -> float:
+    def coverage_of(self, aims: frozenset[str], successes: Sequence[str]) -> float:
         """The share of `aims` that was spoken of last, by the assistant, in what it changed, or in its signs of
         success; 0 where there are none."""
         if not successes:
             return 0.0
-        text = "\n".join((*successes, self.said, *sorted(self.artifacts)))
-        if text != self.spoken[0]:
-            self.spoken = (text, keywords(text))
-        return len(aims & self.spoken[1]) / len(aims) if aims else 0.0
+        text = "\n".join((*successes, self.last_assistant_text, *sorted(self.artifacts)))
+        if text != self.coverage_cache[0]:
+            self.coverage_cache = (text, topic_keywords(text))
+        return len(aims & self.coverage_cache[1]) / len(aims) if aims else 0.0
 
-    def feed(self, placed: Placed, names: Names) -> None:
+    def add_message(self, placed: PathEntry, names: ToolRoles) -> None:
         """One more message of the frame."""
-        message = said_by(placed)
-        if message is None or placed.entry.kind is Kind.OVERLAY:
+        message = message_of(placed)
+        if message is None or placed.entry.kind is EntryKind.OVERLAY:
             return
         self.messages += 1
-        self.tokens += tokens_of(placed)
+        self.tokens += original_tokens(placed)
         if message.role == "assistant":
-            self._turn(message)
+            self._add_assistant_message(message)
         elif message.answers:
-            self._result(message, placed.entry.id, names)
+            self._add_result(message, placed.entry.id, names)
         elif message.role == "user" and message.text.strip():
-            self.asked = f"{self.asked}\n{message.text}".strip()[:LONGEST]
+            self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
 
-    def _turn(self, message: Message) -> None:
-        self._settle()
-        self.worked = True
-        if self.asked:
-            self.before, self.asked = self.asked, ""
-        self.begun = ""
-        self.waiting = {call.id: call for call in message.calls if not call.is_ours}
-        self.acting, self.progressed = bool(self.waiting), False
-        self.recent.append(set())
+    def _add_assistant_message(self, message: Message) -> None:
+        self._finish_turn()
+        self.has_worked = True
+        if self.user_text:
+            self.previous_user_text, self.user_text = self.user_text, ""
+        self.new_plan_item = ""
+        self.pending_calls = {call.id: call for call in message.calls if not call.is_stack_call}
+        self.has_open_turn, self.has_progressed = bool(self.pending_calls), False
+        self.changed_files_by_turn.append(set())
         if message.text.strip():
-            self.said = message.text[-LONGEST_CLOSING:]
+            self.last_assistant_text = message.text[-MAX_CLOSING_TEXT_LENGTH:]
         if message.calls:
-            self.successes.pop(ANSWERED, None)
+            self.successes.pop(ANSWERED_WITHOUT_CALL, None)
         elif message.text.strip():
-            self.successes[ANSWERED] = ANSWERED
+            self.successes[ANSWERED_WITHOUT_CALL] = ANSWERED_WITHOUT_CALL
 
-    def _settle(self) -> None:
+    def _finish_turn(self) -> None:
         """The turn before is over: did it give anything new?"""
-        if self.acting:
-            self.idle = 0 if self.progressed else self.idle + 1
-        self.acting = False
+        if self.has_open_turn:
+            self.idle_turns = 0 if self.has_progressed else self.idle_turns + 1
+        self.has_open_turn = False
 
-    def _result(self, message: Message, entry: str, names: Names) -> None:
-        call = self.waiting.pop(message.answers, None)
+    def _add_result(self, message: Message, entry: str, names: ToolRoles) -> None:
+        call = self.pending_calls.pop(message.answers, None)
         if call is None:
             return
-        done = Done(call, message.text, entry, failed=message.failed)
-        role = names.role(call.name)
-        went_wrong = self._judge(done, role, names)
-        if not went_wrong and (role in _CHANGING or _PATCHED in call.arguments):
-            self._changed(done, names)
-        if role in _PLANNING:
-            self._planned(done, names)
+        done = ToolExecution(call, message.text, entry, failed=message.failed)
+        role = names.role_of(call.name)
+        went_wrong = self._record_outcome(done, role, names)
+        if not went_wrong and (role in _FILE_CHANGING_ROLES or _PATCH_MARK in call.arguments):
+            self._record_changed_files(done, names)
+        if role in _PLAN_ROLES:
+            self._record_plan(done, names)
         given = hash((call.name, call.arguments, message.text))
-        self.progressed |= given not in self.results
-        self.results.add(given)
-        if not self.waiting:
-            self._settle()
+        self.has_progressed |= given not in self.seen_results
+        self.seen_results.add(given)
+        if not self.pending_calls:
+            self._finish_turn()
 
-    def _judge(self, done: Done, role: Role | None, names: Names) -> bool:
+    def _record_outcome(self, done: ToolExecution, role: ToolRole | None, names: ToolRoles) -> bool:
         """Note whether the call, or each check it ran, went well. Whether the call as such failed."""
-        ran = commands_seen(Step("", (done,)), names) if role is Role.SHELL else ()
-        checks = [each for each in ran if each.kind and each.state is not State.UNKNOWN]
+        ran = observe_commands(Step("", (done,)), names) if role is ToolRole.SHELL else ()
+        checks = [each for each in ran if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
         for check in checks:
-            self._ended(check.kind, well=check.state is State.OK)
-            if check.state is State.OK:
+            self._record_check(check.kind, well=check.outcome is CommandOutcome.OK)
+            if check.outcome is CommandOutcome.OK:
                 self.successes[check.kind] = check.command
-        wrong = failed(done)
+        wrong = call_failed(done)
         if not checks:
-            self._ended(done.call.name, well=not wrong)
+            self._record_check(done.call.name, well=not wrong)
         return wrong
 
-    def _ended(self, what: str, *, well: bool) -> None:
+    def _record_check(self, what: str, *, well: bool) -> None:
         if well:
             self.failures.pop(what, None)
         else:
             self.failures[what] = self.failures.get(what, 0) + 1
             self.successes.pop(what, None)
 
-    def _changed(self, done: Done, names: Names) -> None:
-        files = {seen.path for seen in files_seen(Step("", (done,)), names) if seen.sure and seen.how is not How.READ}
+    def _record_changed_files(self, done: ToolExecution, names: ToolRoles) -> None:
+        files = {
+            seen.path
+            for seen in observe_files(Step("", (done,)), names)
+            if seen.is_certain and seen.action is not FileAction.READ
+        }
         if files:
-            self.recent[-1].update(files)
+            self.changed_files_by_turn[-1].update(files)
             self.artifacts |= files
-            self.progressed = True
+            self.has_progressed = True
 
-    def _planned(self, done: Done, names: Names) -> None:
+    def _record_plan(self, done: ToolExecution, names: ToolRoles) -> None:
         """An item of the client's plan that begins is a goal, where another one was under way."""
-        for seen in plan_seen(Step("", (done,)), names):
-            title = _under_way(seen)
-            if title and title != self.stated:
-                self.begun = title if self.stated else ""
-                self.stated = title
+        for seen in observe_plan(Step("", (done,)), names):
+            title = _item_in_progress(seen)
+            if title and title != self.current_plan_item:
+                self.new_plan_item = title if self.current_plan_item else ""
+                self.current_plan_item = title
 
 
-def _under_way(seen: Listed | Changed) -> str:
-    if isinstance(seen, Changed):
+def _item_in_progress(seen: PlanReplaced | PlanItemChanged) -> str:
+    if isinstance(seen, PlanItemChanged):
         return seen.title or "" if seen.status is ItemStatus.IN_PROGRESS else ""
     return next((item.title for item in seen.items if item.status is ItemStatus.IN_PROGRESS), "")
 
 
-def read(story: Story, names: Names, known: Reading | None = None) -> Reading:
+def read_activity(story: PathState, names: ToolRoles, known: FrameActivity | None = None) -> FrameActivity:
     """What the path shows of its active frame. `known` is gone on from, and changed, where it is of this path."""
-    owner = story.tree.current.owner
-    if known is None or not _goes_on(story, owner, known):
-        known = Reading(owner, story.tree.carried)
-    for placed in story.placed[known.upto :]:
+    owner = story.tree.active_frame.owner
+    if known is None or not _can_continue(story, owner, known):
+        known = FrameActivity(owner, story.tree.carried_owners)
+    for placed in story.entries[known.entries_read :]:
         if placed.round and placed.round.spoken.usage:
-            known.spent = placed.round.spoken.usage.input + placed.round.spoken.usage.output
+            known.reported_tokens = placed.round.spoken.usage.input + placed.round.spoken.usage.output
         if owner_of(story, placed) == owner:
-            known.feed(placed, names)
-    known.upto = len(story.placed)
-    known.at = story.placed[-1].at if story.placed else ""
+            known.add_message(placed, names)
+    known.entries_read = len(story.entries)
+    known.last_entry = story.entries[-1].path_id if story.entries else ""
     return known
 
 
-def _goes_on(story: Story, owner: str, known: Reading) -> bool:
-    if known.owner != owner or known.carried != story.tree.carried or known.upto > len(story.placed):
+def _can_continue(story: PathState, owner: str, known: FrameActivity) -> bool:
+    if known.owner != owner or known.carried != story.tree.carried_owners or known.entries_read > len(story.entries):
         return False
-    return not known.upto or story.placed[known.upto - 1].at == known.at
+    return not known.entries_read or story.entries[known.entries_read - 1].path_id == known.last_entry
 
 
 # -------------------------------------------------------------------------------------------------------- the figures
-def signals(reading: Reading, frame: Frame, window: int) -> Signals:
+def signals_of(reading: FrameActivity, frame: Frame, window: int) -> FrameSignals:
     """The figures of a frame; `window` is what the model holds, in tokens, 0 where nobody knows."""
-    goal = _new_goal(reading, frame)
-    aims = reading.aims_of(frame)
+    goal = _find_new_goal(reading, frame)
+    aims = reading.keywords_of(frame)
     successes = tuple(reading.successes.values())
-    return Signals(
+    return FrameSignals(
         errors=sum(reading.failures.values()),
         goal=goal,
-        aims=aims,
-        wanted=keywords(goal) if goal else frozenset(),
+        frame_keywords=aims,
+        goal_keywords=topic_keywords(goal) if goal else frozenset(),
         messages=reading.messages,
-        files=len(set().union(*reading.recent)),
+        files=len(set().union(*reading.changed_files_by_turn)),
         tokens=reading.tokens,
         successes=successes,
         failures=tuple(what for what, times in reading.failures.items() for _ in range(times)),
         artifacts=len(reading.artifacts | set(frame.artifacts)),
-        covered=reading.covered(aims, successes),
-        idle=reading.idle,
-        usage=reading.spent / (window or DEFAULT_LIMIT),
+        goal_coverage=reading.coverage_of(aims, successes),
+        idle_turns=reading.idle_turns,
+        usage=reading.reported_tokens / (window or DEFAULT_CONTEXT_WINDOW),
     )
 
 
-def _new_goal(reading: Reading, frame: Frame) -> str:
+def _find_new_goal(reading: FrameActivity, frame: Frame) -> str:
     """What the user said last, where it starts something else than was said before or than the frame is for; or the
     item of the plan that just began. What is said before any work is what the frame is for."""
-    if not reading.asked:
-        return reading.begun
-    before = reading.before or f"{frame.title}\n{frame.criteria}"
-    return reading.asked if reading.worked and not continues(before, reading.said, reading.asked) else ""
+    if not reading.user_text:
+        return reading.new_plan_item
+    before = reading.previous_user_text or f"{frame.title}\n{frame.criteria}"
+    return (
+        reading.user_text
+        if reading.has_worked and not continues_turn(before, reading.last_assistant_text, reading.user_text)
+        else ""
+    )

@@ -13,56 +13,60 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proxy.core.frames.results import CRITERION, title_of
-from proxy.core.frames.suggestion_log import POP, PUSH, Advice, Suggestion, Tally
-from proxy.core.frames.tree import FINAL, RETURNED, Status, Tree, children, path_to
-from proxy.core.observers.turns import first_said
-from proxy.core.policy.autonomy_rules import Autonomy
-from proxy.core.policy.scoring import Verdict, judged, may_be_reached
-from proxy.core.policy.signals import Signals
+from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
+from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, SuggestionCounts, SuggestionState
+from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Status, Tree, children, path_to
+from proxy.core.observers.turns import first_user_text
+from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.scoring import AutonomyVerdict, judge, may_reach_threshold
+from proxy.core.policy.signals import FrameSignals
 from proxy.core.text import cut_for_display, element, escape_xml
 
-NEXT = "the next step"
-COMMENT = "<!-- Stack Autonomy Suggestions -->"
+DEFAULT_TOPIC = "the next step"
+SUGGESTION_COMMENT = "<!-- Stack Autonomy Suggestions -->"
 
 
-def suggestion(tree: Tree, seen: Signals, rules: Autonomy, max_depth: int, now: int) -> Suggestion | None:
+def make_suggestion(
+    tree: Tree, seen: FrameSignals, rules: AutonomyRules, max_depth: int, now: int
+) -> Suggestion | None:
     """What is to be suggested at `now` (ms), or None. A pop goes before a push: what is done is ended first."""
     for kind in (POP, PUSH):
-        if pointless(tree, kind, max_depth) or any(s.kind == kind and s.waits(now) for s in tree.advice.history):
+        if reason_not_to_suggest(tree, kind, max_depth) or any(
+            s.kind == kind and s.is_waiting(now) for s in tree.suggestion_state.history
+        ):
             continue
-        if not may_be_reached(kind, seen, rules):
+        if not may_reach_threshold(kind, seen, rules):
             continue
-        verdict = judged(kind, seen, rules)
-        if verdict.reached:
-            made = _made(tree, seen, verdict, told=rules.suggest_in_context)
-            if not _known(tree.advice, made):
+        verdict = judge(kind, seen, rules)
+        if verdict.is_reached:
+            made = _build_suggestion(tree, seen, verdict, told=rules.suggest_in_context)
+            if not _was_suggested_before(tree.suggestion_state, made):
                 return made
     return None
 
 
-def pointless(tree: Tree, kind: str, max_depth: int) -> str:
+def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
     """Why a push or a pop is not to be suggested here, whatever speaks for it; empty where it may be."""
-    if tree.root.status in RETURNED:
+    if tree.root.status in RETURN_STATUSES:
         return "the root frame has ended"
     if kind == POP:
-        if not tree.current.parent:
+        if not tree.active_frame.parent:
             return "the active frame is the root"
-        return "the proxy opened and ends the active frame by itself" if tree.current.is_inferred else ""
-    if any(f.origin == "plan" and f.status not in FINAL for f in tree.frames.values()):
+        return "the proxy opened and ends the active frame by itself" if tree.active_frame.is_inferred else ""
+    if any(f.origin == "plan" and f.status not in FINAL_STATUSES for f in tree.frames.values()):
         return "the client's own plan divides the work"
     return f"{max_depth} frames are open already" if len(path_to(tree, tree.active)) >= max_depth else ""
 
 
-def topic(tree: Tree, goal: str) -> str:
+def push_title(tree: Tree, goal: str) -> str:
     """What a push would be for: the new goal, the next frame that is planned, or what comes next."""
     if goal:
-        return title_of(first_said([goal], CRITERION))
+        return title_of(first_user_text([goal], MAX_CRITERION_CHARACTERS))
     planned = (f.title for f in children(tree, tree.active) if f.status is Status.PLANNED)
-    return next(planned, NEXT)
+    return next(planned, DEFAULT_TOPIC)
 
 
-def line(verdict: Verdict, title: str) -> str:
+def suggestion_line(verdict: AutonomyVerdict, title: str) -> str:
     """The suggestion as one line (S1-94). Quotes inside a title would end it early."""
     what = cut_for_display(title).replace('"', "'")
     does = f'pushing a new frame for "{what}"'
@@ -71,43 +75,43 @@ def line(verdict: Verdict, title: str) -> str:
     return f"[STACK SUGGESTION: Consider {does} - Reason: {verdict.reason} ({verdict.confidence}% confidence)]"
 
 
-def words(made: Suggestion, nonce: str) -> str:
+def suggestion_note(made: Suggestion, nonce: str) -> str:
     """What the model is told. No text of a tool can forge it, for none knows the nonce."""
     # Inside an element quotes are no markup, and the line is to be read as it was made.
     text = escape_xml(made.text).replace("&quot;", '"').replace("&apos;", "'")
-    return element("stack-context", {"note": "suggestion", "nonce": nonce}, COMMENT, text)
+    return element("stack-context", {"note": "suggestion", "nonce": nonce}, SUGGESTION_COMMENT, text)
 
 
-def waiting(advice: Advice, now: int) -> tuple[Suggestion, ...]:
+def pending_suggestions(advice: SuggestionState, now: int) -> tuple[Suggestion, ...]:
     """The suggestions that somebody may still act upon, oldest first."""
-    return tuple(each for each in advice.history if each.waits(now))
+    return tuple(each for each in advice.history if each.is_waiting(now))
 
 
-def stats(advice: Advice, now: int) -> Tally:
+def tally_at(advice: SuggestionState, now: int) -> SuggestionCounts:
     """The counts, what expired by now among the ignored ones (S1-95)."""
-    expired = sum(each.expired(now) and not each.cleared for each in advice.history)
-    return replace(advice.tally, ignored=advice.tally.ignored + expired)
+    expired = sum(each.is_expired(now) and not each.cleared for each in advice.history)
+    return replace(advice.counts, ignored=advice.counts.ignored + expired)
 
 
-def _made(tree: Tree, seen: Signals, verdict: Verdict, *, told: bool) -> Suggestion:
-    title = topic(tree, seen.goal) if verdict.kind == PUSH else tree.current.title
+def _build_suggestion(tree: Tree, seen: FrameSignals, verdict: AutonomyVerdict, *, told: bool) -> Suggestion:
+    title = push_title(tree, seen.goal) if verdict.kind == PUSH else tree.active_frame.title
     return Suggestion(
         kind=verdict.kind,
         frame=tree.active,
         confidence=verdict.confidence,
         heuristic=verdict.primary,
         reason=verdict.reason,
-        text=line(verdict, title),
+        text=suggestion_line(verdict, title),
         title=cut_for_display(title),
         status=verdict.status,
         told=told,
     )
 
 
-def _known(advice: Advice, made: Suggestion) -> bool:
+def _was_suggested_before(advice: SuggestionState, made: Suggestion) -> bool:
     """Whether it was suggested before in the same situation."""
-    return any(_situation(each) == _situation(made) for each in advice.history)
+    return any(_situation_of(each) == _situation_of(made) for each in advice.history)
 
 
-def _situation(each: Suggestion) -> tuple[str, ...]:
+def _situation_of(each: Suggestion) -> tuple[str, ...]:
     return (each.kind, each.frame, each.heuristic, each.title, each.status)

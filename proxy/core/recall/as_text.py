@@ -15,57 +15,57 @@ from enum import Enum, auto
 
 import msgspec
 
-from proxy.core.context.message_list import Line
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import JOINT, Kind
+from proxy.core.context.message_list import Context
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import ROUND_SEPARATOR, EntryKind
 from proxy.core.ledger.messages import Message
 from proxy.core.recall.recalled_texts import is_recall
 from proxy.core.text import escape_xml, estimate_tokens
 
-LABEL = 8
+LABEL_TOKENS = 8
 """Tokens of what stands above a message, at most."""
-_NONCE = re.compile(r' nonce="[0-9a-f]+"')
+_NONCE_ATTRIBUTE = re.compile(r' nonce="[0-9a-f]+"')
 """The mark of our own texts, which is for the model that works with them alone."""
 
 
-class What(Enum):
+class PartKind(Enum):
     USER = auto()
     TRACE = auto()
     STEP = auto()
 
 
-class Part(msgspec.Struct, frozen=True):
+class ContextPart(msgspec.Struct, frozen=True):
     """A text of the line and its tokens, about."""
 
-    what: What
+    kind: PartKind
     text: str
     tokens: int
 
 
-def parts_of(story: Story, line: Line) -> list[Part]:
+def context_parts(story: PathState, line: Context) -> list[ContextPart]:
     """The parts of the line of `story`, in order; in front of them what the user said that neither the line nor what
     stands on it says."""
-    told = list(_parts(line.messages, theirs={id(message) for message in _said_by_user(story)}))
-    known = {part.text for part in told if part.what is What.USER}
-    traces = "\n".join(part.text for part in told if part.what is What.TRACE)
-    gone = (m for m in _said_by_user(story) if _user(m).text not in known)
+    told = list(_message_parts(line.messages, theirs={id(message) for message in _user_messages(story)}))
+    known = {part.text for part in told if part.kind is PartKind.USER}
+    traces = "\n".join(part.text for part in told if part.kind is PartKind.TRACE)
+    gone = (m for m in _user_messages(story) if _user_part(m).text not in known)
     missing = [m for m in gone if m.text.strip() and m.text not in traces and escape_xml(m.text) not in traces]
-    return [*map(_user, missing), *told]
+    return [*map(_user_part, missing), *told]
 
 
-def narrated(parts: Sequence[Part], room: int) -> str:
+def parts_as_text(parts: Sequence[ContextPart], room: int) -> str:
     """What of these parts fits `room` tokens, as a text."""
     kept: set[int] = set()
-    for what in What:
-        for at in (at for at in range(len(parts) - 1, -1, -1) if parts[at].what is what):
+    for what in PartKind:
+        for at in (at for at in range(len(parts) - 1, -1, -1) if parts[at].kind is what):
             if parts[at].tokens > room:
                 break  # the newest, without a gap
             room -= parts[at].tokens
             kept.add(at)
-    return JOINT.join(_with_gaps(parts, kept))
+    return ROUND_SEPARATOR.join(_with_gap_lines(parts, kept))
 
 
-def _with_gaps(parts: Sequence[Part], kept: set[int]) -> Iterator[str]:
+def _with_gap_lines(parts: Sequence[ContextPart], kept: set[int]) -> Iterator[str]:
     """The kept texts; where some were left out, a line that says so, once in a row."""
     gap = 0
     for at, part in enumerate(parts):
@@ -73,66 +73,68 @@ def _with_gaps(parts: Sequence[Part], kept: set[int]) -> Iterator[str]:
             gap += 1
             continue
         if gap:
-            yield _left_out(gap)
+            yield _gap_line(gap)
             gap = 0
         yield part.text
     if gap:
-        yield _left_out(gap)
+        yield _gap_line(gap)
 
 
-def _left_out(count: int) -> str:
+def _gap_line(count: int) -> str:
     return f"[{count} older {'part is' if count == 1 else 'parts are'} left out here]"
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def _said_by_user(story: Story) -> list[Message]:
-    entries = (placed.entry for placed in story.placed if placed.entry.kind in (Kind.MESSAGE, Kind.SAID))
+def _user_messages(story: PathState) -> list[Message]:
+    entries = (
+        placed.entry for placed in story.entries if placed.entry.kind in (EntryKind.MESSAGE, EntryKind.USER_OVERLAY)
+    )
     return [entry.message for entry in entries if entry.message and entry.message.role == "user"]
 
 
-def _user(message: Message) -> Part:
-    return Part(What.USER, f"[user]\n{message.text}", message.tokens + LABEL)
+def _user_part(message: Message) -> ContextPart:
+    return ContextPart(PartKind.USER, f"[user]\n{message.text}", message.tokens + LABEL_TOKENS)
 
 
-def _parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[Part]:
+def _message_parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[ContextPart]:
     """`theirs`: the Python ids of what the user said; other words in the user's role are ours."""
     step: list[Message] = []
-    behind: list[Part] = []
+    behind: list[ContextPart] = []
     ours: set[str] = set()
     for message in messages:
         if message.answers in ours:
-            behind.append(_trace(message))
+            behind.append(_note_part(message))
             continue
         if message.answers:
             step.append(message)
             continue
-        yield from (*_step(step), *behind)
+        yield from (*_step_part(step), *behind)
         step, behind, ours = [], [], set()
         if message.role == "assistant":
             step.append(message)
-            ours = {call.id for call in message.calls if call.is_ours and not is_recall(call)}
+            ours = {call.id for call in message.calls if call.is_stack_call and not is_recall(call)}
         else:
-            yield _user(message) if id(message) in theirs else _trace(message)
-    yield from (*_step(step), *behind)
+            yield _user_part(message) if id(message) in theirs else _note_part(message)
+    yield from (*_step_part(step), *behind)
 
 
-def _trace(message: Message) -> Part:
+def _note_part(message: Message) -> ContextPart:
     """What stands where work left, a note of ours, what a stack call was answered with."""
-    text = _NONCE.sub("", message.text)
-    return Part(What.TRACE, f"[note of the proxy]\n{text}", message.tokens or estimate_tokens(text))
+    text = _NONCE_ATTRIBUTE.sub("", message.text)
+    return ContextPart(PartKind.TRACE, f"[note of the proxy]\n{text}", message.tokens or estimate_tokens(text))
 
 
-def _step(messages: Sequence[Message]) -> Iterator[Part]:
-    told = [text for message in messages for text in _told(message)]
+def _step_part(messages: Sequence[Message]) -> Iterator[ContextPart]:
+    told = [text for message in messages for text in _message_texts(message)]
     if told:
-        tokens = sum(message.tokens + LABEL * (1 + len(message.calls)) for message in messages)
-        yield Part(What.STEP, "\n".join(told), tokens)
+        tokens = sum(message.tokens + LABEL_TOKENS * (1 + len(message.calls)) for message in messages)
+        yield ContextPart(PartKind.STEP, "\n".join(told), tokens)
 
 
-def _told(message: Message) -> Iterator[str]:
+def _message_texts(message: Message) -> Iterator[str]:
     if message.role != "assistant":
         yield f"[result]\n{message.text}"
         return
     if message.text.strip():
         yield f"[assistant]\n{message.text}"
-    yield from (f"[call of {call.name}] {call.arguments}" for call in message.calls if not call.is_ours)
+    yield from (f"[call of {call.name}] {call.arguments}" for call in message.calls if not call.is_stack_call)

@@ -15,30 +15,30 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.path_state import Placed
+from proxy.core.frames.path_state import PathEntry
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.step import decoded
+from proxy.core.observers.step import decode_json_or_text
 
 KEPT_TURNS = 2
 """Turns after the one that recalled in which the recalled text stays whole on the line."""
-FRAME_ID = re.compile(r"\bf[a-z2-7]{8}\b")
+FRAME_ID_PATTERN = re.compile(r"\bf[a-z2-7]{8}\b")
 """As `events.frame_id` makes them."""
 REF_ARGUMENTS = ("ref", "frame", "frameID", "path")
 """What models call the argument, in the order they are looked at."""
-QUERY = "query"
-DISPATCHER = "stack"
-RECALLING = frozenset({"stack_recall", "recall"})
+QUERY_ARGUMENT = "query"
+DISPATCHER_TOOL = "stack"
+RECALL_NAMES = frozenset({"stack_recall", "recall"})
 """Names by which the model may call the tool; the dispatcher takes the second as its `op`."""
 
 
 def is_recall(call: Call) -> bool:
     """Whether this call asks for stored texts: by the tool's own name, or through the dispatcher."""
-    if call.name == DISPATCHER:
-        return str(_arguments(call).get("op")) in RECALLING
-    return call.is_ours and call.name in RECALLING
+    if call.name == DISPATCHER_TOOL:
+        return str(_decoded_arguments(call).get("op")) in RECALL_NAMES
+    return call.is_stack_call and call.name in RECALL_NAMES
 
 
-def _arguments(call: Call) -> Mapping[str, Any]:
+def _decoded_arguments(call: Call) -> Mapping[str, Any]:
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -46,44 +46,50 @@ def _arguments(call: Call) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def queries_named(calls: Iterable[Call]) -> tuple[str, ...]:
+def recall_queries(calls: Iterable[Call]) -> tuple[str, ...]:
     """What these calls look for everywhere, each once: without a ref, which would say where."""
-    return tuple(dict.fromkeys(q for given in _given(calls) if not _refs(given) and (q := _text(given.get(QUERY)))))
+    return tuple(
+        dict.fromkeys(
+            q
+            for given in _recall_arguments(calls)
+            if not _ref_values(given) and (q := _argument_text(given.get(QUERY_ARGUMENT)))
+        )
+    )
 
 
-def frames_named(calls: Iterable[Call]) -> tuple[str, ...]:
+def recalled_frame_ids(calls: Iterable[Call]) -> tuple[str, ...]:
     """Refs of these calls that look like the full id of a frame. It may be one of an earlier conversation: a client
     that compacts and says no session begins a new one."""
-    return tuple(dict.fromkeys(frame for ref in refs_named(calls) for frame in FRAME_ID.findall(ref)))
+    return tuple(dict.fromkeys(frame for ref in recall_refs(calls) for frame in FRAME_ID_PATTERN.findall(ref)))
 
 
-def refs_named(calls: Iterable[Call]) -> tuple[str, ...]:
+def recall_refs(calls: Iterable[Call]) -> tuple[str, ...]:
     """Refs of these calls as they were written, each once: an id, a title, a path."""
-    return tuple(dict.fromkeys(ref for given in _given(calls) for ref in _refs(given)))
+    return tuple(dict.fromkeys(ref for given in _recall_arguments(calls) for ref in _ref_values(given)))
 
 
-def _given(calls: Iterable[Call]) -> list[Mapping[str, Any]]:
+def _recall_arguments(calls: Iterable[Call]) -> list[Mapping[str, Any]]:
     """The arguments of those that recall: their own, and what they hand on to an operation."""
-    given = [_arguments(call) for call in calls if is_recall(call)]
-    handed_on = (decoded(a) if isinstance(a := arguments.get("args"), str) else a for arguments in given)
+    given = [_decoded_arguments(call) for call in calls if is_recall(call)]
+    handed_on = (decode_json_or_text(a) if isinstance(a := arguments.get("args"), str) else a for arguments in given)
     return [*given, *(each for each in handed_on if isinstance(each, dict))]
 
 
-def _refs(arguments: Mapping[str, Any]) -> list[str]:
-    return [ref for name in REF_ARGUMENTS if (ref := _text(arguments.get(name)))]
+def _ref_values(arguments: Mapping[str, Any]) -> list[str]:
+    return [ref for name in REF_ARGUMENTS if (ref := _argument_text(arguments.get(name)))]
 
 
-def _text(value: object) -> str:
+def _argument_text(value: object) -> str:
     """As tools read an argument (`desk.text_of`)."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
-def is_recall_group(placed: Placed) -> bool:
+def is_recall_round(placed: PathEntry) -> bool:
     """Whether this is a round in which stored texts were asked for; their results are part of it."""
     return placed.round is not None and any(is_recall(call) for call in placed.round.spoken.message.calls)
 
 
-def recently_recalled(placed: Sequence[Placed], turns: int = KEPT_TURNS) -> frozenset[str]:
+def recently_recalled_entries(placed: Sequence[PathEntry], turns: int = KEPT_TURNS) -> frozenset[str]:
     """Entries of `placed` (oldest first) that hold texts recalled in the newest turn or the `turns` turns before it:
     they may be neither folded, nor cleared, nor trimmed now."""
     counted: dict[str, None] = {}
@@ -94,6 +100,6 @@ def recently_recalled(placed: Sequence[Placed], turns: int = KEPT_TURNS) -> froz
         counted[standing.entry.id] = None
         if len(counted) > turns + 1:
             break
-        if is_recall_group(standing):
-            kept |= {standing.entry.id, standing.at}
+        if is_recall_round(standing):
+            kept |= {standing.entry.id, standing.path_id}
     return frozenset(kept)

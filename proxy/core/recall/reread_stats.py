@@ -17,154 +17,164 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.events import read_event
-from proxy.core.frames.path_state import Placed, Story, follow
-from proxy.core.frames.reducer import apply
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.events import decode_event
+from proxy.core.frames.path_state import PathEntry, PathState, replay
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.results import READ
-from proxy.core.ledger.ledger import Entry, Kind, Ledger, seen_calls
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, visible_calls
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.call_outcomes import failed
-from proxy.core.observers.files import touched_by
-from proxy.core.observers.step import Done, said_by
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.recall.stored_texts import apart, everything, pieces_of
-from proxy.core.recall.unchanged_notes import GIVEN_AGAIN, is_note, part_asked, same_file
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.files import files_touched_by
+from proxy.core.observers.step import ToolExecution, message_of
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
+from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_same_file, is_unchanged_note, requested_part
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAgain:
+class RereadCount:
     """How many reads asked for what had been read before; of these, `gone` asked for what we had taken off the line,
     each with one of the tools `by`."""
 
-    times: int = 0
-    gone: int = 0
-    by: tuple[str, ...] = field(default=(), compare=False)
+    total: int = 0
+    of_removed: int = 0
+    tools: tuple[str, ...] = field(default=(), compare=False)
 
-    def __add__(self, other: ReadAgain) -> ReadAgain:
-        return ReadAgain(self.times + other.times, self.gone + other.gone, (*self.by, *other.by))
+    def __add__(self, other: RereadCount) -> RereadCount:
+        return RereadCount(self.total + other.total, self.of_removed + other.of_removed, (*self.tools, *other.tools))
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _FileRead(msgspec.Struct, frozen=True):
     """A read that worked: the turn or message that asked for it, and the entry of its result."""
 
-    asked: Entry
+    requested_by: Entry
     result: Entry
     path: str
     part: str
     tool: str
 
     @property
-    def name(self) -> str:
+    def file_name(self) -> str:
         """By which reads of one file find each other, however much of the path they tell."""
         return self.path.replace("\\", "/").rpartition("/")[2]
 
-    def has_all_of(self, other: _Read) -> bool:
-        return self.part in ("", other.part) and same_file(self.path, other.path)
+    def covers(self, other: _FileRead) -> bool:
+        return self.part in ("", other.part) and is_same_file(self.path, other.path)
 
 
-class _Asking(msgspec.Struct, frozen=True):
+class _ContextAtRequest(msgspec.Struct, frozen=True):
     """What a model had in front of it when it asked. `held` is what the client sent, by the entry it is stored in."""
 
-    story: Story
-    on_line: frozenset[str]
-    held: Mapping[str, Placed]
+    story: PathState
+    context_ids: frozenset[str]
+    entries_by_id: Mapping[str, PathEntry]
 
-    def shows(self, read: _Read) -> bool:
+    def shows(self, read: _FileRead) -> bool:
         """Whether what was read stands on the line as it was stored, or was given again there."""
-        placed, tree = self.held[read.result.id], self.story.tree
-        if GIVEN_AGAIN in tree.replaced.get(read.result.id, ""):
-            return placed.at in self.on_line
-        return bool(apart(tree, self.on_line, pieces_of(self.story, [placed]))[1])
+        placed, tree = self.entries_by_id[read.result.id], self.story.tree
+        if STORED_CONTENT_HEADER in tree.replaced_results.get(read.result.id, ""):
+            return placed.path_id in self.context_ids
+        return bool(split_by_visibility(tree, self.context_ids, pieces_of(self.story, [placed]))[1])
 
 
-def read_again(ledger: Ledger, ours: Container[str], names: Names = NAMES) -> dict[str, ReadAgain]:
+def count_rereads(
+    ledger: Ledger, ours: Container[str], names: ToolRoles = DEFAULT_TOOL_ROLES
+) -> dict[str, RereadCount]:
     """What was read again, by the entry that the asking request ended with. `ours` are those of them that were answered
     from our line; all others went upstream as the client sent them. `names` say which tools read."""
-    found: dict[str, ReadAgain] = {}
-    before: dict[str, list[_Read]] = {}
-    stories: dict[str, Story] = {}
-    for read in _reads(ledger, names):
-        earlier = [one for one in before.get(read.name, ()) if one.has_all_of(read)]
-        before.setdefault(read.name, []).append(read)
-        if not earlier or read.asked.kind is not Kind.TURN:
+    found: dict[str, RereadCount] = {}
+    before: dict[str, list[_FileRead]] = {}
+    stories: dict[str, PathState] = {}
+    for read in _file_reads(ledger, names):
+        earlier = [one for one in before.get(read.file_name, ()) if one.covers(read)]
+        before.setdefault(read.file_name, []).append(read)
+        if not earlier or read.requested_by.kind is not EntryKind.TURN:
             continue
-        asking = _asking(ledger, read.asked, stories)
-        node = read.asked.parent
-        if again := _judged(ledger, asking, earlier, is_ours=node in ours):
-            found[node] = found.get(node, ReadAgain()) + ReadAgain(again.times, again.gone, (read.tool,) * again.gone)
+        asking = _context_at_turn(ledger, read.requested_by, stories)
+        node = read.requested_by.parent
+        if again := _classify_reread(ledger, asking, earlier, is_ours=node in ours):
+            found[node] = found.get(node, RereadCount()) + RereadCount(
+                again.total, again.of_removed, (read.tool,) * again.of_removed
+            )
     return found
 
 
-def _judged(ledger: Ledger, asking: _Asking, earlier: Sequence[_Read], *, is_ours: bool) -> ReadAgain | None:
+def _classify_reread(
+    ledger: Ledger, asking: _ContextAtRequest, earlier: Sequence[_FileRead], *, is_ours: bool
+) -> RereadCount | None:
     """None where the earlier reads are those of another branch."""
-    sent = [read for read in earlier if read.result.id in asking.held]
+    sent = [read for read in earlier if read.result.id in asking.entries_by_id]
     if not sent:
-        known = {placed.entry.id for placed in everything(ledger, asking.story)}
-        return ReadAgain(1) if any(read.result.id in known for read in earlier) else None
-    told = [read for read in sent if not _is_bare_note(read, asking)]
-    return ReadAgain(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
+        known = {placed.entry.id for placed in all_path_entries(ledger, asking.story)}
+        return RereadCount(1) if any(read.result.id in known for read in earlier) else None
+    told = [read for read in sent if not _is_note_without_content(read, asking)]
+    return RereadCount(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
 
 
-def _is_bare_note(read: _Read, asking: _Asking) -> bool:
+def _is_note_without_content(read: _FileRead, asking: _ContextAtRequest) -> bool:
     """A note that nothing has changed holds no content, unless that was told with it."""
     message = read.result.message
-    given = GIVEN_AGAIN in asking.story.tree.replaced.get(read.result.id, "")
-    return message is not None and is_note(message.text) and not given
+    given = STORED_CONTENT_HEADER in asking.story.tree.replaced_results.get(read.result.id, "")
+    return message is not None and is_unchanged_note(message.text) and not given
 
 
-def regretted(
-    ledger: Ledger, turn: Entry, story: Story, results: Sequence[Entry], names: Names = NAMES
+def reread_tools(
+    ledger: Ledger, turn: Entry, story: PathState, results: Sequence[Entry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[str, ...]:
     """The tools by which a turn, whose request ended the path of `story`, asked for what our line no longer had:
     `results` are what came back. The same as `read_again` says of them, found without looking at everything: for a
     counter that runs along. Nothing where no line of ours was asked from, or nothing had left it."""
-    found_reads = (_read(ledger, entry, names) for entry in results)
-    reads = [read for read in found_reads if read is not None and read.asked.id == turn.id]
+    found_reads = (_file_read_of(ledger, entry, names) for entry in results)
+    reads = [read for read in found_reads if read is not None and read.requested_by.id == turn.id]
     if not reads:
         return ()
-    asking = _asking(ledger, turn, {story.tip: story})
+    asking = _context_at_turn(ledger, turn, {story.tip: story})
     found: list[str] = []
     for read in reads:
-        earlier = [one for one in _reads_of(ledger, asking, read, names) if one.has_all_of(read)]
-        again = _judged(ledger, asking, earlier, is_ours=True) if earlier else None
-        found += [read.tool] * (again.gone if again else 0)
+        earlier = [one for one in _earlier_reads(ledger, asking, read, names) if one.covers(read)]
+        again = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
+        found += [read.tool] * (again.of_removed if again else 0)
     return tuple(found)
 
 
-def _reads_of(ledger: Ledger, asking: _Asking, again: _Read, names: Names) -> Iterator[_Read]:
+def _earlier_reads(
+    ledger: Ledger, asking: _ContextAtRequest, again: _FileRead, names: ToolRoles
+) -> Iterator[_FileRead]:
     """Reads of the file on the path that is read `again`. Calls that do not have its name among their arguments are
     passed over, which is nearly all of them, and those of other files of that name."""
-    name = again.name
+    name = again.file_name
     calls: set[str] = set()
-    for placed in asking.held.values():
-        message = said_by(placed)
+    for placed in asking.entries_by_id.values():
+        message = message_of(placed)
         if message is None:
             continue
         calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path, names)}
-        if message.answers in calls and (read := _read(ledger, placed.entry, names)) is not None:
+        if message.answers in calls and (read := _file_read_of(ledger, placed.entry, names)) is not None:
             yield read
 
 
-def _names_file(call: Call, path: str, names: Names) -> bool:
-    return any(same_file(touched.path, path) for touched in touched_by(call, names))
+def _names_file(call: Call, path: str, names: ToolRoles) -> bool:
+    return any(is_same_file(touched.path, path) for touched in files_touched_by(call, names))
 
 
 # ---------------------------------------------------------------------------------------------------------------- reads
-def _reads(ledger: Ledger, names: Names) -> Iterator[_Read]:
+def _file_reads(ledger: Ledger, names: ToolRoles) -> Iterator[_FileRead]:
     """The reads that worked, in the order of their results, each once: a client that rewrites its history gives results
     again."""
     seen: set[tuple[str, str]] = set()
     for entry in sorted(ledger.entries.values(), key=lambda entry: entry.seq):
-        read = _read(ledger, entry, names, seen)
+        read = _file_read_of(ledger, entry, names, seen)
         if read is not None:
             yield read
 
 
-def _read(ledger: Ledger, entry: Entry, names: Names, seen: set[tuple[str, str]] | None = None) -> _Read | None:
+def _file_read_of(
+    ledger: Ledger, entry: Entry, names: ToolRoles, seen: set[tuple[str, str]] | None = None
+) -> _FileRead | None:
     """The read that an entry is the result of, if it is one. `seen` are turns and calls that were told of already."""
     message = entry.message
-    asked = _asked(ledger, entry, message.answers) if message and message.answers else None
+    asked = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
     if message is None or asked is None:
         return None
     asker, call = asked
@@ -172,36 +182,38 @@ def _read(ledger: Ledger, entry: Entry, names: Names, seen: set[tuple[str, str]]
         if (asker.id, call.id) in seen:
             return None
         seen.add((asker.id, call.id))
-    touched = touched_by(call, names)
+    touched = files_touched_by(call, names)
     is_read = len(touched) == 1 and touched[0].how == READ
-    if not is_read or failed(Done(call, message.text, entry.id, failed=message.failed)):
+    if not is_read or call_failed(ToolExecution(call, message.text, entry.id, failed=message.failed)):
         return None
-    return _Read(asker, entry, touched[0].path, part_asked(call), call.name)
+    return _FileRead(asker, entry, touched[0].path, requested_part(call), call.name)
 
 
-def _asked(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
+def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
     """The entry that made this call, in the form it was stored in first, and the call: the newest group before it."""
     at = result.parent
     while at:
         standing = ledger.entries[at]
         stored = ledger.entries.get(standing.alias, standing)
-        calls = stored.message.calls if stored.message else seen_calls(ledger.rounds.get(stored.id, ()))
-        if calls or stored.kind is Kind.TURN:
-            return next(((stored, made) for made in calls if made.id == call and not made.is_ours), None)
+        calls = stored.message.calls if stored.message else visible_calls(ledger.rounds.get(stored.id, ()))
+        if calls or stored.kind is EntryKind.TURN:
+            return next(((stored, made) for made in calls if made.id == call and not made.is_stack_call), None)
         at = standing.parent
     return None
 
 
 # --------------------------------------------------------------------------------------------------------------- asking
-def _asking(ledger: Ledger, turn: Entry, stories: dict[str, Story]) -> _Asking:
+def _context_at_turn(ledger: Ledger, turn: Entry, stories: dict[str, PathState]) -> _ContextAtRequest:
     """What stood before the model when it wrote the last round of `turn`: what it decided in the rounds before that has
     changed its line. `stories` keeps the newest story of each thread, to go on from."""
-    story = follow(ledger, ledger.path(turn.parent), {story.tip: story for story in stories.values()})
+    story = replay(ledger, ledger.path(turn.parent), {story.tip: story for story in stories.values()})
     stories[turn.thread] = story
     last = max((done.number for done in ledger.rounds.get(turn.id, ())), default=0)
     tree = story.tree
     for event in ledger.events.get(turn.id, ()):
         if event.round < last:
-            tree = apply(tree, read_event(event), event.created)
+            tree = reduce(tree, decode_event(event), event.created)
     story = replace(story, tree=tree)
-    return _Asking(story, frozenset(p.at for p in on_line(story)), {p.entry.id: p for p in story.placed})
+    return _ContextAtRequest(
+        story, frozenset(p.path_id for p in context_entries(story)), {p.entry.id: p for p in story.entries}
+    )

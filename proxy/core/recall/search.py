@@ -18,82 +18,86 @@ from math import log
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.recall.pages import Size
-from proxy.core.recall.stored_texts import Piece
-from proxy.core.text import Count, longest_fitting
+from proxy.core.recall.pages import PageSize
+from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.text import CountTokens, longest_fitting
 
-WHOLE_TEXT = 300
+WHOLE_TEXT_TOKENS = 300
 """A text of at most so many tokens is shown whole."""
-AROUND = 4
+LINES_AROUND_HIT = 4
 """Lines before and after a hit."""
-MOST_LINES = 60
+MAX_PASSAGE_LINES = 60
 """Lines of one passage: more of them are several."""
-WIDE = 3_000
+LONG_LINES_CHARACTERS = 3_000
 """Characters from which lines around hits are left out: their own lines are long enough."""
-MOST_PASSAGES = 100
+MAX_PASSAGES = 100
 """Passages of one search that are kept, the best ones; more words find the others."""
-MARKERS = 60
+MARKER_TOKENS = 60
 """Tokens of the two marker lines around a text, about."""
-LONGEST_TOKEN = 128
+LONGEST_TOKEN_CHARACTERS = 128
 """Characters: a run of spaces."""
-CLOSE = 0.5
+CLOSE_SCORE_SHARE = 0.5
 """Of the best score a text without all the words needs to be called close."""
-MOST_REPEATS = 99
+MAX_REPEATS = 99
 
 
-class Hits(msgspec.Struct, frozen=True):
+class SearchHits(msgspec.Struct, frozen=True):
     """What a search found: passages, the best first, and how many texts they come from."""
 
-    passages: tuple[Piece, ...]
-    texts: int
+    passages: tuple[StoredPiece, ...]
+    text_count: int
 
 
-def search(pieces: Sequence[Piece], query: str, count: Count, size: Size) -> Hits:
+def search(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
     """The passages of those `pieces` (oldest first) that have all the words of `query`."""
-    sought = Sought.of(query)
-    return _ranked([(at, piece) for at, piece in enumerate(pieces) if sought.is_in(piece)], sought, count, size)
+    sought = SearchQuery.parse(query)
+    return _rank_passages(
+        [(at, piece) for at, piece in enumerate(pieces) if sought.matches(piece)], sought, count, size
+    )
 
 
-def holding(pieces: Sequence[Piece], query: str) -> tuple[Piece, ...]:
+def pieces_with_all_words(pieces: Sequence[StoredPiece], query: str) -> tuple[StoredPiece, ...]:
     """The pieces that have all the words, as they are."""
-    sought = Sought.of(query)
-    return tuple(piece for piece in pieces if sought.is_in(piece))
+    sought = SearchQuery.parse(query)
+    return tuple(piece for piece in pieces if sought.matches(piece))
 
 
-def closest(pieces: Sequence[Piece], query: str, count: Count, size: Size) -> Hits:
+def search_closest(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
     """Of pieces none of which has all the words those that come close: a rare word counts for more."""
-    sought = Sought.of(query)
-    held = [sought.held_by(readable(piece).casefold()) for piece in pieces]
+    sought = SearchQuery.parse(query)
+    held = [sought.words_in(searchable_text(piece).casefold()) for piece in pieces]
     having: dict[str, int] = {}
     for words in held:
         for word in words:
             having[word] = having.get(word, 0) + 1
     weight = {word: log(1 + len(held) / texts) for word, texts in having.items()}
     scores = [sum(weight[word] for word in words) for words in held]
-    enough = CLOSE * max(scores, default=0.0)
+    enough = CLOSE_SCORE_SHARE * max(scores, default=0.0)
     close = [(at, piece) for at, piece in enumerate(pieces) if scores[at] and scores[at] >= enough]
-    return _ranked(close, sought, count, size)
+    return _rank_passages(close, sought, count, size)
 
 
-def _ranked(chosen: Sequence[tuple[int, Piece]], sought: Sought, count: Count, size: Size) -> Hits:
+def _rank_passages(
+    chosen: Sequence[tuple[int, StoredPiece]], sought: SearchQuery, count: CountTokens, size: PageSize
+) -> SearchHits:
     """Their passages, the best first; of passages with the same text the newest."""
     ranked = [
-        (_merit(passage, sought, at, size), passage)
+        (_passage_rank(passage, sought, at, size), passage)
         for at, piece in chosen
-        for passage in _passages(piece, sought, count, size)
+        for passage in _passages_of(piece, sought, count, size)
     ]
     ranked.sort(key=lambda found: found[0], reverse=True)
-    distinct: dict[str, Piece] = {}
+    distinct: dict[str, StoredPiece] = {}
     for _, passage in ranked:
         distinct.setdefault(passage.text, passage)
-    best = tuple(distinct.values())[:MOST_PASSAGES]
-    return Hits(_widened(best, {piece.key: piece for _, piece in chosen}, count, size), len(chosen))
+    best = tuple(distinct.values())[:MAX_PASSAGES]
+    return SearchHits(_widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size), len(chosen))
 
 
-def readable(piece: Piece) -> str:
+def searchable_text(piece: StoredPiece) -> str:
     """What the words of a query are looked for in: the text; of a call its name too, and the strings in its arguments
     as they read without the escapes of JSON."""
-    if not piece.is_call or piece.call is None:
+    if not piece.is_call_arguments or piece.call is None:
         return piece.text
     named = f"{piece.call.name}\n{piece.text}"
     if "\\" not in piece.text:
@@ -102,10 +106,10 @@ def readable(piece: Piece) -> str:
         arguments = msgspec.json.decode(piece.text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return named
-    return "\n".join([named, *_strings(arguments)])
+    return "\n".join([named, *_strings_in(arguments)])
 
 
-def _strings(value: object) -> Iterator[str]:
+def _strings_in(value: object) -> Iterator[str]:
     waiting = [value]
     while waiting:
         at = waiting.pop()
@@ -118,7 +122,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-class Sought(msgspec.Struct, frozen=True):
+class SearchQuery(msgspec.Struct, frozen=True):
     """A query: as it was written, without case, and its words."""
 
     exact: str
@@ -126,7 +130,7 @@ class Sought(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
 
     @classmethod
-    def of(cls, query: str) -> Sought:
+    def parse(cls, query: str) -> SearchQuery:
         """Quotes around the whole of it only say that it belongs together."""
         exact = query.strip()
         if len(exact) > 2 and exact[0] == exact[-1] and exact[0] in "\"'`":
@@ -134,13 +138,13 @@ class Sought(msgspec.Struct, frozen=True):
         phrase = exact.casefold()
         return cls(exact, phrase, tuple(dict.fromkeys(phrase.split())))
 
-    def held_by(self, text: str) -> frozenset[str]:
+    def words_in(self, text: str) -> frozenset[str]:
         """Its words that stand in `text`, which is without case."""
         return frozenset(word for word in self.words if word in text)
 
-    def is_in(self, piece: Piece) -> bool:
+    def matches(self, piece: StoredPiece) -> bool:
         """Whether the piece has all its words."""
-        text = readable(piece).casefold() if self.words else ""
+        text = searchable_text(piece).casefold() if self.words else ""
         return bool(self.words) and all(word in text for word in self.words)
 
     def is_phrase_in(self, text: str) -> bool:
@@ -149,23 +153,23 @@ class Sought(msgspec.Struct, frozen=True):
         return self.phrase in text or (len(self.words) > 1 and " ".join(self.words) in " ".join(text.split()))
 
 
-Merit = tuple[bool, bool, bool, int, bool, int, int]
+PassageRank = tuple[bool, bool, bool, int, bool, int, int]
 """The whole words as they were written, the words together, without case, how many of them; fits a page; how often;
 the newest."""
 
 
-def _merit(passage: Piece, sought: Sought, at: int, size: Size) -> Merit:
-    text = readable(passage)
+def _passage_rank(passage: StoredPiece, sought: SearchQuery, at: int, size: PageSize) -> PassageRank:
+    text = searchable_text(passage)
     plain = text.casefold()
     alone = re.search(rf"(?<!\w){re.escape(sought.exact)}(?!\w)", text) is not None
-    repeats = min(MOST_REPEATS, sum(plain.count(word) for word in sought.words))
-    fits = len(passage.text) <= size.page * 4
-    return (alone, sought.exact in text, sought.is_phrase_in(plain), len(sought.held_by(plain)), fits, repeats, at)
+    repeats = min(MAX_REPEATS, sum(plain.count(word) for word in sought.words))
+    fits = len(passage.text) <= size.page_tokens * 4
+    return (alone, sought.exact in text, sought.is_phrase_in(plain), len(sought.words_in(plain)), fits, repeats, at)
 
 
 # ------------------------------------------------------------------------------------------------------------ passages
-def _passages(piece: Piece, sought: Sought, count: Count, size: Size) -> Iterator[Piece]:
-    if _fits(count, WHOLE_TEXT, piece.text):
+def _passages_of(piece: StoredPiece, sought: SearchQuery, count: CountTokens, size: PageSize) -> Iterator[StoredPiece]:
+    if _fits_tokens(count, WHOLE_TEXT_TOKENS, piece.text):
         yield piece
         return
     lines = [line + "\n" for line in piece.text.split("\n")]
@@ -173,23 +177,23 @@ def _passages(piece: Piece, sought: Sought, count: Count, size: Size) -> Iterato
     plain = piece.text.casefold().split("\n")
     hits = [at for at, line in enumerate(plain) if sought.phrase in line]
     hits = hits or [at for at, line in enumerate(plain) if any(word in line for word in sought.words)]
-    shown = windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
-    for first, last in islice(shown, MOST_PASSAGES):
+    shown = line_windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
+    for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
         whole = last - first == len(lines)
         passage = replace(piece, text="".join(lines[first:last]), lines="" if whole else numbers)
-        yield _stretch(passage, sought, count, size) if last == first + 1 else passage
+        yield _excerpt_of_line(passage, sought, count, size) if last == first + 1 else passage
 
 
-def windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def line_windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Ranges of lines around hits; those that touch are joined as long as they are not too many. No lines around where
     the lines are long. `lengths` are the characters of each line."""
     first = last = 0
     for hit in hits:
-        start, end = max(0, hit - AROUND), min(len(lengths), hit + AROUND + 1)
-        if sum(lengths[start:end]) > WIDE:
+        start, end = max(0, hit - LINES_AROUND_HIT), min(len(lengths), hit + LINES_AROUND_HIT + 1)
+        if sum(lengths[start:end]) > LONG_LINES_CHARACTERS:
             start, end = hit, hit + 1
-        if last and start <= last and end - first <= MOST_LINES:
+        if last and start <= last and end - first <= MAX_PASSAGE_LINES:
             last = max(last, end)
         elif hit >= last:
             if last:
@@ -199,35 +203,42 @@ def windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, 
         yield first, last
 
 
-def _stretch(line: Piece, sought: Sought, count: Count, size: Size) -> Piece:
+def _excerpt_of_line(line: StoredPiece, sought: SearchQuery, count: CountTokens, size: PageSize) -> StoredPiece:
     """A single line that is longer than one call may give: the stretch around the first hit."""
-    if _fits(count, size.alone, line.text):
+    if _fits_tokens(count, size.single_text_tokens, line.text):
         return line
     plain = line.text.casefold()
     places = [at for at in (plain.find(sought.phrase), *map(plain.find, sought.words)) if at >= 0]
     hit = min(len(line.text) - 1, places[0] if places else 0)
-    behind = longest_fitting(line.text[hit : hit + size.page * 8], partial(_fits, count, size.page // 2))
-    ahead = longest_fitting(line.text[max(0, hit - size.page * 8) : hit][::-1], partial(_fits, count, size.page // 3))
+    behind = longest_fitting(
+        line.text[hit : hit + size.page_tokens * 8], partial(_fits_tokens, count, size.page_tokens // 2)
+    )
+    ahead = longest_fitting(
+        line.text[max(0, hit - size.page_tokens * 8) : hit][::-1], partial(_fits_tokens, count, size.page_tokens // 3)
+    )
     first, last = hit - ahead, hit + behind
     return replace(line, text=line.text[first:last], lines=f"{line.lines or 1}, characters {first + 1}-{last}")
 
 
-def _widened(
-    passages: Sequence[Piece], wholes: Mapping[tuple[str, str, str, str], Piece], count: Count, size: Size
-) -> tuple[Piece, ...]:
+def _widen_to_whole_texts(
+    passages: Sequence[StoredPiece],
+    wholes: Mapping[tuple[str, str, str, str], StoredPiece],
+    count: CountTokens,
+    size: PageSize,
+) -> tuple[StoredPiece, ...]:
     """Passages replaced by the whole texts they come from, the best first, as far as one page has room for all."""
-    costs = [count(passage.text) + MARKERS for passage in passages[: size.page // MARKERS]]
-    left = size.page - sum(costs)
+    costs = [count(passage.text) + MARKER_TOKENS for passage in passages[: size.page_tokens // MARKER_TOKENS]]
+    left = size.page_tokens - sum(costs)
     if left <= 0 or len(costs) < len(passages):
         return tuple(passages)
     parts: dict[tuple[str, str, str, str], list[int]] = {}
     for at, passage in enumerate(passages):
         parts.setdefault(passage.key, []).append(at)
-    widened: dict[int, Piece] = dict(enumerate(passages))
+    widened: dict[int, StoredPiece] = dict(enumerate(passages))
     for key, positions in parts.items():
         if not any(passages[at].lines for at in positions) or key not in wholes:
             continue
-        more = count(wholes[key].text) + MARKERS - sum(costs[at] for at in positions)
+        more = count(wholes[key].text) + MARKER_TOKENS - sum(costs[at] for at in positions)
         if more <= left:
             left -= more
             widened[positions[0]] = wholes[key]
@@ -236,6 +247,6 @@ def _widened(
     return tuple(widened[at] for at in sorted(widened))
 
 
-def _fits(count: Count, limit: int, text: str) -> bool:
+def _fits_tokens(count: CountTokens, limit: int, text: str) -> bool:
     """Whether `text` is at most `limit` tokens. What is far too long is not counted."""
-    return len(text) <= limit * LONGEST_TOKEN and count(text) <= limit
+    return len(text) <= limit * LONGEST_TOKEN_CHARACTERS and count(text) <= limit

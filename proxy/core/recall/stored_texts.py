@@ -16,25 +16,25 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story, story_at
-from proxy.core.frames.tree import Tree, owners_shown, path_to
-from proxy.core.ledger.ledger import Kind, Ledger
+from proxy.core.frames.path_state import PathEntry, PathState, path_state_at
+from proxy.core.frames.tree import Tree, path_to, visible_owners_of
+from proxy.core.ledger.ledger import EntryKind, Ledger
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.files import touched_by
-from proxy.core.observers.tool_roles import NAMES, Names
+from proxy.core.observers.files import files_touched_by
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import cut_for_display, escape_xml
 
-ENTRY_SHOWN = 12
+ENTRY_ID_CHARACTERS = 12
 """Characters of an entry id on a marker."""
-SOURCE_SHOWN = 60
+SOURCE_CHARACTERS = 60
 
 
-class Piece(msgspec.Struct, frozen=True):
+class StoredPiece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the frame that owns it now, `owner` the segment it was made in, `at` the entry of the
     path it stands for, `lines` which of its lines these are (empty: all)."""
 
     ref: str
-    entry: str
+    entry_ref: str
     at: str
     owner: str
     role: str
@@ -42,116 +42,128 @@ class Piece(msgspec.Struct, frozen=True):
     text: str
     call: Call | None = None
     lines: str = ""
-    id: str = ""
+    entry_id: str = ""
     """Of the entry it is stored in."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What tells it from the others, whichever of its lines it shows."""
-        return (self.entry, self.role, self.source, self.call.id if self.call else "")
+        return (self.entry_ref, self.role, self.source, self.call.id if self.call else "")
 
     @property
-    def made_in(self) -> str:
+    def created_in_frame(self) -> str:
         """The frame it was made in; a pop hands user messages on, and inferred frames take over what began them."""
         return self.owner.partition("#")[0]
 
     @property
-    def is_call(self) -> bool:
+    def is_call_arguments(self) -> bool:
         """It is the arguments of a call, not what somebody said or a result."""
         return self.role == "assistant" and self.call is not None
 
 
 # -------------------------------------------------------------------------------------------------------------- pieces
-def everything(ledger: Ledger, story: Story) -> tuple[Placed, ...]:
+def all_path_entries(ledger: Ledger, story: PathState) -> tuple[PathEntry, ...]:
     """All that stands on this path, on whichever of its lines, and on the ones it went on from where the client rewrote
     or compacted its history: oldest first, each once, with the owner it has now."""
-    stories, seen = [story, *story.aside.values()], {story.tip}
-    waiting = _adopted(ledger, story.tip)
-    known: dict[str, Story] = {}
+    stories, seen = [story, *story.other_branches.values()], {story.tip}
+    waiting = _adopted_tips(ledger, story.tip)
+    known: dict[str, PathState] = {}
     while waiting:
         tip = waiting.pop()
         if tip not in seen:
             seen.add(tip)
-            earlier = story_at(ledger, tip, known)
-            stories += [earlier, *earlier.aside.values()]
-            waiting += _adopted(ledger, tip)
-    held: dict[tuple[str, int], Placed] = {}
-    for placed in (p for each in stories for p in each.placed):
+            earlier = path_state_at(ledger, tip, known)
+            stories += [earlier, *earlier.other_branches.values()]
+            waiting += _adopted_tips(ledger, tip)
+    held: dict[tuple[str, int], PathEntry] = {}
+    for placed in (p for each in stories for p in each.entries):
         held.setdefault((placed.entry.id, placed.round.number if placed.round else 0), placed)
     return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
 
 
-def _adopted(ledger: Ledger, tip: str) -> list[str]:
+def _adopted_tips(ledger: Ledger, tip: str) -> list[str]:
     """The places whose state the path to `tip` went on from."""
     return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
 
 
-def pieces_of(story: Story, placed: Iterable[Placed], names: Names = NAMES) -> tuple[Piece, ...]:
+def pieces_of(
+    story: PathState, placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+) -> tuple[StoredPiece, ...]:
     """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
     our own tools answered stands in no entry, so it is not among them; nor are notes of ours: the user never said them,
     and they were true of their moment."""
-    found: list[Piece] = []
+    found: list[StoredPiece] = []
     calls: dict[str, Call] = {}
     for standing in placed:
         message = standing.round.spoken.message if standing.round else standing.entry.message
-        if message is None or standing.entry.kind is Kind.OVERLAY:
+        if message is None or standing.entry.kind is EntryKind.OVERLAY:
             continue
-        found += _pieces(story, standing, message, calls, names)
+        found += _pieces_of_message(story, standing, message, calls, names)
         calls |= {c.id: c for c in message.calls}
     return tuple(found)
 
 
-def _pieces(story: Story, placed: Placed, message: Message, calls: Mapping[str, Call], names: Names) -> Iterator[Piece]:
+def _pieces_of_message(
+    story: PathState, placed: PathEntry, message: Message, calls: Mapping[str, Call], names: ToolRoles
+) -> Iterator[StoredPiece]:
     call = calls.get(message.answers) if message.answers else None
-    entry = placed.entry.id[:ENTRY_SHOWN] + (f"/{placed.round.number}" if placed.round else "")
+    entry = placed.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{placed.round.number}" if placed.round else "")
     ref = owner_of(story, placed).partition("#")[0] or entry
-    at = placed.at or placed.entry.id
-    base = Piece(ref, entry, at, placed.owner, message.role, "", message.text, call, id=placed.entry.id)
+    at = placed.path_id or placed.entry.id
+    base = StoredPiece(ref, entry, at, placed.owner, message.role, "", message.text, call, entry_id=placed.entry.id)
     if message.text:
-        yield replace(base, source=_source(call, names) if call else "")
+        yield replace(base, source=_call_source(call, names) if call else "")
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
     for made in message.calls:
-        yield replace(base, source=f"call {_source(made, names)}", text=made.arguments, call=made)
+        yield replace(base, source=f"call {_call_source(made, names)}", text=made.arguments, call=made)
 
 
-def _source(call: Call, names: Names) -> str:
+def _call_source(call: Call, names: ToolRoles) -> str:
     """`read src/a.py`: the tool, and the first file it names."""
-    files = touched_by(call, names)
+    files = files_touched_by(call, names)
     return f"{call.name} {files[0].path}" if files else call.name
 
 
 # ------------------------------------------------------------------------------------------------------------ the line
-def apart(tree: Tree, on_line: Container[str], pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+def split_by_visibility(
+    tree: Tree, on_line: Container[str], pieces: Sequence[StoredPiece]
+) -> tuple[tuple[StoredPiece, ...], tuple[StoredPiece, ...]]:
     """What left the line, and what the model still sees as it was stored. `on_line` are the entries on the line."""
-    owners = _owners_seen(tree)
-    here = [_is_here(tree, on_line, owners, piece) for piece in pieces]
+    owners = _visible_owners(tree)
+    here = [_is_in_context(tree, on_line, owners, piece) for piece in pieces]
     away = tuple(p for p, is_here in zip(pieces, here, strict=True) if not is_here)
     return away, tuple(p for p, is_here in zip(pieces, here, strict=True) if is_here)
 
 
-def _is_here(tree: Tree, on_line: Container[str], owners: Container[str], piece: Piece) -> bool:
-    if piece.at not in on_line or piece.id in tree.replaced:
+def _is_in_context(tree: Tree, on_line: Container[str], owners: Container[str], piece: StoredPiece) -> bool:
+    if piece.at not in on_line or piece.entry_id in tree.replaced_results:
         return False
     return piece.owner in owners or piece.role == "user"
 
 
-def _owners_seen(tree: Tree) -> frozenset[str]:
+def _visible_owners(tree: Tree) -> frozenset[str]:
     """The segments whose rounds are on the line. One entry holds rounds of several frames, so that it is on the line
     does not say that all of it is; a child with a narrower view sees no rounds of its parents for certain."""
     path = path_to(tree, tree.active) if tree.active else ()
     narrow = [at for at, f in enumerate(path) if f.opening and f.opening.view != "fork"]
-    return owners_shown(tree, path[narrow[-1] if narrow else 0 :])
+    return visible_owners_of(tree, path[narrow[-1] if narrow else 0 :])
 
 
 # ------------------------------------------------------------------------------------------------------------- markers
-def between_markers(piece: Piece, text: str, nonce: str, **told: str) -> str:
+def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **told: str) -> str:
     """`text`, the piece or a part of it, between its two marker lines. `told` are further attributes, such as the
     page."""
-    named = {"ref": piece.ref, "entry": piece.entry, "role": piece.role, "source": piece.source, "lines": piece.lines}
-    shown = " ".join(f'{name}="{_attribute(value)}"' for name, value in (named | told).items() if value)
-    return f'<<recall {shown} nonce="{_attribute(nonce)}">>\n{text}\n<<end nonce="{_attribute(nonce)}">>'
+    named = {
+        "ref": piece.ref,
+        "entry": piece.entry_ref,
+        "role": piece.role,
+        "source": piece.source,
+        "lines": piece.lines,
+    }
+    shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (named | told).items() if value)
+    return f'<<recall {shown} nonce="{_marker_attribute(nonce)}">>\n{text}\n<<end nonce="{_marker_attribute(nonce)}">>'
 
 
-def _attribute(value: str) -> str:
-    return escape_xml(cut_for_display(value, SOURCE_SHOWN))
+def _marker_attribute(value: str) -> str:
+    return escape_xml(cut_for_display(value, SOURCE_CHARACTERS))

@@ -19,83 +19,89 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import msgspec
 
-from proxy.core.frames.events import Folded, FrameEvent, Woken
-from proxy.core.frames.path_state import Story, follow
-from proxy.core.frames.results import CHANGED, READ, Touched
+from proxy.core.frames.events import FrameEvent, FrameFolded, ThreadWoken
+from proxy.core.frames.path_state import PathState, replay
+from proxy.core.frames.results import CHANGED, READ, FileAccess
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.files import touched_by
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.recall.stored_texts import Piece, apart, between_markers, everything, pieces_of
+from proxy.core.observers.files import files_touched_by
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.recall.stored_texts import (
+    StoredPiece,
+    all_path_entries,
+    pieces_of,
+    split_by_visibility,
+    wrap_in_markers,
+)
 from proxy.core.text import longest_fitting
 
-LONGEST_NOTE = 1_500
+MAX_NOTE_CHARACTERS = 1_500
 """Characters of a note, reminders that a client hangs on it included. What is longer brings content of its own."""
-_NOTE = re.compile(
+_UNCHANGED_NOTE = re.compile(
     r"""\A(?!\s*\d+[\t|:→])                                  # no numbered line of a file that happens to say so
     [^\n]{0,120}?\bfile\b[^\n]{0,500}?\b
     (?:unchanged|not\s(?:been\s)?(?:changed|modified))
     \s+since\s+(?:\w+\s+){0,3}?read\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FAILED = re.compile(r"\A\s*<?\w*error\b", re.IGNORECASE)
+_ERROR_RESULT = re.compile(r"\A\s*<?\w*error\b", re.IGNORECASE)
 RANGE_ARGUMENTS = (
     "offset", "limit", "start", "end", "start_line", "end_line", "line_start", "line_end", "view_range", "lines",
     "page", "pages",
 )  # fmt: skip
-WHOLE_ARGUMENTS = ("content", "file_text", "contents", "text")
+WHOLE_FILE_ARGUMENTS = ("content", "file_text", "contents", "text")
 """Arguments in which a call that writes a file holds all of it."""
-BRANCHES = 8
+MAX_OTHER_BRANCHES = 8
 """Paths the client has left that are looked through, the newest ones."""
-GIVEN_AGAIN = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
-CUT = 'Cut here. The rest: stack_recall with ref "{entry}".'
+STORED_CONTENT_HEADER = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
+CONTENT_CUT_LINE = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
-class Means(msgspec.Struct, frozen=True):
+class RestoreOptions(msgspec.Struct, frozen=True):
     """What supplying takes: the nonce of the conversation's markers, a counter, the tokens one result may get, and what
     the client's tools are for."""
 
     nonce: str
     count: Callable[[str], int]
-    room: int
-    names: Names = NAMES
+    max_tokens: int
+    names: ToolRoles = DEFAULT_TOOL_ROLES
 
 
-class _Access(msgspec.Struct, frozen=True):
+class _FileAccess(msgspec.Struct, frozen=True):
     """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
 
-    piece: Piece
+    piece: StoredPiece
     path: str
-    how: str
-    range: str
-    is_whole: bool
+    kind: str
+    part: str
+    is_whole_file: bool
     """All of the file, as far as the call tells."""
 
     @property
-    def is_note(self) -> bool:
-        return self.how == READ and is_note(self.piece.text)
+    def is_unchanged_note(self) -> bool:
+        return self.kind == READ and is_unchanged_note(self.piece.text)
 
 
-def is_note(text: str) -> bool:
+def is_unchanged_note(text: str) -> bool:
     """Whether this result of a read says only that the file is as it was when it was read before."""
-    return len(text) <= LONGEST_NOTE and _NOTE.match(text) is not None
+    return len(text) <= MAX_NOTE_CHARACTERS and _UNCHANGED_NOTE.match(text) is not None
 
 
-def sent_anew(story: Story, decided: Iterable[FrameEvent]) -> frozenset[str]:
+def uncached_entries(story: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
     """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
     what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
     gone: set[str] = set()
     for event in decided:
-        if isinstance(event, Woken) and not event.appended:
-            return frozenset(p.at for p in story.placed)
-        gone.update(event.entries if isinstance(event, Folded) else ())
-    since = next((at for at in range(len(story.placed) - 1, -1, -1) if story.placed[at].round), 0)
-    cut = next((at for at, p in enumerate(story.placed[:since]) if p.entry.id in gone), since)
-    return frozenset(p.at for p in story.placed[cut:])
+        if isinstance(event, ThreadWoken) and not event.appended:
+            return frozenset(p.path_id for p in story.entries)
+        gone.update(event.entries if isinstance(event, FrameFolded) else ())
+    since = next((at for at in range(len(story.entries) - 1, -1, -1) if story.entries[at].round), 0)
+    cut = next((at for at, p in enumerate(story.entries[:since]) if p.entry.id in gone), since)
+    return frozenset(p.path_id for p in story.entries[cut:])
 
 
-def supplied(
-    ledger: Ledger, story: Story, on_line: Container[str], new: Container[str], means: Means
+def restore_file_contents(
+    ledger: Ledger, story: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
 ) -> tuple[tuple[str, str], ...]:
     """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
     the line.
@@ -103,53 +109,57 @@ def supplied(
     `story` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are results
     that are sent anew: a note that the provider has cached stays as it is.
     """
-    noted = {p.entry.id for p in story.placed if p.at in new and p.entry.message and is_note(p.entry.message.text)}
-    told = dict(story.tree.replaced)
-    noted -= {entry for entry, text in told.items() if GIVEN_AGAIN in text}
+    noted = {
+        p.entry.id
+        for p in story.entries
+        if p.path_id in new and p.entry.message and is_unchanged_note(p.entry.message.text)
+    }
+    told = dict(story.tree.replaced_results)
+    noted -= {entry for entry, text in told.items() if STORED_CONTENT_HEADER in text}
     if not noted:
         return ()
-    accesses = _accesses(pieces_of(story, everything(ledger, story), means.names), means.names)
+    accesses = _file_accesses(pieces_of(story, all_path_entries(ledger, story), means.names), means.names)
     found: dict[str, str] = {}
     for at, note in enumerate(accesses):
-        if note.piece.id not in noted or note.piece.at not in on_line or not note.is_note:
+        if note.piece.entry_id not in noted or note.piece.at not in on_line or not note.is_unchanged_note:
             continue
         needed = _newest_content(accesses[:at], note, told | found, on_line)
         if needed is None:
-            needed = _on_another_branch(ledger, story, note, on_line, means.names)
-        away, _ = apart(story.tree, on_line, needed)
+            needed = _content_on_other_branch(ledger, story, note, on_line, means.names)
+        away, _ = split_by_visibility(story.tree, on_line, needed)
         if away:
-            found[note.piece.id] = _told(note.piece.text, away, means)
+            found[note.piece.entry_id] = _note_with_content(note.piece.text, away, means)
     return tuple(found.items())
 
 
 # ------------------------------------------------------------------------------------------------------------ accesses
-def _accesses(pieces: Iterable[Piece], names: Names) -> list[_Access]:
+def _file_accesses(pieces: Iterable[StoredPiece], names: ToolRoles) -> list[_FileAccess]:
     """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
-    return [access for piece in pieces if piece.call for access in _of_call(piece, piece.call, names)]
+    return [access for piece in pieces if piece.call for access in _accesses_of_call(piece, piece.call, names)]
 
 
-def _of_call(piece: Piece, call: Call, names: Names) -> Iterator[_Access]:
-    touched = () if call.is_ours else touched_by(call, names)
-    if len(touched) == 1 and piece.is_call is (touched[0].how == CHANGED):
-        yield _access(piece, call, touched[0])
+def _accesses_of_call(piece: StoredPiece, call: Call, names: ToolRoles) -> Iterator[_FileAccess]:
+    touched = () if call.is_stack_call else files_touched_by(call, names)
+    if len(touched) == 1 and piece.is_call_arguments is (touched[0].how == CHANGED):
+        yield _make_access(piece, call, touched[0])
 
 
-def _access(piece: Piece, call: Call, touched: Touched) -> _Access:
-    part, arguments = part_asked(call), _decoded(call.arguments)
-    is_whole = not part if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_ARGUMENTS)
-    return _Access(piece, touched.path, touched.how, part, is_whole)
+def _make_access(piece: StoredPiece, call: Call, touched: FileAccess) -> _FileAccess:
+    part, arguments = requested_part(call), _parsed_arguments(call.arguments)
+    is_whole = not part if touched.how == READ else any(isinstance(arguments.get(n), str) for n in WHOLE_FILE_ARGUMENTS)
+    return _FileAccess(piece, touched.path, touched.how, part, is_whole)
 
 
-def part_asked(call: Call) -> str:
+def requested_part(call: Call) -> str:
     """Which part of a file a read asks for, to be compared with that of another; empty: all of it."""
-    arguments = _decoded(call.arguments)
+    arguments = _parsed_arguments(call.arguments)
     asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
     if asked.get("offset") in (0, 1):
         del asked["offset"]
     return repr(sorted(asked.items())) if asked else ""
 
 
-def _decoded(arguments: str) -> Mapping[str, object]:
+def _parsed_arguments(arguments: str) -> Mapping[str, object]:
     try:
         found = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -157,7 +167,7 @@ def _decoded(arguments: str) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def same_file(one: str, other: str) -> bool:
+def is_same_file(one: str, other: str) -> bool:
     """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
     one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
     return one == other or one.endswith("/" + other) or other.endswith("/" + one)
@@ -165,57 +175,57 @@ def same_file(one: str, other: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- content
 def _newest_content(
-    before: Sequence[_Access], note: _Access, told: Mapping[str, str], on_line: Container[str]
-) -> tuple[Piece, ...] | None:
+    before: Sequence[_FileAccess], note: _FileAccess, told: Mapping[str, str], on_line: Container[str]
+) -> tuple[StoredPiece, ...] | None:
     """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
     since. None where no such text is known. `told` are the texts of entries that are told in other words."""
-    changed: list[Piece] = []
+    changed: list[StoredPiece] = []
     for access in reversed(before):
-        if not same_file(access.path, note.path) or _FAILED.match(access.piece.text):
+        if not is_same_file(access.path, note.path) or _ERROR_RESULT.match(access.piece.text):
             continue
-        has_all = access.is_whole or access.range == note.range
-        if access.is_note:
-            if has_all and access.piece.at in on_line and GIVEN_AGAIN in told.get(access.piece.id, ""):
+        has_all = access.is_whole_file or access.part == note.part
+        if access.is_unchanged_note:
+            if has_all and access.piece.at in on_line and STORED_CONTENT_HEADER in told.get(access.piece.entry_id, ""):
                 return tuple(changed)  # an earlier note on the line was given the content
-        elif has_all if access.how == READ else access.is_whole:
+        elif has_all if access.kind == READ else access.is_whole_file:
             return (access.piece, *changed)
-        elif access.how == CHANGED:
+        elif access.kind == CHANGED:
             changed = [access.piece, *changed]
     return None
 
 
-def _on_another_branch(
-    ledger: Ledger, story: Story, note: _Access, on_line: Container[str], names: Names
-) -> tuple[Piece, ...]:
+def _content_on_other_branch(
+    ledger: Ledger, story: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
+) -> tuple[StoredPiece, ...]:
     """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
-    tips = [entry for entry in ledger.entries if entry not in ledger.has_child and entry != story.tip]
-    for tip in tips[: -BRANCHES - 1 : -1]:
-        left = follow(ledger, ledger.path(tip), {})
-        accesses = _accesses(pieces_of(left, left.placed, names), names)
-        content = _newest_content(accesses, note, story.tree.replaced, on_line)
+    tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != story.tip]
+    for tip in tips[: -MAX_OTHER_BRANCHES - 1 : -1]:
+        left = replay(ledger, ledger.path(tip), {})
+        accesses = _file_accesses(pieces_of(left, left.entries, names), names)
+        content = _newest_content(accesses, note, story.tree.replaced_results, on_line)
         if content is not None:
             return content
     return ()
 
 
-def _told(note: str, away: Sequence[Piece], means: Means) -> str:
+def _note_with_content(note: str, away: Sequence[StoredPiece], means: RestoreOptions) -> str:
     """The note, then the stored texts as far as there is room."""
-    parts = [note, GIVEN_AGAIN]
-    left = means.room
+    parts = [note, STORED_CONTENT_HEADER]
+    left = means.max_tokens
     for piece in away:
-        whole = between_markers(piece, piece.text, means.nonce)
+        whole = wrap_in_markers(piece, piece.text, means.nonce)
         cost = means.count(whole)
         if cost > left:
-            return "\n".join([*parts, *_beginning(piece, left, means)])
+            return "\n".join([*parts, *_beginning_that_fits(piece, left, means)])
         parts.append(whole)
         left -= cost
     return "\n".join(parts)
 
 
-def _beginning(piece: Piece, room: int, means: Means) -> Iterator[str]:
+def _beginning_that_fits(piece: StoredPiece, room: int, means: RestoreOptions) -> Iterator[str]:
     """As much of a text as fits, up to the end of a line, and where the rest is."""
     length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
     border = piece.text.rfind("\n", 0, length) + 1 or length
     if border:
-        yield between_markers(piece, piece.text[:border], means.nonce)
-    yield CUT.format(entry=piece.entry)
+        yield wrap_in_markers(piece, piece.text[:border], means.nonce)
+    yield CONTENT_CUT_LINE.format(entry=piece.entry_ref)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import STACK_PREFIX, Call
-from proxy.core.observers.step import decoded
+from proxy.core.observers.step import decode_json_or_text
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools import autonomy_tools as autonomy
 from proxy.core.tools import branch_tools as branches
@@ -29,7 +29,7 @@ from proxy.core.tools import plan_tools as plans
 from proxy.core.tools import recall_tool as recall
 from proxy.core.tools import subagent_tools as completing
 from proxy.core.tools import subagent_tools as subagents
-from proxy.core.tools.base import Desk, Mistake, Outcome, Tool
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult
 
 TOOLS: tuple[Tool, ...] = (
     *moves.TOOLS,
@@ -51,36 +51,36 @@ _BY_NAME: Mapping[str, Tool] = {
     for tool in TOOLS
     for name in (tool.name, tool.name.removeprefix(STACK_PREFIX), tool.op, f"{STACK_PREFIX}{tool.op}")
 }
-_BEHIND = tuple(tool for tool in TOOLS if not tool.core)
+_DISPATCHED_TOOLS = tuple(tool for tool in TOOLS if not tool.is_core)
 DISPATCHER = "stack"
-NO_MORE = "No more stack calls in this turn. Go on with the task, or answer the user."
-CUT = (
+NO_MORE_CALLS = "No more stack calls in this turn. Go on with the task, or answer the user."
+TRUNCATED_NOTE = (
     "[the rest is left out: your context window has no room for it now. Ask for less, or make room: pop the frame you "
     "are in.]"
 )
-LEAST_TOLD = 80
+MIN_ANSWER_TOKENS = 80
 """Tokens of an answer that is told whole, whatever room there is: most mistakes are told in fewer."""
 BYTES_PER_CHARACTER = 4
-_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
+_CORE_TOOL_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
 
 
-def definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
+def tool_definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
     """The tools as offered, in their constant order; `profile` is core, full, or passive: recall alone."""
     if profile == "passive":
-        return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.core)
-    core = sorted((t for t in TOOLS if t.core), key=lambda t: _ORDER.index(t.name))
+        return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.is_core)
+    core = sorted((t for t in TOOLS if t.is_core), key=lambda t: _CORE_TOOL_ORDER.index(t.name))
     offered = [_definition(t.name, t.description, t.parameters) for t in core]
     if profile == "full":
-        return (*offered, *(_definition(t.name, t.description, t.parameters) for t in _BEHIND))
-    return (*offered, _dispatcher())
+        return (*offered, *(_definition(t.name, t.description, t.parameters) for t in _DISPATCHED_TOOLS))
+    return (*offered, _dispatcher_definition())
 
 
 def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"name": name, "description": description, "parameters": parameters}
 
 
-def _dispatcher() -> Mapping[str, Any]:
-    listed_tools = [t for t in _BEHIND if t.listed]
+def _dispatcher_definition() -> Mapping[str, Any]:
+    listed_tools = [t for t in _DISPATCHED_TOOLS if t.is_listed]
     ops = [t.op for t in listed_tools]
     properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
     listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in listed_tools)
@@ -91,25 +91,25 @@ def _dispatcher() -> Mapping[str, Any]:
     )
 
 
-def run(desk: Desk, call: Call) -> Outcome:
+def run(desk: ToolContext, call: Call) -> ToolResult:
     """Answer one stack call. Never raises for what the model did."""
     try:
-        arguments = _arguments(call)
-        tool, arguments = _chosen(call.name, arguments)
+        arguments = _decode_arguments(call)
+        tool, arguments = _select_tool(call.name, arguments)
         outcome = tool.run(desk, arguments)
-    except Mistake as mistake:
-        return Outcome(_within(desk, str(mistake)))
-    return outcome if tool.fits else replace(outcome, text=_within(desk, outcome.text))
+    except ToolError as mistake:
+        return ToolResult(_truncate_to_free_tokens(desk, str(mistake)))
+    return outcome if tool.limits_own_length else replace(outcome, text=_truncate_to_free_tokens(desk, outcome.text))
 
 
-def _within(desk: Desk, text: str) -> str:
+def _truncate_to_free_tokens(desk: ToolContext, text: str) -> str:
     """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
-    if len(text) * BYTES_PER_CHARACTER <= desk.room:  # no token is less than a byte
+    if len(text) * BYTES_PER_CHARACTER <= desk.free_tokens:  # no token is less than a byte
         return text
-    return truncate_to_tokens(text, max(desk.room, LEAST_TOLD), desk.count, CUT)
+    return truncate_to_tokens(text, max(desk.free_tokens, MIN_ANSWER_TOKENS), desk.count_tokens, TRUNCATED_NOTE)
 
 
-def _arguments(call: Call) -> Mapping[str, Any]:
+def _decode_arguments(call: Call) -> Mapping[str, Any]:
     if not call.arguments.strip():
         return {}
     try:
@@ -118,26 +118,26 @@ def _arguments(call: Call) -> Mapping[str, Any]:
         message = (
             f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
         )
-        raise Mistake(message) from None
+        raise ToolError(message) from None
     if not isinstance(found, dict):
-        raise Mistake(f"Error: the arguments of {call.name} must be a JSON object.")
+        raise ToolError(f"Error: the arguments of {call.name} must be a JSON object.")
     return found
 
 
-def _chosen(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
+def _select_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
     if name == DISPATCHER:
-        name, arguments = str(arguments.get("op", "")), _handed_on(arguments)
+        name, arguments = str(arguments.get("op", "")), _dispatched_arguments(arguments)
     tool = _BY_NAME.get(name)
     if tool is None:
-        raise Mistake(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
+        raise ToolError(f"Error: there is no operation {name[:80]!r}. Known: {', '.join(t.op for t in TOOLS)}.")
     return tool, arguments
 
 
-def _handed_on(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _dispatched_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the dispatcher was given for the operation: in `args`, which some models write as a text, and beside it."""
     inner = arguments.get("args")
     if isinstance(inner, str):
-        inner = decoded(inner) if inner.strip() else None
+        inner = decode_json_or_text(inner) if inner.strip() else None
     if inner is not None and not isinstance(inner, dict):
-        raise Mistake("Error: args must be one JSON object: the arguments of the operation.")
+        raise ToolError("Error: args must be one JSON object: the arguments of the operation.")
     return {**{key: value for key, value in arguments.items() if key not in ("op", "args")}, **(inner or {})}

@@ -15,48 +15,48 @@ from typing import Any, get_args
 from msgspec.structs import asdict, replace
 
 from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared
-from proxy.core.frames.suggestion_log import POP, PUSH, Chosen, Suggestion
+from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion
 from proxy.core.frames.tree import Frame
-from proxy.core.observers.turns import keywords
-from proxy.core.policy.autonomy_rules import NAMES, RULES, Autonomy, Level, clamped
-from proxy.core.policy.scoring import Verdict, judged
-from proxy.core.policy.signals import DEFAULT_LIMIT, Reading, read, signals
-from proxy.core.policy.suggest import stats, topic, waiting
+from proxy.core.observers.turns import topic_keywords
+from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, AutonomyRules, clamp_threshold
+from proxy.core.policy.scoring import AutonomyVerdict, judge
+from proxy.core.policy.signals import DEFAULT_CONTEXT_WINDOW, FrameActivity, read_activity, signals_of
+from proxy.core.policy.suggest import pending_suggestions, push_title, tally_at
 from proxy.core.text import cut_for_display, extract_keywords, format_duration
-from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, flag_of, text_of
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 
-HISTORY_SHOWN = 20  # S1-129
-LONGEST_LIST = 1_000
-MOST = 10**12
+MAX_HISTORY_SHOWN = 20  # S1-129
+MAX_LIST_LENGTH = 1_000
+MAX_NUMBER = 10**12
 """Of a figure that a model gives."""
-ROOT_NOTE = "This is the root frame: popping it ends the whole tree, until the user speaks again."
+ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until the user speaks again."
 
 
 # -------------------------------------------------------------------------------------------------------- how much
-def autonomy(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def configure_autonomy(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Show the rules that are in force here; change what the configuration lets the model change (S1-126)."""
-    before = _rules(desk)
-    if flag_of(arguments, "reset"):
-        _may(desk, *sorted(_parts(desk)))
-        return _chosen(desk, Chosen(desk.now), "What was chosen here is taken back.")
-    wanted = _wanted(desk, arguments, before)
+    before = _effective_rules(desk)
+    if flag_argument(arguments, "reset"):
+        _require_permission(desk, *sorted(_chosen_rule_groups(desk)))
+        return _set_rules(desk, AutonomySettings(desk.now), "What was chosen here is taken back.")
+    wanted = _rule_changes(desk, arguments, before)
     if not wanted:
-        return Outcome("\n".join(_told_rules(before)))
-    return _chosen(desk, replace(desk.tree.advice.chosen, at=desk.now, **wanted), "Set.")
+        return ToolResult("\n".join(_render_rules(before)))
+    return _set_rules(desk, replace(desk.tree.suggestion_state.settings, at=desk.now, **wanted), "Set.")
 
 
-def _chosen(desk: Desk, chosen: Chosen, said: str) -> Outcome:
-    rules = desk.settings.autonomy.with_chosen(chosen)
-    return Outcome("\n".join([said, *_told_rules(rules)]), (AutonomySet(chosen),))
+def _set_rules(desk: ToolContext, chosen: AutonomySettings, said: str) -> ToolResult:
+    rules = desk.settings.autonomy.with_overrides(chosen)
+    return ToolResult("\n".join([said, *_render_rules(rules)]), (AutonomySet(chosen),))
 
 
-def _parts(desk: Desk) -> set[str]:
+def _chosen_rule_groups(desk: ToolContext) -> set[str]:
     """The parts of the rules in which something was chosen for this conversation."""
-    chosen = desk.tree.advice.chosen
-    return {_PART_OF[name] for name in RULES if getattr(chosen, name) is not None}
+    chosen = desk.tree.suggestion_state.settings
+    return {_GROUP_OF_RULE[name] for name in RULE_NAMES if getattr(chosen, name) is not None}
 
 
-_PART_OF = {
+_GROUP_OF_RULE = {
     "level": "level",
     "push_threshold": "thresholds",
     "pop_threshold": "thresholds",
@@ -67,52 +67,52 @@ _PART_OF = {
 """Under which word of `model_may_set` a rule is."""
 
 
-def _wanted(desk: Desk, arguments: Mapping[str, Any], rules: Autonomy) -> dict[str, Any]:
+def _rule_changes(desk: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
     """What is to be changed, by the name of the rule."""
     found: dict[str, Any] = {}
-    if level := text_of(arguments, "level"):
-        if level not in get_args(Level):
-            raise Mistake(f"Error: level {level[:40]!r} is none of {', '.join(get_args(Level))}.")
+    if level := text_argument(arguments, "level"):
+        if level not in get_args(AutonomyLevel):
+            raise ToolError(f"Error: level {level[:40]!r} is none of {', '.join(get_args(AutonomyLevel))}.")
         found["level"] = level
     for name, rule in (("pushThreshold", "push_threshold"), ("popThreshold", "pop_threshold")):
-        if (threshold := _number(arguments, name)) is not None:
-            found[rule] = clamped(int(threshold))
+        if (threshold := _number_argument(arguments, name)) is not None:
+            found[rule] = clamp_threshold(int(threshold))
     if arguments.get("suggestInContext") is not None:
-        found["suggest_in_context"] = flag_of(arguments, "suggestInContext")
+        found["suggest_in_context"] = flag_argument(arguments, "suggestInContext")
     enabled = set(rules.heuristics)
-    if name := text_of(arguments, "enableHeuristic"):
-        enabled.add(_heuristic(name))
-    if name := text_of(arguments, "disableHeuristic"):
-        enabled.discard(_heuristic(name))
+    if name := text_argument(arguments, "enableHeuristic"):
+        enabled.add(_require_known_heuristic(name))
+    if name := text_argument(arguments, "disableHeuristic"):
+        enabled.discard(_require_known_heuristic(name))
     if enabled != set(rules.heuristics):
-        found["heuristics"] = tuple(each for each in NAMES if each in enabled)
-    _may(desk, *(_PART_OF[rule] for rule in found))
+        found["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
+    _require_permission(desk, *(_GROUP_OF_RULE[rule] for rule in found))
     return found
 
 
-def _may(desk: Desk, *parts: str) -> None:
+def _require_permission(desk: ToolContext, *parts: str) -> None:
     """Raises Mistake where the configuration does not let the model change one of these."""
     settable = desk.settings.autonomy.settable
     if refused := sorted({part for part in parts if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
-        raise Mistake(
+        raise ToolError(
             f"Error: {', '.join(refused)} cannot be changed from here; {allowed}. People change it with "
             "`callstack autonomy`, or allow it with `model_may_set`."
         )
 
 
-def _heuristic(name: str) -> str:
-    if name not in NAMES:
-        raise Mistake(f"Error: there is no heuristic {name[:40]!r}. Known: {', '.join(NAMES)}.")
+def _require_known_heuristic(name: str) -> str:
+    if name not in HEURISTIC_NAMES:
+        raise ToolError(f"Error: there is no heuristic {name[:40]!r}. Known: {', '.join(HEURISTIC_NAMES)}.")
     return name
 
 
-def _rules(desk: Desk) -> Autonomy:
-    return desk.settings.autonomy.with_chosen(desk.tree.advice.chosen)
+def _effective_rules(desk: ToolContext) -> AutonomyRules:
+    return desk.settings.autonomy.with_overrides(desk.tree.suggestion_state.settings)
 
 
-def _told_rules(rules: Autonomy) -> list[str]:
-    off = [name for name in NAMES if name not in rules.heuristics]
+def _render_rules(rules: AutonomyRules) -> list[str]:
+    off = [name for name in HEURISTIC_NAMES if name not in rules.heuristics]
     return [
         f"level: {rules.level}",
         f"thresholds: push {rules.push_threshold}, pop {rules.pop_threshold} (combine: {rules.combine})",
@@ -122,65 +122,67 @@ def _told_rules(rules: Autonomy) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------- is it due?
-def should_push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def should_push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a push here, heuristic by heuristic (S1-127)."""
-    seen = signals(_read(desk), desk.tree.current, desk.window)
+    seen = signals_of(_read_path(desk), desk.tree.active_frame, desk.window_tokens)
     told: dict[str, Any] = {}
-    if goal := text_of(arguments, "potentialGoal"):
-        told |= {"goal": "" if _is_for(desk.tree.current, goal) else goal, "wanted": keywords(goal)}
-    if (messages := _count(arguments, "recentMessages")) is not None:
+    if goal := text_argument(arguments, "potentialGoal"):
+        told |= {"goal": "" if _is_frame_goal(desk.tree.active_frame, goal) else goal, "wanted": topic_keywords(goal)}
+    if (messages := _count_argument(arguments, "recentMessages")) is not None:
         told["messages"] = messages
-    if (files := _texts(arguments, "recentFileChanges")) is not None:
+    if (files := _text_list_argument(arguments, "recentFileChanges")) is not None:
         told["files"] = len(set(files))
-    if (errors := _number(arguments, "errorCount")) is not None:
+    if (errors := _number_argument(arguments, "errorCount")) is not None:
         told["errors"] = int(errors)
-    if (tokens := _number(arguments, "tokenCount")) is not None:
+    if (tokens := _number_argument(arguments, "tokenCount")) is not None:
         told["tokens"] = int(tokens)
     seen = replace(seen, **told)
-    verdict = judged(PUSH, seen, _rules(desk))
+    verdict = judge(PUSH, seen, _effective_rules(desk))
     advised = (
-        f"Push a frame for {cut_for_display(topic(desk.tree, seen.goal))!r}." if verdict.reached else "Go on here."
+        f"Push a frame for {cut_for_display(push_title(desk.tree, seen.goal))!r}."
+        if verdict.is_reached
+        else "Go on here."
     )
-    return Outcome(_explained(verdict, advised))
+    return ToolResult(_render_verdict(verdict, advised))
 
 
-def _is_for(frame: Frame, goal: str) -> bool:
+def _is_frame_goal(frame: Frame, goal: str) -> bool:
     """Whether `goal` is what the frame is for, in the same words. A part of it is a goal of its own."""
     words = extract_keywords(goal)
     own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
     return bool(words) and any(words == extract_keywords(text) for text in own)
 
 
-def should_pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def should_pop(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a pop of the active frame, heuristic by heuristic, and as what it would end (S1-128)."""
     told: dict[str, Any] = {}
-    reading = _read(desk)
-    if (successes := _texts(arguments, "successSignals")) is not None:
-        covered = reading.covered(reading.aims_of(desk.tree.current), successes)
+    reading = _read_path(desk)
+    if (successes := _text_list_argument(arguments, "successSignals")) is not None:
+        covered = reading.coverage_of(reading.keywords_of(desk.tree.active_frame), successes)
         told |= {"successes": tuple(successes), "covered": covered}
-    if (failures := _texts(arguments, "failureSignals")) is not None:
+    if (failures := _text_list_argument(arguments, "failureSignals")) is not None:
         told["failures"] = tuple(failures)
-    if (idle := _number(arguments, "noProgressTurns")) is not None:
+    if (idle := _number_argument(arguments, "noProgressTurns")) is not None:
         told["idle"] = int(idle)
-    used, limit = _number(arguments, "tokenCount"), _number(arguments, "contextLimit")
+    used, limit = _number_argument(arguments, "tokenCount"), _number_argument(arguments, "contextLimit")
     if limit is not None and limit < 1:
-        raise Mistake("Error: contextLimit must be 1 or more: the tokens that fit your window.")
+        raise ToolError("Error: contextLimit must be 1 or more: the tokens that fit your window.")
     if used is not None:
-        told["usage"] = used / (limit or desk.window or DEFAULT_LIMIT)
-    seen = signals(reading, desk.tree.current, int(limit or 0) or desk.window)
-    verdict = judged(POP, replace(seen, **told), _rules(desk))
-    advised = f"Pop it as {verdict.status}." if verdict.reached else "Go on here."
-    if verdict.primary and not verdict.reached and verdict.status:
+        told["usage"] = used / (limit or desk.window_tokens or DEFAULT_CONTEXT_WINDOW)
+    seen = signals_of(reading, desk.tree.active_frame, int(limit or 0) or desk.window_tokens)
+    verdict = judge(POP, replace(seen, **told), _effective_rules(desk))
+    advised = f"Pop it as {verdict.status}." if verdict.is_reached else "Go on here."
+    if verdict.primary and not verdict.is_reached and verdict.status:
         advised += f" A pop now would be {verdict.status}."
-    note = [] if desk.tree.current.parent else [ROOT_NOTE]
-    return Outcome("\n".join([_explained(verdict, advised), *note]))
+    note = [] if desk.tree.active_frame.parent else [ROOT_POP_NOTE]
+    return ToolResult("\n".join([_render_verdict(verdict, advised), *note]))
 
 
-def _read(desk: Desk) -> Reading:
-    return read(desk.story, desk.settings.names)
+def _read_path(desk: ToolContext) -> FrameActivity:
+    return read_activity(desk.path_state, desk.settings.tool_roles)
 
 
-def _explained(verdict: Verdict, advised: str) -> str:
+def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
     lines = [f"{advised} Confidence {verdict.confidence} of {verdict.threshold} for a {verdict.kind}."]
     for name, score in sorted(verdict.scores.items(), key=lambda each: -each[1].points):
         inputs = ", ".join(f"{key} {value}" for key, value in score.inputs.items())
@@ -190,133 +192,137 @@ def _explained(verdict: Verdict, advised: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------- what was
 # suggested
-def auto_suggest(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def configure_suggestions(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Turn suggestions in context on or off, take back what waits, show the newest of them (S1-129)."""
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
-        wanted = flag_of(arguments, "enable")
-        _may(desk, "suggestions")
-        events.append(AutonomySet(replace(desk.tree.advice.chosen, at=desk.now, suggest_in_context=wanted)))
+        wanted = flag_argument(arguments, "enable")
+        _require_permission(desk, "suggestions")
+        events.append(AutonomySet(replace(desk.tree.suggestion_state.settings, at=desk.now, suggest_in_context=wanted)))
         lines.append(f"Suggestions in context are {'on' if wanted else 'off'}.")
-    pending = waiting(desk.tree.advice, desk.now)
-    if flag_of(arguments, "clearPending"):
+    pending = pending_suggestions(desk.tree.suggestion_state, desk.now)
+    if flag_argument(arguments, "clearPending"):
         events.append(SuggestionsCleared(desk.now, waiting=True))
         lines.append(f"Taken back: {len(pending)}.")
         pending = ()
     lines += [f"Waiting: {each.text}" for each in pending] or ["Nothing waits."]
-    if flag_of(arguments, "showHistory"):
-        history = desk.tree.advice.history[-HISTORY_SHOWN:]
-        lines += [_told_once(each, desk.now) for each in history] or ["Nothing was suggested yet."]
-    return Outcome("\n".join(lines), tuple(events))
+    if flag_argument(arguments, "showHistory"):
+        history = desk.tree.suggestion_state.history[-MAX_HISTORY_SHOWN:]
+        lines += [_render_suggestion(each, desk.now) for each in history] or ["Nothing was suggested yet."]
+    return ToolResult("\n".join(lines), tuple(events))
 
 
-def _told_once(each: Suggestion, now: int) -> str:
+def _render_suggestion(each: Suggestion, now: int) -> str:
     ago = format_duration(max(0, now - each.at))
     state = (
-        "acted upon" if each.acted else "taken back" if each.cleared else "ignored" if each.expired(now) else "waits"
+        "acted upon" if each.acted else "taken back" if each.cleared else "ignored" if each.is_expired(now) else "waits"
     )
     return f"- {ago} ago, {state}: {each.text}"
 
 
-def autonomy_stats(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_autonomy_stats(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
-    told = ", ".join(f"{name} {count}" for name, count in asdict(stats(desk.tree.advice, desk.now)).items())
-    if not flag_of(arguments, "reset"):
-        return Outcome(told)
-    _may(desk, "stats")
-    return Outcome(f"{told}\nThese counts begin anew.", (SuggestionsCleared(desk.now, counts=True),))
+    told = ", ".join(
+        f"{name} {count}" for name, count in asdict(tally_at(desk.tree.suggestion_state, desk.now)).items()
+    )
+    if not flag_argument(arguments, "reset"):
+        return ToolResult(told)
+    _require_permission(desk, "stats")
+    return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(desk.now, counts=True),))
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments
-def _number(arguments: Mapping[str, Any], name: str) -> float | None:
+def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:
     """None where it is left out."""
     value = arguments.get(name)
     if isinstance(value, str):
         try:
             value = float(value)
         except ValueError:
-            raise Mistake(f"Error: {name} must be a number of 0 or more.") from None
+            raise ToolError(f"Error: {name} must be a number of 0 or more.") from None
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
-        raise Mistake(f"Error: {name} must be a number of 0 or more.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_NUMBER:
+        raise ToolError(f"Error: {name} must be a number of 0 or more.")
     return value
 
 
-def _texts(arguments: Mapping[str, Any], name: str) -> list[str] | None:
+def _text_list_argument(arguments: Mapping[str, Any], name: str) -> list[str] | None:
     """None where it is left out; a single text is a list of one."""
     value = arguments.get(name)
     if value is None:
         return None
     if isinstance(value, str):
         return [value] if value.strip() else []
-    if not isinstance(value, list) or len(value) > LONGEST_LIST or not all(isinstance(each, str) for each in value):
-        raise Mistake(f"Error: {name} must be a list of at most {LONGEST_LIST} texts.")
+    if not isinstance(value, list) or len(value) > MAX_LIST_LENGTH or not all(isinstance(each, str) for each in value):
+        raise ToolError(f"Error: {name} must be a list of at most {MAX_LIST_LENGTH} texts.")
     return value
 
 
-def _count(arguments: Mapping[str, Any], name: str) -> int | None:
+def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
     """How many there are: a number, or the length of a list."""
     value = arguments.get(name)
     if isinstance(value, list):
         return len(value)
-    number = _number(arguments, name)
+    number = _number_argument(arguments, name)
     return None if number is None else int(number)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tools
-_FLAG = {"type": "boolean"}
-_NUMBER = {"type": "number"}
-_STRING = {"type": "string"}
-_TEXTS = {"type": "array", "items": _STRING}
+_BOOLEAN_SCHEMA = {"type": "boolean"}
+_NUMBER_SCHEMA = {"type": "number"}
+_STRING_SCHEMA = {"type": "string"}
+_STRING_LIST_SCHEMA = {"type": "array", "items": _STRING_SCHEMA}
 
 
-def _tool(op: str, description: str, run: Any, **properties: Mapping[str, Any]) -> Tool:
+def _define_tool(op: str, description: str, run: Any, **properties: Mapping[str, Any]) -> Tool:
     parameters = {"type": "object", "properties": properties}
-    return Tool(f"stack_{op}", op, description, parameters, run, listed=False)
+    return Tool(f"stack_{op}", op, description, parameters, run, is_listed=False)
 
 
 TOOLS = (
-    _tool(
+    _define_tool(
         "autonomy",
         "Show how much the proxy decides about frames; change what the configuration allows.",
-        autonomy,
-        level={"type": "string", "enum": list(get_args(Level))},
-        pushThreshold=_NUMBER,
-        popThreshold=_NUMBER,
-        suggestInContext=_FLAG,
-        enableHeuristic=_STRING,
-        disableHeuristic=_STRING,
-        reset=_FLAG,
+        configure_autonomy,
+        level={"type": "string", "enum": list(get_args(AutonomyLevel))},
+        pushThreshold=_NUMBER_SCHEMA,
+        popThreshold=_NUMBER_SCHEMA,
+        suggestInContext=_BOOLEAN_SCHEMA,
+        enableHeuristic=_STRING_SCHEMA,
+        disableHeuristic=_STRING_SCHEMA,
+        reset=_BOOLEAN_SCHEMA,
     ),
-    _tool(
+    _define_tool(
         "should_push",
         "What speaks for a push now. What you leave out is observed.",
         should_push,
-        potentialGoal=_STRING,
-        recentMessages=_NUMBER,
-        recentFileChanges=_TEXTS,
-        errorCount=_NUMBER,
-        tokenCount=_NUMBER,
+        potentialGoal=_STRING_SCHEMA,
+        recentMessages=_NUMBER_SCHEMA,
+        recentFileChanges=_STRING_LIST_SCHEMA,
+        errorCount=_NUMBER_SCHEMA,
+        tokenCount=_NUMBER_SCHEMA,
     ),
-    _tool(
+    _define_tool(
         "should_pop",
         "What speaks for a pop now, and as what. What you leave out is observed.",
         should_pop,
-        successSignals=_TEXTS,
-        failureSignals=_TEXTS,
-        noProgressTurns=_NUMBER,
-        tokenCount=_NUMBER,
-        contextLimit=_NUMBER,
+        successSignals=_STRING_LIST_SCHEMA,
+        failureSignals=_STRING_LIST_SCHEMA,
+        noProgressTurns=_NUMBER_SCHEMA,
+        tokenCount=_NUMBER_SCHEMA,
+        contextLimit=_NUMBER_SCHEMA,
     ),
-    _tool(
+    _define_tool(
         "auto_suggest",
         "Suggestions that wait: show, take back, turn on or off.",
-        auto_suggest,
-        enable=_FLAG,
-        clearPending=_FLAG,
-        showHistory=_FLAG,
+        configure_suggestions,
+        enable=_BOOLEAN_SCHEMA,
+        clearPending=_BOOLEAN_SCHEMA,
+        showHistory=_BOOLEAN_SCHEMA,
     ),
-    _tool("autonomy_stats", "Counts of suggestions and of what came of them.", autonomy_stats, reset=_FLAG),
+    _define_tool(
+        "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
+    ),
 )

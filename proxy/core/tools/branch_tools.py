@@ -30,68 +30,76 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.branches import MAIN, Checkpoint, Lines, Look
-from proxy.core.frames.events import CheckpointSet, Copied, InjectionWanted, LineWanted, Switched
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.tree import find
-from proxy.core.ledger.ledger import Entry, Kind, Ledger, Thread
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.branches import MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint
+from proxy.core.frames.events import (
+    BranchSwitched,
+    BranchSwitchRequested,
+    CheckpointSet,
+    CopiedText,
+    InjectionRequested,
+)
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.tree import find_frame
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Thread
 from proxy.core.ledger.messages import Request
-from proxy.core.observers.step import said_by
-from proxy.core.recall.stored_texts import Piece, between_markers, pieces_of
+from proxy.core.observers.step import message_of
+from proxy.core.recall.stored_texts import StoredPiece, pieces_of, wrap_in_markers
 from proxy.core.text import cut_for_display, element, escape_xml
-from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, text_of
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.errors import NotAllowed
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Of a checkpoint or a line: it stands in paths and on markers."""
-MOST_CHECKPOINTS = 64
+MAX_CHECKPOINTS = 64
 """Of one path, named by somebody."""
-MOST_LINES = 32
-MOST_COPIED = 60_000
+MAX_BRANCHES = 32
+MAX_COPIED_CHARACTERS = 60_000
 """Characters that are copied at once."""
-REASON_SHOWN = 400
+MAX_REASON_CHARACTERS = 400
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
-def checkpoint_at(
-    story: Story, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
+def create_checkpoint(
+    story: PathState, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
 ) -> CheckpointSet:
     """A name for the point behind `entry`, or where that leaves calls without results, before it. Without a name it is
     given one. Raises NotAllowed."""
-    lines = story.lines
-    chosen = _checked(name) if name else _fresh("c", lines.checkpoints)
+    lines = story.branches
+    chosen = _validate_name(name) if name else _unused_name("c", lines.checkpoints)
     if chosen in lines.checkpoints:
         raise NotAllowed(f"There is a checkpoint {chosen!r} already. Choose another name.", code="name_taken")
-    if not automatic and sum(not each.automatic for each in lines.checkpoints.values()) >= MOST_CHECKPOINTS:
-        raise NotAllowed(f"There are {MOST_CHECKPOINTS} checkpoints here already; no more fit.", code="too_many")
-    at = closed(ledger, entry)
-    return CheckpointSet(chosen, at, lines.current, automatic, look_at(ledger.threads.get(ledger.entries[at].thread)))
+    if not automatic and sum(not each.automatic for each in lines.checkpoints.values()) >= MAX_CHECKPOINTS:
+        raise NotAllowed(f"There are {MAX_CHECKPOINTS} checkpoints here already; no more fit.", code="too_many")
+    at = newest_settled_entry(ledger, entry)
+    return CheckpointSet(
+        chosen, at, lines.current, automatic, fingerprint_of(ledger.threads.get(ledger.entries[at].thread))
+    )
 
 
-def closed(ledger: Ledger, entry: str) -> str:
+def newest_settled_entry(ledger: Ledger, entry: str) -> str:
     """The newest entry of the path to `entry` behind which the user could speak: no call before it waits for a
     result."""
     at = ledger.entries[entry]
-    while at.parent and _is_open(ledger, at):
+    while at.parent and _has_pending_calls(ledger, at):
         at = ledger.entries[at.parent]
     return at.id
 
 
-def _is_open(ledger: Ledger, entry: Entry) -> bool:
-    if entry.kind is not Kind.TURN:
+def _has_pending_calls(ledger: Ledger, entry: Entry) -> bool:
+    if entry.kind is not EntryKind.TURN:
         return entry.message is not None and bool(entry.message.calls)
     rounds = ledger.rounds.get(entry.id, ())
     return not (rounds and rounds[-1].last and rounds[-1].spoken.complete) or bool(rounds[-1].spoken.client_calls)
 
 
-def look_at(thread: Thread | None) -> Look:
+def fingerprint_of(thread: Thread | None) -> RequestFingerprint:
     """How the newest request of a thread looked."""
     return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
 
 
-def _checked(name: str) -> str:
-    if not NAME.fullmatch(name):
+def _validate_name(name: str) -> str:
+    if not NAME_PATTERN.fullmatch(name):
         raise NotAllowed(
             f"{cut_for_display(name, 40)!r} is no name: use up to 64 letters, digits, dots, dashes and underscores.",
             code="bad_name",
@@ -99,77 +107,83 @@ def _checked(name: str) -> str:
     return name
 
 
-def _fresh(letter: str, taken: Mapping[str, object]) -> str:
+def _unused_name(letter: str, taken: Mapping[str, object]) -> str:
     return next(name for number in count(1) if (name := f"{letter}{number}") not in taken)
 
 
 # ----------------------------------------------------------------------------------------------------- branch, switch
-def branch_from(lines: Lines, checkpoint: str = "", name: str = "", reason: str = "") -> LineWanted:
+def request_branch(lines: BranchState, checkpoint: str = "", name: str = "", reason: str = "") -> BranchSwitchRequested:
     """A new line that begins at a checkpoint; without its name, at the newest one. Raises NotAllowed."""
     if not lines.checkpoints:
         raise NotAllowed("There is no checkpoint to begin a branch at. Set one first.", code="no_checkpoint")
-    point = lines.checkpoints.get(checkpoint) if checkpoint else newest(lines)
+    point = lines.checkpoints.get(checkpoint) if checkpoint else newest_checkpoint(lines)
     if point is None:
         raise NotAllowed(
-            f"There is no checkpoint {cut_for_display(checkpoint, 40)!r}. {_known('Checkpoints', lines.checkpoints)}",
+            f"There is no checkpoint {cut_for_display(checkpoint, 40)!r}. "
+            f"{_list_names('Checkpoints', lines.checkpoints)}",
             code="no_checkpoint",
         )
-    chosen = _checked(name) if name else _fresh("b", lines.begun)
-    if chosen in lines.begun:
+    chosen = _validate_name(name) if name else _unused_name("b", lines.start_checkpoints)
+    if chosen in lines.start_checkpoints:
         raise NotAllowed(
             f"There is a branch {chosen!r} already: switch to it, or choose another name.", code="name_taken"
         )
-    if len(lines.begun) >= MOST_LINES:
-        raise NotAllowed(f"There are {MOST_LINES} branches here already; no more fit.", code="too_many")
-    return LineWanted(chosen, point.at, point.name, reason)
+    if len(lines.start_checkpoints) >= MAX_BRANCHES:
+        raise NotAllowed(f"There are {MAX_BRANCHES} branches here already; no more fit.", code="too_many")
+    return BranchSwitchRequested(chosen, point.at, point.name, reason)
 
 
-def newest(lines: Lines) -> Checkpoint:
+def newest_checkpoint(lines: BranchState) -> Checkpoint:
     """The checkpoint that was set last; there is one."""
     return lines.checkpoints[next(reversed(tuple(lines.checkpoints)))]
 
 
-def switch_to(lines: Lines, name: str, reason: str = "") -> LineWanted:
+def request_switch(lines: BranchState, name: str, reason: str = "") -> BranchSwitchRequested:
     """Another line, as it was left. Raises NotAllowed."""
-    if name not in lines.begun:
+    if name not in lines.start_checkpoints:
         raise NotAllowed(
-            f"There is no branch {cut_for_display(name, 40)!r}. {_known('Branches', lines.begun)}", code="no_branch"
+            f"There is no branch {cut_for_display(name, 40)!r}. {_list_names('Branches', lines.start_checkpoints)}",
+            code="no_branch",
         )
-    if name == lines.current and lines.wanted is None:
+    if name == lines.current and lines.requested_switch is None:
         raise NotAllowed(f"The work is on {name!r} already.", code="already_there")
-    return LineWanted(name, reason=reason)
+    return BranchSwitchRequested(name, reason=reason)
 
 
-def _known(what: str, names: Mapping[str, object]) -> str:
+def _list_names(what: str, names: Mapping[str, object]) -> str:
     return f"{what}: {', '.join(names)}."
 
 
-def turning(story: Story, ledger: Ledger, run: Sequence[Entry], request: Request, look: Look) -> Switched | None:
+def due_branch_switch(
+    story: PathState, ledger: Ledger, run: Sequence[Entry], request: Request, look: RequestFingerprint
+) -> BranchSwitched | None:
     """What becomes of a wish at these new messages, the newest of `request`: the lines turn before the first of them;
     None where nothing is wanted, or has to wait. `look` is of the request before."""
-    wanted = story.lines.wanted
-    if wanted is None or not _is_safe(run, request):
+    wanted = story.branches.requested_switch
+    if wanted is None or not _can_switch_now(run, request):
         return None
-    if wanted.line not in story.aside and wanted.at not in ledger.entries:
+    if wanted.line not in story.other_branches and wanted.at not in ledger.entries:
         return None  # what it is to begin at was lost
-    return Switched(wanted.line, wanted.at, wanted.checkpoint, wanted.reason, look)
+    return BranchSwitched(wanted.line, wanted.at, wanted.checkpoint, wanted.reason, look)
 
 
-def _is_safe(run: Sequence[Entry], request: Request) -> bool:
+def _can_switch_now(run: Sequence[Entry], request: Request) -> bool:
     """Whether the user speaks, and a line other than the client's history may be sent at all."""
     spoken = all(entry.message is not None and entry.message.role == "user" for entry in run)
-    offers = bool(request.tool_names) and request.choice in ("auto", "required") and not request.structured
+    offers = (
+        bool(request.tool_names) and request.tool_choice in ("auto", "required") and not request.wants_structured_output
+    )
     return bool(run) and spoken and offers
 
 
-def ends_in_results(line: Story) -> bool:
+def ends_with_tool_result(line: PathState) -> bool:
     """Whether the last on a line is the result of a call."""
-    last = next((message for placed in reversed(on_line(line)) if (message := said_by(placed))), None)
+    last = next((message for placed in reversed(context_entries(line)) if (message := message_of(placed))), None)
     return last is not None and bool(last.answers)
 
 
 # -------------------------------------------------------------------------------------------------------------- inject
-class Numbered(msgspec.Struct, frozen=True):
+class NumberedMessage(msgspec.Struct, frozen=True):
     """A message of a line, as it is counted there from 1."""
 
     number: int
@@ -177,119 +191,122 @@ class Numbered(msgspec.Struct, frozen=True):
     text: str
 
 
-def line_named(story: Story, name: str) -> Story:
+def branch_named(story: PathState, name: str) -> PathState:
     """The story of one of the lines, as it stands or was left. Raises NotAllowed."""
-    if name == story.lines.current:
+    if name == story.branches.current:
         return story
-    if name not in story.aside:
+    if name not in story.other_branches:
         raise NotAllowed(
-            f"There is no branch {cut_for_display(name, 40)!r}. {_known('Branches', story.lines.begun)}",
+            f"There is no branch {cut_for_display(name, 40)!r}. "
+            f"{_list_names('Branches', story.branches.start_checkpoints)}",
             code="no_branch",
         )
-    return story.aside[name]
+    return story.other_branches[name]
 
 
-def spoken(line: Story) -> list[Placed]:
+def copyable_entries(line: PathState) -> list[PathEntry]:
     """What stands on a line and can be copied: everything but our own words, oldest first."""
-    return [p for p in on_line(line) if p.entry.kind is not Kind.OVERLAY and said_by(p) is not None]
+    return [p for p in context_entries(line) if p.entry.kind is not EntryKind.OVERLAY and message_of(p) is not None]
 
 
-def numbered(line: Story) -> tuple[Numbered, ...]:
+def numbered_messages(line: PathState) -> tuple[NumberedMessage, ...]:
     """The messages that stand on a line, oldest first."""
-    texts = ((said_by(p), "\n\n".join(map(_shown, pieces_of(line, [p])))) for p in spoken(line))
-    return tuple(Numbered(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)
+    texts = ((message_of(p), "\n\n".join(map(_display_text, pieces_of(line, [p])))) for p in copyable_entries(line))
+    return tuple(NumberedMessage(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)
 
 
-def _shown(piece: Piece) -> str:
+def _display_text(piece: StoredPiece) -> str:
     """A text as it is, a call with the name of its tool."""
-    return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call else piece.text
+    return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call_arguments else piece.text
 
 
-def copied(story: Story, source: str, numbers: Sequence[int], frame: str) -> tuple[Copied, ...]:
+def copy_texts(story: PathState, source: str, numbers: Sequence[int], frame: str) -> tuple[CopiedText, ...]:
     """Messages of the line `source`, by their numbers on it, or what a frame of it returned. Raises NotAllowed."""
     if bool(numbers) is bool(frame):
         raise NotAllowed("Name what to copy: message numbers, or one frame.", code="nothing_chosen")
-    line = line_named(story, source)
-    texts = (_returned_by(line, frame, source),) if frame else _messages_of(line, numbers, source)
-    if (size := sum(len(each.text) for each in texts)) > MOST_COPIED:
+    line = branch_named(story, source)
+    texts = (_copy_results(line, frame, source),) if frame else _copy_messages(line, numbers, source)
+    if (size := sum(len(each.text) for each in texts)) > MAX_COPIED_CHARACTERS:
         raise NotAllowed(
-            f"These are {size:,} characters; {MOST_COPIED:,} at most are copied at once. Choose fewer messages.",
+            f"These are {size:,} characters; {MAX_COPIED_CHARACTERS:,} at most are copied at once. "
+            f"Choose fewer messages.",
             code="too_long",
         )
     return texts
 
 
-def _messages_of(line: Story, numbers: Sequence[int], source: str) -> tuple[Copied, ...]:
-    placed = spoken(line)
+def _copy_messages(line: PathState, numbers: Sequence[int], source: str) -> tuple[CopiedText, ...]:
+    placed = copyable_entries(line)
     if wrong := [number for number in numbers if not 1 <= number <= len(placed)]:
         raise NotAllowed(f"{source!r} has no message {wrong[0]}: it has 1 to {len(placed)}.", code="no_message")
     chosen = ((number, piece) for number in dict.fromkeys(numbers) for piece in pieces_of(line, [placed[number - 1]]))
-    return tuple(Copied(piece.ref, piece.role, piece.source, piece.text, number) for number, piece in chosen)
+    return tuple(CopiedText(piece.ref, piece.role, piece.source, piece.text, number) for number, piece in chosen)
 
 
-def _returned_by(line: Story, reference: str, source: str) -> Copied:
-    frame = find(line.tree, reference)
+def _copy_results(line: PathState, reference: str, source: str) -> CopiedText:
+    frame = find_frame(line.tree, reference)
     if frame is None or not frame.results:
         known = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in line.tree.frames.values() if f.results)
         raise NotAllowed(
             f"No frame {cut_for_display(reference, 40)!r} on {source!r} has results. With results: {known or 'none'}.",
             code="no_results",
         )
-    return Copied(frame.id, "results", frame.title, frame.results)
+    return CopiedText(frame.id, "results", frame.title, frame.results)
 
 
-def wanted_on(lines: Lines, target: str, source: str, texts: Sequence[Copied]) -> InjectionWanted:
+def request_injection(lines: BranchState, target: str, source: str, texts: Sequence[CopiedText]) -> InjectionRequested:
     """These texts are to be copied to the line `target`; without a name, to the one the next request stands on. Raises
     NotAllowed."""
-    coming = lines.wanted.line if lines.wanted else lines.current
+    coming = lines.requested_switch.line if lines.requested_switch else lines.current
     to = target or coming
-    if to not in (*lines.begun, coming):
+    if to not in (*lines.start_checkpoints, coming):
         raise NotAllowed(
-            f"There is no branch {cut_for_display(to, 40)!r}. {_known('Branches', lines.begun)}", code="no_branch"
+            f"There is no branch {cut_for_display(to, 40)!r}. {_list_names('Branches', lines.start_checkpoints)}",
+            code="no_branch",
         )
     if to == source:
         raise NotAllowed(f"That stands on {to!r} already; name another branch to copy to.", code="same_line")
-    return InjectionWanted(to, source, tuple(texts))
+    return InjectionRequested(to, source, tuple(texts))
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-UNTOUCHED = (
+FILES_UNCHANGED_NOTE = (
     "Only the conversation changed: files and whatever else was changed outside of it are as they were left, so look "
     "before you rely on what you read earlier."
 )
 
 
-def turned_words(event: Switched, nonce: str) -> str:
+def render_branch_switch(event: BranchSwitched, nonce: str) -> str:
     """What the model is told where a line begins or is taken up again."""
     if event.at:
         what = (
             f"A branch begins here: {event.line}, at the checkpoint {event.checkpoint}. The work goes on from that "
             "point; what was done after it stands on another branch."
         )
-    elif event.line == MAIN:
+    elif event.line == MAIN_BRANCH:
         what = "The work goes on here, on the main line, where it was left. What was done meanwhile stands on a branch."
     else:
         what = f"The work goes on here, on the branch {event.line}, where it was left."
-    why = f" Reason: {escape_xml(cut_for_display(event.reason, REASON_SHOWN))}" if event.reason else ""
-    return element("stack-context", {"branch": event.line, "nonce": nonce}, f"{what} {UNTOUCHED}{why}")
+    why = f" Reason: {escape_xml(cut_for_display(event.reason, MAX_REASON_CHARACTERS))}" if event.reason else ""
+    return element("stack-context", {"branch": event.line, "nonce": nonce}, f"{what} {FILES_UNCHANGED_NOTE}{why}")
 
 
-def injected_words(lines: Lines, nonce: str) -> str:
+def render_pending_injections(lines: BranchState, nonce: str) -> str:
     """What waits for the current line, for the model; empty where nothing does."""
-    waiting = [each for each in lines.injections if each.line == lines.current]
+    waiting = [each for each in lines.pending_injections if each.branch == lines.current]
     if not waiting:
         return ""
-    sources = ", ".join(dict.fromkeys(each.source for each in waiting))
+    sources = ", ".join(dict.fromkeys(each.source_branch for each in waiting))
     head = f"Copied from {sources}. What stands between the markers below is stored data."
-    texts = (copied_words(each.source, each.texts, nonce) for each in waiting)
+    texts = (render_copied_texts(each.source_branch, each.texts, nonce) for each in waiting)
     return "\n".join((element("stack-context", {"copied-from": sources, "nonce": nonce}, head), *texts))
 
 
-def copied_words(source: str, texts: Sequence[Copied], nonce: str) -> str:
+def render_copied_texts(source: str, texts: Sequence[CopiedText], nonce: str) -> str:
     """Texts of another line between the markers of stored data."""
     return "\n".join(
-        between_markers(
-            Piece(each.ref, "", "", "", each.role, each.source, each.text),
+        wrap_in_markers(
+            StoredPiece(each.ref, "", "", "", each.role, each.source, each.text),
             each.text,
             nonce,
             branch=source,
@@ -299,7 +316,7 @@ def copied_words(source: str, texts: Sequence[Copied], nonce: str) -> str:
     )
 
 
-Run = Callable[[Desk, Mapping[str, Any]], Outcome]
+RunTool = Callable[[ToolContext, Mapping[str, Any]], ToolResult]
 BRANCH_MISSING = "Error: branch is missing: the name of the branch to go to; main is the line it all began on."
 SOURCE_MISSING = "Error: branch is missing: the name of the branch to copy from."
 CHOICE_MISSING = (
@@ -307,106 +324,114 @@ CHOICE_MISSING = (
 )
 
 
-def _told(run: Run) -> Run:
+def _with_tool_errors(run: RunTool) -> RunTool:
     """What is refused is a mistake of the model's, told as text."""
 
     @wraps(run)
-    def answering(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    def answering(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         try:
             return run(desk, arguments)
         except NotAllowed as refused:
-            raise Mistake(f"Error: {refused}") from None
+            raise ToolError(f"Error: {refused}") from None
 
     return answering
 
 
-@_told
-def checkpoint(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+@_with_tool_errors
+def checkpoint(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Name the point before this turn's calls (S2-01)."""
-    event = checkpoint_at(desk.story, desk.ledger, before(desk), text_of(arguments, "name"))
-    return Outcome(
+    event = create_checkpoint(
+        desk.path_state, desk.ledger, answered_request_entry(desk), text_argument(arguments, "name")
+    )
+    return ToolResult(
         f"Checkpoint {event.name} is set: the conversation up to this turn. A branch can begin there.", (event,)
     )
 
 
-def before(desk: Desk) -> str:
+def answered_request_entry(desk: ToolContext) -> str:
     """The entry of the request that is being answered."""
-    turn = desk.ledger.entries.get(desk.turn)
-    return turn.parent if turn else desk.story.tip
+    turn = desk.ledger.entries.get(desk.turn_id)
+    return turn.parent if turn else desk.path_state.tip
 
 
-def at_push(desk: Desk, frame: str) -> tuple[CheckpointSet, ...]:
+def checkpoint_before_push(desk: ToolContext, frame: str) -> tuple[CheckpointSet, ...]:
     """The point before a frame is pushed, where the configuration wants one."""
     if not desk.settings.checkpoint_at_push:
         return ()
-    return (checkpoint_at(desk.story, desk.ledger, before(desk), f"before-{frame}", automatic=True),)
+    return (
+        create_checkpoint(
+            desk.path_state, desk.ledger, answered_request_entry(desk), f"before-{frame}", automatic=True
+        ),
+    )
 
 
-@_told
-def branch(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+@_with_tool_errors
+def branch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a line at a checkpoint (S2-02)."""
-    reason, point = text_of(arguments, "reason"), text_of(arguments, "checkpoint")
-    event = branch_from(desk.story.lines, point, text_of(arguments, "name", "branch"), reason)
-    return Outcome(
+    reason, point = text_argument(arguments, "reason"), text_argument(arguments, "checkpoint")
+    event = request_branch(desk.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
+    return ToolResult(
         f"Branch {event.line} begins at checkpoint {event.checkpoint} with the user's next message. It will know "
         "nothing of what was done since. Until then you are where you were: finish this turn.",
         (event,),
     )
 
 
-@_told
-def switch(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+@_with_tool_errors
+def switch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Go on with a line that was left (S2-03)."""
-    event = switch_to(
-        desk.story.lines, text_of(arguments, "branch", "name", required=BRANCH_MISSING), text_of(arguments, "reason")
+    event = request_switch(
+        desk.path_state.branches,
+        text_argument(arguments, "branch", "name", required=BRANCH_MISSING),
+        text_argument(arguments, "reason"),
     )
-    return Outcome(f"The user's next message goes to {event.line}. Until then you are where you were.", (event,))
+    return ToolResult(f"The user's next message goes to {event.line}. Until then you are where you were.", (event,))
 
 
-@_told
-def inject(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+@_with_tool_errors
+def inject(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Copy from another line (S2-04)."""
-    source = text_of(arguments, "branch", required=SOURCE_MISSING)
-    frame = text_of(arguments, "frameID", "frame_id", "frame")
-    texts = copied(desk.story, source, _numbers(arguments), frame)
-    return Outcome(copied_words(source, texts, desk.nonce))
+    source = text_argument(arguments, "branch", required=SOURCE_MISSING)
+    frame = text_argument(arguments, "frameID", "frame_id", "frame")
+    texts = copy_texts(desk.path_state, source, _message_numbers(arguments), frame)
+    return ToolResult(render_copied_texts(source, texts, desk.nonce))
 
 
-def _numbers(arguments: Mapping[str, Any]) -> list[int]:
+def _message_numbers(arguments: Mapping[str, Any]) -> list[int]:
     """Message numbers as models write them: 3, "3", [3, "4"]."""
     given = arguments.get("messages", arguments.get("message"))
     found: list[int] = []
     for each in given if isinstance(given, list) else [] if given is None else [given]:
         if isinstance(each, bool) or not str(each).strip().isdecimal() or len(str(each)) > len("1000000"):
-            raise Mistake(CHOICE_MISSING)
+            raise ToolError(CHOICE_MISSING)
         found.append(int(each))
     return found
 
 
-_STRING = {"type": "string"}
+_STRING_SCHEMA = {"type": "string"}
 CHECKPOINT = Tool(
     "stack_checkpoint",
     "checkpoint",
     "Name this point of the conversation, so that a branch can begin here.",
-    {"type": "object", "properties": {"name": _STRING}},
+    {"type": "object", "properties": {"name": _STRING_SCHEMA}},
     checkpoint,
-    listed=False,
+    is_listed=False,
 )
 BRANCH = Tool(
     "stack_branch",
     "branch",
     "Begin a new line of work at a checkpoint, with the user's next message; it knows nothing of what came after.",
-    {"type": "object", "properties": {"checkpoint": _STRING, "name": _STRING}},
+    {"type": "object", "properties": {"checkpoint": _STRING_SCHEMA, "name": _STRING_SCHEMA}},
     branch,
-    listed=False,
+    is_listed=False,
 )
 SWITCH = Tool(
     "stack_switch",
     "switch",
     "Go on with another branch (main is the first), with the user's next message.",
-    {"type": "object", "properties": {"branch": _STRING}, "required": ["branch"]},
+    {"type": "object", "properties": {"branch": _STRING_SCHEMA}, "required": ["branch"]},
     switch,
-    listed=False,
+    is_listed=False,
 )
 INJECT = Tool(
     "stack_inject",
@@ -415,13 +440,13 @@ INJECT = Tool(
     {
         "type": "object",
         "properties": {
-            "branch": _STRING,
+            "branch": _STRING_SCHEMA,
             "messages": {"type": "array", "items": {"type": "integer"}},
-            "frameID": _STRING,
+            "frameID": _STRING_SCHEMA,
         },
         "required": ["branch"],
     },
     inject,
-    listed=False,
+    is_listed=False,
 )
 TOOLS = (CHECKPOINT, BRANCH, SWITCH, INJECT)

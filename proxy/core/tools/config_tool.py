@@ -15,10 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.core.safe_regex import fault_of
-from proxy.core.tools.base import Desk, Mistake, Outcome, Subagents, Tool, flag_of, text_of, whole_of
+from proxy.core.safe_regex import pattern_error
+from proxy.core.tools.base import (
+    SubagentRules,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    flag_argument,
+    integer_argument,
+    text_argument,
+)
 
-SETTINGS = {
+SETTING_NAMES = {
     "enabled": "enabled",
     "minDuration": "min_duration",
     "minMessageCount": "min_messages",
@@ -28,30 +37,32 @@ SETTINGS = {
     "propagateSummaries": "",
 }
 """The names of the tool, and the operator's under `subagent`; empty: fixed here."""
-PATTERNS = ("addPattern", "removePattern")
-SHOWN = 60
+PATTERN_ARGUMENTS = ("addPattern", "removePattern")
+MAX_ECHOED_CHARACTERS = 60
 """Characters of a word of the model's that are said again."""
 
-Value = bool | int | list[str]
+SettingValue = bool | int | list[str]
 
 
-def config(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def configure_subagents(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Tell what holds; set what is wanted, where the model may."""
     holds = desk.settings.subagents
-    named = [name for name in SETTINGS if arguments.get(name) is not None]
-    patterns = _patterns(holds, arguments)
+    named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
+    patterns = _changed_patterns(holds, arguments)
     if not named and patterns is None:
-        return Outcome(_told(holds))
+        return ToolResult(_render_settings(holds))
     if not holds.model_may_configure:
-        raise Mistake(_refused([*named, *(name for name in PATTERNS if text_of(arguments, name))]))
-    wanted: dict[str, object] = {SETTINGS[name]: _checked(arguments, name) for name in named}
+        raise ToolError(
+            _refusal_text([*named, *(name for name in PATTERN_ARGUMENTS if text_argument(arguments, name))])
+        )
+    wanted: dict[str, object] = {SETTING_NAMES[name]: _read_setting(arguments, name) for name in named}
     wanted |= {} if patterns is None else {"patterns": patterns}
-    return Outcome(
+    return ToolResult(
         f"Set, for everybody: {', '.join(wanted)}. Call this without arguments to see what holds.", (), None, wanted
     )
 
 
-def values(subagents: Subagents) -> dict[str, Value]:
+def setting_values(subagents: SubagentRules) -> dict[str, SettingValue]:
     """What holds, by the tool's names; times are milliseconds."""
     return {
         "enabled": subagents.enabled,
@@ -65,46 +76,53 @@ def values(subagents: Subagents) -> dict[str, Value]:
     }
 
 
-def _told(subagents: Subagents) -> str:
-    return "\n".join(f"{name}: {_word(value)}" for name, value in values(subagents).items())
+def _render_settings(subagents: SubagentRules) -> str:
+    return "\n".join(f"{name}: {_render_value(value)}" for name, value in setting_values(subagents).items())
 
 
-def _word(value: Value) -> str:
+def _render_value(value: SettingValue) -> str:
     if isinstance(value, list):
         return " ".join(map(repr, value)) or "none"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _patterns(holds: Subagents, arguments: Mapping[str, Any]) -> list[str] | None:
+def _changed_patterns(holds: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
     """The patterns as they are wanted; None where nothing is said of them."""
-    added, removed = (text_of(arguments, name) for name in PATTERNS)
+    added, removed = (text_argument(arguments, name) for name in PATTERN_ARGUMENTS)
     if not added and not removed:
         return None
-    if added and (fault := fault_of(added)):
-        raise Mistake(f"Error: {fault}")
+    if added and (fault := pattern_error(added)):
+        raise ToolError(f"Error: {fault}")
     if removed and removed not in holds.patterns:
-        raise Mistake(f"Error: {removed[:SHOWN]!r} is none of the patterns. Call this without arguments to see them.")
+        raise ToolError(
+            f"Error: {removed[:MAX_ECHOED_CHARACTERS]!r} is none of the patterns. Call this without "
+            f"arguments to see them."
+        )
     kept = [pattern for pattern in holds.patterns if pattern != removed]
     return list(dict.fromkeys((*kept, added))) if added else kept
 
 
-def _checked(arguments: Mapping[str, Any], name: str) -> bool | int | None:
+def _read_setting(arguments: Mapping[str, Any], name: str) -> bool | int | None:
     """A flag or a number that is given. What is out of bounds is refused where it is set."""
-    if not SETTINGS[name]:
-        raise Mistake(f"Error: {name} cannot be set: it is always as told.")
-    return whole_of(arguments, name) if name in _NUMBERS else flag_of(arguments, name)
+    if not SETTING_NAMES[name]:
+        raise ToolError(f"Error: {name} cannot be set: it is always as told.")
+    return integer_argument(arguments, name) if name in _NUMBER_SETTINGS else flag_argument(arguments, name)
 
 
-def _refused(wanted: list[str]) -> str:
-    keys = [f"subagent.{SETTINGS.get(name, 'patterns')}" for name in wanted if SETTINGS.get(name, PATTERNS)]
+def _refusal_text(wanted: list[str]) -> str:
+    keys = [
+        f"subagent.{SETTING_NAMES.get(name, 'patterns')}"
+        for name in wanted
+        if SETTING_NAMES.get(name, PATTERN_ARGUMENTS)
+    ]
     where = f" The operator sets {', '.join(dict.fromkeys(keys))}, by `callstack config`." if keys else ""
-    fixed = [name for name in wanted if not SETTINGS.get(name, PATTERNS)]
+    fixed = [name for name in wanted if not SETTING_NAMES.get(name, PATTERN_ARGUMENTS)]
     always = f" {', '.join(fixed)} cannot be set: it is always as told." if fixed else ""
     return f"Error: you may only read this.{where}{always} Call it without arguments to see what holds."
 
 
 _FLAG, _NUMBER, _STRING = {"type": "boolean"}, {"type": "integer"}, {"type": "string"}
-_NUMBERS = frozenset({"minDuration", "minMessageCount", "idleCompletionDelay"})
+_NUMBER_SETTINGS = frozenset({"minDuration", "minMessageCount", "idleCompletionDelay"})
 TOOLS = (
     Tool(
         "stack_config",
@@ -113,11 +131,11 @@ TOOLS = (
         {
             "type": "object",
             "properties": {
-                **{name: _NUMBER if name in _NUMBERS else _FLAG for name in SETTINGS},
-                **dict.fromkeys(PATTERNS, _STRING),
+                **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
+                **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
             },
         },
-        config,
-        listed=False,
+        configure_subagents,
+        is_listed=False,
     ),
 )

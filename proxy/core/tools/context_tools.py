@@ -28,36 +28,44 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from proxy.core.compaction.cost_gate import Prices
-from proxy.core.compaction.window_pressure import tokens_on_line
+from proxy.core.compaction.cost_gate import CachePrices
+from proxy.core.compaction.window_pressure import count_context_tokens
 from proxy.core.context.block_format import block_of
-from proxy.core.context.block_refresh import holder, told_of
-from proxy.core.context.message_list import on_line
-from proxy.core.context.relatives import view_of
+from proxy.core.context.block_refresh import block_holder, frames_with_block
+from proxy.core.context.message_list import context_entries
+from proxy.core.context.relatives import surroundings_of
 from proxy.core.frames.events import BlockStale
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.tree import FINAL, RETURNED, Frame, Tree, is_left
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Frame, Tree, is_ended_root
 from proxy.core.ledger.messages import Usage
-from proxy.core.text import Count, clean, cut_for_display
-from proxy.core.tools.base import Budgets, Desk, Mistake, Outcome, Tool, text_of, whole_of
+from proxy.core.text import CountTokens, cut_for_display, remove_illegal_xml
+from proxy.core.tools.base import (
+    FrameBlockBudgets,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    integer_argument,
+    text_argument,
+)
 from proxy.core.tools.inspect_tools import frame_named
 
-PREVIEW = 2_000
+DEFAULT_PREVIEW_CHARACTERS = 2_000
 """Characters of a preview, where nobody says how many (S1-113)."""
-LONGEST = 100_000
-LISTED = 10
+MAX_PREVIEW_CHARACTERS = 100_000
+MAX_NAMED_FRAMES = 10
 """Frames of one kind that are named."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- info
-class Context(msgspec.Struct, frozen=True):
+class ContextInfo(msgspec.Struct, frozen=True):
     """What there is on the line of the active frame, in tokens. `changed` are budgets that the configuration sets
     otherwise than they come; `block` is what was told as the frame was entered, `siblings` of the `finished` ones were
     told in it; `usage` is what the provider said of the newest round."""
 
     frame: Frame
-    budgets: Budgets
-    changed: tuple[str, ...]
+    budgets: FrameBlockBudgets
+    changed_budgets: tuple[str, ...]
     block: str
     ancestors: int
     siblings: int
@@ -68,60 +76,66 @@ class Context(msgspec.Struct, frozen=True):
     usage: Usage | None
 
 
-def context_of(story: Story, budgets: Budgets, now: int, count: Count) -> Context:
+def measure_context(story: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
     """The context at the end of a path, where a frame is active; `now` is ms since the epoch. `count` is asked for our
     own texts on the line."""
-    frame, view, shown = story.tree.current, view_of(story.tree, story.tree.active, now), on_line(story)
-    rounds = [placed.round for placed in story.placed if placed.round is not None]
-    return Context(
+    frame, view, shown = (
+        story.tree.active_frame,
+        surroundings_of(story.tree, story.tree.active, now),
+        context_entries(story),
+    )
+    rounds = [placed.round for placed in story.entries if placed.round is not None]
+    return ContextInfo(
         frame=frame,
         budgets=budgets,
-        changed=tuple(f.name for f in fields(Budgets) if getattr(budgets, f.name) != f.default),
+        changed_budgets=tuple(f.name for f in fields(FrameBlockBudgets) if getattr(budgets, f.name) != f.default),
         block=frame.opening.block if frame.opening else "",
         ancestors=len(view.lineage),
-        siblings=sum(map(len, view.levels)),
-        finished=view.finished,
-        planned=len(view.plan),
+        siblings=sum(map(len, view.sibling_levels)),
+        finished=view.finished_count,
+        planned=len(view.planned_children),
         entries=len(shown),
-        tokens=tokens_on_line(story, count),
+        tokens=count_context_tokens(story, count),
         usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
     )
 
 
-def context_info(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_context_info(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What the context is made of (S1-112)."""
     del arguments  # it takes none
-    found = context_of(desk.story, desk.settings.budgets, desk.now, desk.count)
-    return Outcome("\n".join(_info(found, desk)))
+    found = measure_context(desk.path_state, desk.settings.budgets, desk.now, desk.count_tokens)
+    return ToolResult("\n".join(_render_context_info(found, desk)))
 
 
-def _info(found: Context, desk: Desk) -> Iterator[str]:
-    budgets = ", ".join(f"{f.name} {getattr(found.budgets, f.name):,}" for f in fields(Budgets))
-    changed = f"; set otherwise than they come: {', '.join(found.changed)}" if found.changed else ""
+def _render_context_info(found: ContextInfo, desk: ToolContext) -> Iterator[str]:
+    budgets = ", ".join(f"{f.name} {getattr(found.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
+    changed = f"; set otherwise than they come: {', '.join(found.changed_budgets)}" if found.changed_budgets else ""
     yield f"Active: {found.frame.id} ({cut_for_display(found.frame.title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
     if found.block:
-        yield f"Block: {desk.count(found.block):,} tokens, as told when the frame was entered; it does not change."
+        yield (
+            f"Block: {desk.count_tokens(found.block):,} tokens, as told when the frame was entered; it does not change."
+        )
     else:
         yield "Block: none was told as this frame began."
     yield (
         f"Selection: {found.ancestors} above, {found.siblings} of {found.finished} finished beside the path, "
         f"{found.planned} planned below."
     )
-    full = f" of {desk.window:,} ({100 * found.tokens / desk.window:.1f} %)" if desk.window else ""
+    full = f" of {desk.window_tokens:,} ({100 * found.tokens / desk.window_tokens:.1f} %)" if desk.window_tokens else ""
     yield f"Line: {found.entries} entries, {found.tokens:,} tokens{full}, without the system text and tools."
-    yield f"Last usage: {_used(found.usage)}."
-    yield f"Caching: {_worth(desk.prices)}"
+    yield f"Last usage: {_render_usage(found.usage)}."
+    yield f"Caching: {_render_cache_prices(desk.prices)}"
 
 
-def _used(usage: Usage | None) -> str:
+def _render_usage(usage: Usage | None) -> str:
     if usage is None:
         return "the provider has told none yet"
     parts = (f"input {usage.input:,}", f"cached {usage.cached:,}", f"written {usage.written:,}")
     return f"{', '.join(parts)}, output {usage.output:,}"
 
 
-def _worth(prices: Prices) -> str:
+def _render_cache_prices(prices: CachePrices) -> str:
     return (
         f"a cached token costs {prices.read:g} of a fresh one, a written one {prices.write:g}; what stands on the line "
         "is never written anew without a reason."
@@ -129,44 +143,44 @@ def _worth(prices: Prices) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- preview
-def context_preview(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_context_preview(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The block of the active frame, cut at `maxLength` characters (S1-113)."""
-    return Outcome(cut(block_now(desk), _length(arguments)))
+    return ToolResult(cut_with_remainder(current_block(desk), _max_length_argument(arguments)))
 
 
-def block_now(desk: Desk) -> str:
+def current_block(desk: ToolContext) -> str:
     """As it was told; where none was, as it would be."""
-    opening = desk.tree.current.opening
+    opening = desk.tree.active_frame.opening
     if opening is not None and opening.block:
         return opening.block
     return block_of(
-        desk.settings.form,
-        desk.story,
+        desk.settings.block_format,
+        desk.path_state,
         desk.tree,
         desk.tree.active,
         session=desk.ledger.conversation.id,
         nonce=desk.nonce,
         now=desk.now,
         budgets=desk.settings.budgets,
-        count=desk.count,
+        count=desk.count_tokens,
     )
 
 
-def cut(text: str, most: int) -> str:
+def cut_with_remainder(text: str, most: int) -> str:
     """At most so many characters, and how many more there are."""
     return text if len(text) <= most else f"{text[:most]}\n... {len(text) - most:,} more characters"
 
 
-def _length(arguments: Mapping[str, Any]) -> int:
-    wanted = f"a number of characters from 1 to {LONGEST:,}; default {PREVIEW:,}"
-    told = whole_of(arguments, "maxLength", wanted)
-    if told is not None and not 1 <= told <= LONGEST:
-        raise Mistake(f"Error: maxLength must be {wanted}.")
-    return PREVIEW if told is None else told
+def _max_length_argument(arguments: Mapping[str, Any]) -> int:
+    wanted = f"a number of characters from 1 to {MAX_PREVIEW_CHARACTERS:,}; default {DEFAULT_PREVIEW_CHARACTERS:,}"
+    told = integer_argument(arguments, "maxLength", wanted)
+    if told is not None and not 1 <= told <= MAX_PREVIEW_CHARACTERS:
+        raise ToolError(f"Error: maxLength must be {wanted}.")
+    return DEFAULT_PREVIEW_CHARACTERS if told is None else told
 
 
 # ---------------------------------------------------------------------------------------------------------- compaction
-class Compactions(msgspec.Struct, frozen=True):
+class CompactionState(msgspec.Struct, frozen=True):
     """Ids of frames: `returned` stand as the result of their call, `folded` as a trace, and so do `parted`, parts of
     long work; `ended` are over and stand on the line still, until it pays to fold them; `wanted` were asked back and
     come at the next cheap moment; `completing` are subagents' whose result is awaited. `trims`: how often the line
@@ -181,99 +195,118 @@ class Compactions(msgspec.Struct, frozen=True):
     completing: tuple[str, ...]
 
 
-def compactions_of(tree: Tree) -> Compactions:
+def compaction_state_of(tree: Tree) -> CompactionState:
     """What has left the line, by how it did, and what waits."""
-    frames, folded = tree.frames.values(), {trim.frame for trim in tree.trims if trim.frame}
-    over = [f for f in frames if f.status in FINAL | RETURNED]
-    return Compactions(
+    frames, folded = tree.frames.values(), {trim.frame for trim in tree.removals if trim.frame}
+    over = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
+    return CompactionState(
         returned=tuple(f.id for f in over if f.opening is not None),
         folded=tuple(f.id for f in frames if f.id in folded and f.origin != "part"),
         parted=tuple(f.id for f in frames if f.id in folded and f.origin == "part"),
-        trims=sum(not trim.frame for trim in tree.trims),
-        ended=tuple(f.id for f in over if _waits(tree, f) and f.id not in folded),
-        wanted=tuple(frame for frame in tree.kept if frame in folded),
-        completing=tuple(f.id for f in frames if f.origin == "subagent" and f.status not in FINAL | RETURNED),
+        trims=sum(not trim.frame for trim in tree.removals),
+        ended=tuple(f.id for f in over if _awaits_fold(tree, f) and f.id not in folded),
+        wanted=tuple(frame for frame in tree.kept_frames if frame in folded),
+        completing=tuple(
+            f.id for f in frames if f.origin == "subagent" and f.status not in FINAL_STATUSES | RETURN_STATUSES
+        ),
     )
 
 
-def _waits(tree: Tree, over: Frame) -> bool:
+def _awaits_fold(tree: Tree, over: Frame) -> bool:
     """Whether what it did stands on the line until a fold takes it."""
-    return is_left(tree, over) or (over.is_uncalled and bool(over.parent) and over.origin != "subagent")
+    return is_ended_root(tree, over) or (over.has_no_opening_call and bool(over.parent) and over.origin != "subagent")
 
 
-def compaction_info(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_compaction_info(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What left the line, and what is pending (S1-116)."""
     del arguments  # it takes none
-    found = compactions_of(desk.tree)
-    return Outcome("\n".join(_compactions(desk.tree, found)))
+    found = compaction_state_of(desk.tree)
+    return ToolResult("\n".join(_render_compactions(desk.tree, found)))
 
 
-def _compactions(tree: Tree, found: Compactions) -> Iterator[str]:
+def _render_compactions(tree: Tree, found: CompactionState) -> Iterator[str]:
     yield "Off the line, each recalled by its id:"
-    yield f"- as results of their calls: {_named(tree, found.returned)}"
-    yield f"- folded: {_named(tree, found.folded)}"
-    yield f"- parts of long work: {_named(tree, found.parted)}"
+    yield f"- as results of their calls: {_list_frames(tree, found.returned)}"
+    yield f"- folded: {_list_frames(tree, found.folded)}"
+    yield f"- parts of long work: {_list_frames(tree, found.parted)}"
     yield f"- cut because the line did not fit: {found.trims} times"
     yield "Pending:"
-    yield f"- ended, and folded as soon as that pays: {_named(tree, found.ended)}"
-    yield f"- asked back: {_named(tree, found.wanted)}"
-    yield f"- subagents whose result is awaited: {_named(tree, found.completing)}"
+    yield f"- ended, and folded as soon as that pays: {_list_frames(tree, found.ended)}"
+    yield f"- asked back: {_list_frames(tree, found.wanted)}"
+    yield f"- subagents whose result is awaited: {_list_frames(tree, found.completing)}"
 
 
-def _named(tree: Tree, frames: tuple[str, ...]) -> str:
-    named = [f"{frame} {cut_for_display(clean(tree.frames[frame].title))}" for frame in frames[-LISTED:]]
-    more = [f"and {len(frames) - LISTED} before them"] if len(frames) > LISTED else []
+def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
+    named = [
+        f"{frame} {cut_for_display(remove_illegal_xml(tree.frames[frame].title))}"
+        for frame in frames[-MAX_NAMED_FRAMES:]
+    ]
+    more = [f"and {len(frames) - MAX_NAMED_FRAMES} before them"] if len(frames) > MAX_NAMED_FRAMES else []
     return "; ".join([*named, *more]) or "none"
 
 
 # --------------------------------------------------------------------------------------------------------------- tools
-_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 TOOLS = (
-    Tool("stack_context_info", "context_info", "What the context is made of.", _NOTHING, context_info, listed=False),
+    Tool(
+        "stack_context_info",
+        "context_info",
+        "What the context is made of.",
+        _NO_PARAMETERS,
+        show_context_info,
+        is_listed=False,
+    ),
     Tool(
         "stack_context_preview",
         "context_preview",
         "The frame block as it was told.",
-        {"type": "object", "properties": {"maxLength": {"type": "integer", "description": f"default {PREVIEW}"}}},
-        context_preview,
-        listed=False,
+        {
+            "type": "object",
+            "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
+        },
+        show_context_preview,
+        is_listed=False,
     ),
     Tool(
         "stack_compaction_info",
         "compaction_info",
         "What left the context, and what is pending.",
-        _NOTHING,
-        compaction_info,
-        listed=False,
+        _NO_PARAMETERS,
+        show_compaction_info,
+        is_listed=False,
     ),
 )
 
 
-NOTHING = (
+NO_BLOCK = (
     "Error: no frame block stands in your context, so there is nothing to write anew. stack_status tells the frames."
 )
 
 
-def clear(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def clear_block_cache(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Have blocks written anew when that breaks nothing."""
-    known = told_of(desk.tree)
+    known = frames_with_block(desk.tree)
     if not known:
-        raise Mistake(NOTHING)
-    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
-    wanted = [_one_of(known, holder(desk.tree, frame_named(desk.tree, reference)))] if reference else list(known)
+        raise ToolError(NO_BLOCK)
+    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    wanted = (
+        [_require_block_holder(known, block_holder(desk.tree, frame_named(desk.tree, reference)))]
+        if reference
+        else list(known)
+    )
     named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in wanted)
     told = (
         f"What you were told of {named} is written anew with the next request that finds nothing of your context in "
         "the provider's cache, or that changes what stands before it anyway. That breaks the prefix: done now, all "
         "behind it would be paid for in full again. stack_status and stack_tree tell how things are now."
     )
-    return Outcome(told, (BlockStale(tuple(f.id for f in wanted)),))
+    return ToolResult(told, (BlockStale(tuple(f.id for f in wanted)),))
 
 
-def _one_of(known: tuple[Frame, ...], frame: Frame) -> Frame:
+def _require_block_holder(known: tuple[Frame, ...], frame: Frame) -> Frame:
     if frame not in known:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in known)
-        raise Mistake(f"Error: no block of {frame.id} stands in your context. There are those of {named}.")
+        raise ToolError(f"Error: no block of {frame.id} stands in your context. There are those of {named}.")
     return frame
 
 
@@ -283,7 +316,7 @@ CLEAR_TOOLS = (
         "cache_clear",
         "Have what you were told of your frames written anew, when that breaks no cache.",
         {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
-        clear,
-        listed=False,
+        clear_block_cache,
+        is_listed=False,
     ),
 )

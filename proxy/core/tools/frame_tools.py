@@ -18,67 +18,67 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.user_messages import user_messages
 from proxy.core.context.block_format import block_of
-from proxy.core.context.message_list import on_line, owner_of
-from proxy.core.frames.events import Activated, Planned, Popped, Pushed, frame_id
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.reducer import apply, called_in, way_back
-from proxy.core.frames.results import decisions_in, derived_compaction, invalidated_text, returned_text
-from proxy.core.frames.tasks import failed_before, lesson
+from proxy.core.context.message_list import context_entries, owner_of
+from proxy.core.frames.events import FrameActivated, FramePlanned, FramePopped, FramePushed, frame_id
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.reducer import outermost_called_frame, reduce, return_path
+from proxy.core.frames.results import decisions_in, derive_compaction, frame_results_text, invalidation_text
+from proxy.core.frames.tasks import lesson_of, newest_failed_attempt
 from proxy.core.frames.tree import (
     ALLOWED,
-    FINAL,
-    RETURNED,
+    FINAL_STATUSES,
+    RETURN_STATUSES,
     Frame,
-    Opening,
+    OpeningCall,
     Status,
     Tree,
     ancestors,
     children,
     descendants,
-    find,
-    is_left,
+    find_frame,
+    is_ended_root,
     path_to,
 )
-from proxy.core.observers.files import artifacts_of, paths_of_calls
-from proxy.core.policy.roots import following
+from proxy.core.observers.files import changed_paths_of, touched_file_labels
+from proxy.core.policy.roots import next_message_effect
 from proxy.core.text import truncate_to_tokens
-from proxy.core.tools.base import UNBOUNDED, Desk, Mistake, Outcome, Tool, text_of
-from proxy.core.tools.branch_tools import at_push
-from proxy.core.tools.child_view import AUTO, choice_at, chosen_view
+from proxy.core.tools.base import UNBOUNDED, Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.branch_tools import checkpoint_before_push
+from proxy.core.tools.child_view import AUTO_VIEW, choose_view, view_costs_at
 
-Opened = TypeVar("Opened", Pushed, Activated)
-NOT_READ = (
+Opened = TypeVar("Opened", FramePushed, FrameActivated)
+UNREAD_RESULTS = (
     "Not popped: this message also holds calls whose results you have not read. "
     "Read those results, then pop again in a message of its own."
 )
-TITLE = "Error: title is missing. Give 2-5 words that name the subtask."
-CRITERIA = "Error: successCriteria is missing. Say how one can verify that the subtask is done."
-NO_ROOM = (
+TITLE_MISSING = "Error: title is missing. Give 2-5 words that name the subtask."
+CRITERIA_MISSING = "Error: successCriteria is missing. Say how one can verify that the subtask is done."
+NO_ROOM_FOR_FRAME = (
     "Error: not begun: your context window has no room for another frame now. Go on without it, or pop the frame you "
     "are in with what it came to."
 )
-RESULTS = (
+RESULTS_MISSING = (
     "Error: results is missing or empty. Say what was done, found and decided: it is all the parent frame will see."
 )
 
 
 # --------------------------------------------------------------------------------------------------------------- push
-def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Open a frame under the active one; in a group that opened one already, plan it as a sibling (S1-105)."""
-    title = text_of(arguments, "title", required=TITLE)
-    criteria = text_of(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA)
-    compacted = text_of(arguments, "successCriteriaCompacted") or derived_compaction(criteria, desk.count)
-    refuse_if_over(desk.tree)
-    if desk.group.opened:
-        return _plan_beside(desk, title, criteria, compacted)
-    if planned := _planned_by_title(desk.tree, title):
+    title = text_argument(arguments, "title", required=TITLE_MISSING)
+    criteria = text_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
+    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(criteria, desk.count_tokens)
+    refuse_if_root_ended(desk.tree)
+    if desk.call_group.opened_frame:
+        return _plan_sibling(desk, title, criteria, compacted)
+    if planned := _planned_frame_titled(desk.tree, title):
         return activate(desk, {"sessionID": planned.id})
     if len(path_to(desk.tree, desk.tree.active)) >= desk.settings.max_depth:
-        raise Mistake(f"Error: {desk.settings.max_depth} frames are open already. Pop one before you push another.")
-    opening = _opening(desk)
-    retried = _retried(desk.tree, text_of(arguments, "retry_of", "retryOf"), title)
-    event = Pushed(
-        frame_id(desk.turn, desk.number),
+        raise ToolError(f"Error: {desk.settings.max_depth} frames are open already. Pop one before you push another.")
+    opening = _opening_call(desk)
+    retried = _retried_frame_id(desk.tree, text_argument(arguments, "retry_of", "retryOf"), title)
+    event = FramePushed(
+        frame_id(desk.turn_id, desk.call_number),
         desk.tree.active,
         title,
         criteria,
@@ -86,143 +86,154 @@ def push(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
         opening.call,
         "",
         compacted,
-        opening.before,
+        opening.preceding_text,
         opening.view,
         retried,
     )
-    done = _telling(desk, event, lesson(desk.tree, retried))
-    before = at_push(desk, done.frame)
-    return Outcome(done.block, (*before, done), replace(desk.group, opened=done.frame))
+    done = _with_block(desk, event, lesson_of(desk.tree, retried))
+    before = checkpoint_before_push(desk, done.frame)
+    return ToolResult(done.block, (*before, done), replace(desk.call_group, opened_frame=done.frame))
 
 
-def _planned_by_title(tree: Tree, title: str) -> Frame | None:
+def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
     """A model that planned a frame often pushes it by its title instead of activating it."""
     waiting = [f for f in children(tree, tree.active) if f.status is Status.PLANNED]
     return next((f for f in waiting if f.title.casefold() == title.casefold()), None)
 
 
-def _plan_beside(desk: Desk, title: str, criteria: str, compacted: str) -> Outcome:
+def _plan_sibling(desk: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
     """A sibling of what the group opened; where the frame around that is over by now, it goes under the active one."""
-    opened = desk.tree.frames[desk.group.opened]
+    opened = desk.tree.frames[desk.call_group.opened_frame]
     around = desk.tree.frames[opened.parent or opened.id]
     parent = around.id if around.status is Status.IN_PROGRESS else desk.tree.active
-    event = Planned(frame_id(desk.turn, desk.number), parent, title, criteria, compacted)
+    event = FramePlanned(frame_id(desk.turn_id, desk.call_number), parent, title, criteria, compacted)
     then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
         f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
         f"{then}, activate {event.frame}."
     )
-    return Outcome(text, (event,))
+    return ToolResult(text, (event,))
 
 
-def _opening(desk: Desk) -> Opening:
+def _opening_call(desk: ToolContext) -> OpeningCall:
     """The call whose result stands for a frame opened now: this one, or, behind a pop, the one that opened what was
     popped."""
-    if (back := desk.group.returned) is not None:
-        return Opening(back.turn, back.call, desk.tree.told.get((back.turn, back.call), ""), "fork")
-    return Opening(desk.turn, desk.call, "", _view(desk) if desk.group.alone else "fork")
+    if (back := desk.call_group.returned_opening) is not None:
+        return OpeningCall(back.turn, back.call, desk.tree.result_texts.get((back.turn, back.call), ""), "fork")
+    return OpeningCall(
+        desk.turn_id, desk.call_key, "", _child_view(desk) if desk.call_group.has_only_stack_calls else "fork"
+    )
 
 
-def _view(desk: Desk) -> str:
+def _child_view(desk: ToolContext) -> str:
     """Of the parents, a model with a small window sees what its block tells, and no more than is asked for."""
     view = desk.settings.child_view
-    if desk.settings.form.minimal and view in ("fork", AUTO):
+    if desk.settings.block_format.minimal and view in ("fork", AUTO_VIEW):
         return "isolate"
-    if view != AUTO:
+    if view != AUTO_VIEW:
         return view
-    return chosen_view(choice_at(desk.story, desk.on_line, desk.prices, desk.count), desk.settings.isolate_above)
+    return choose_view(
+        view_costs_at(desk.path_state, desk.visible_entries, desk.prices, desk.count_tokens),
+        desk.settings.isolate_above_tokens,
+    )
 
 
-def _retried(tree: Tree, reference: str, title: str) -> str:
+def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
     """The attempt before: as it is named, else the one by the same title that failed here."""
-    frame = find(tree, reference) if reference else failed_before(tree, title)
+    frame = find_frame(tree, reference) if reference else newest_failed_attempt(tree, title)
     return frame.id if frame else ""
 
 
-def _telling(desk: Desk, event: Opened, before: str) -> Opened:
+def _with_block(desk: ToolContext, event: Opened, before: str) -> Opened:
     """The event with what its frame is told as it begins: of the attempt `before`, and of the tree around it. In a fork
     that stands on this very line, so it is told in as little as there is room for."""
-    tree = apply(desk.tree, event, desk.now)
-    told = before + _block(desk, tree, event.frame)
-    stands_here = event.view == "fork" and desk.group.returned is None
-    if stands_here and desk.count(told) > desk.room:
-        kept = truncate_to_tokens(before.strip(), max(0, desk.room // 2), desk.count)
+    tree = reduce(desk.tree, event, desk.now)
+    told = before + _render_block(desk, tree, event.frame)
+    stands_here = event.view == "fork" and desk.call_group.returned_opening is None
+    if stands_here and desk.count_tokens(told) > desk.free_tokens:
+        kept = truncate_to_tokens(before.strip(), max(0, desk.free_tokens // 2), desk.count_tokens)
         before = f"{kept}\n\n" if kept else ""
-        told = before + _block(desk, tree, event.frame, max(1, desk.room - desk.count(before)))
-        if desk.count(told) > desk.room:
-            raise Mistake(NO_ROOM)
+        told = before + _render_block(desk, tree, event.frame, max(1, desk.free_tokens - desk.count_tokens(before)))
+        if desk.count_tokens(told) > desk.free_tokens:
+            raise ToolError(NO_ROOM_FOR_FRAME)
     return replace(event, block=told)
 
 
-def _block(desk: Desk, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
+def _render_block(desk: ToolContext, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
     return block_of(
-        desk.settings.form,
-        desk.story,
+        desk.settings.block_format,
+        desk.path_state,
         tree,
         frame,
         session=desk.ledger.conversation.id,
         nonce=desk.nonce,
         now=desk.now,
         budgets=replace(desk.settings.budgets, total=min(desk.settings.budgets.total, most)),
-        count=desk.count,
+        count=desk.count_tokens,
     )
 
 
-def refuse_if_over(tree: Tree) -> None:
-    if tree.root.status in RETURNED:
-        then = following(tree.root)
-        raise Mistake(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {then}.")
+def refuse_if_root_ended(tree: Tree) -> None:
+    if tree.root.status in RETURN_STATUSES:
+        then = next_message_effect(tree.root)
+        raise ToolError(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {then}.")
 
 
 # ---------------------------------------------------------------------------------------------------------------- pop
-def pop(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def pop(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the active frame, or an ancestor of it with everything open below, and return its results (S1-106)."""
-    target = _target(desk.tree, text_of(arguments, "frameID", "frame_id", "sessionID", "frame"))
-    status = _returned_status(text_of(arguments, "status"))
-    results = text_of(arguments, "results", "result", required=RESULTS)
-    if target.status in FINAL or status not in ALLOWED[target.status]:
-        raise Mistake(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
-    if not desk.group.alone:
-        raise Mistake(NOT_READ)
-    below = [f for f in (desk.tree.current, *ancestors(desk.tree, desk.tree.active)) if _is_below(desk.tree, f, target)]
-    events: list[Popped] = []
+    target = _frame_to_pop(desk.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
+    status = _parse_return_status(text_argument(arguments, "status"))
+    results = text_argument(arguments, "results", "result", required=RESULTS_MISSING)
+    if target.status in FINAL_STATUSES or status not in ALLOWED[target.status]:
+        raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
+    if not desk.call_group.has_only_stack_calls:
+        raise ToolError(UNREAD_RESULTS)
+    below = [
+        f for f in (desk.tree.active_frame, *ancestors(desk.tree, desk.tree.active)) if _is_below(desk.tree, f, target)
+    ]
+    events: list[FramePopped] = []
     tree = desk.tree
     for frame in below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
-        tree = _return(desk, tree, events, Popped(frame.id, Status.BLOCKED, unfinished, unfinished))
-    compacted = text_of(arguments, "resultsCompacted", "results_compacted") or derived_compaction(results, desk.count)
-    tree = _return(desk, tree, events, Popped(target.id, status, results, compacted))
+        tree = _append_pop(desk, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
+    compacted = text_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
+        results, desk.count_tokens
+    )
+    tree = _append_pop(desk, tree, events, FramePopped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    called = called_in(way_back(desk.tree, target.id))
-    leaves = (desk.group.returned is not None or desk.group.home in closed) and not events[-1].stays
-    returned = called.opening if called and leaves else desk.group.returned
+    called = outermost_called_frame(return_path(desk.tree, target.id))
+    leaves = (desk.call_group.returned_opening is not None or desk.call_group.home_frame in closed) and not events[
+        -1
+    ].stays
+    returned = called.opening if called and leaves else desk.call_group.returned_opening
     text = _pop_text(desk, tree, target, status, below)
-    return Outcome(text, tuple(events), replace(desk.group, returned=returned))
+    return ToolResult(text, tuple(events), replace(desk.call_group, returned_opening=returned))
 
 
-def _target(tree: Tree, reference: str) -> Frame:
-    open_frames = [tree.current, *ancestors(tree, tree.active)]
+def _frame_to_pop(tree: Tree, reference: str) -> Frame:
+    open_frames = [tree.active_frame, *ancestors(tree, tree.active)]
     if not reference:
-        return tree.current
-    frame = find(tree, reference)
+        return tree.active_frame
+    frame = find_frame(tree, reference)
     if frame is None:
         known = ", ".join(f"{f.id} ({f.title})" for f in open_frames)
-        raise Mistake(f"Error: there is no frame {reference[:80]!r}. Open frames: {known}.")
-    if frame.status in FINAL:
-        raise Mistake(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
+        raise ToolError(f"Error: there is no frame {reference[:80]!r}. Open frames: {known}.")
+    if frame.status in FINAL_STATUSES:
+        raise ToolError(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
     if frame.id not in {f.id for f in open_frames}:
-        raise Mistake(
+        raise ToolError(
             f"Error: frame {frame.id} is {frame.status}, not open. Only {tree.active} or one above it can be popped."
         )
     return frame
 
 
-def _returned_status(word: str) -> Status:
+def _parse_return_status(word: str) -> Status:
     if not word:
         return Status.COMPLETED
-    allowed = sorted(RETURNED)
+    allowed = sorted(RETURN_STATUSES)
     if word not in allowed:
-        raise Mistake(f"Error: status {word[:80]!r} is none of {', '.join(allowed)}.")
+        raise ToolError(f"Error: status {word[:80]!r} is none of {', '.join(allowed)}.")
     return Status(word)
 
 
@@ -230,39 +241,40 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
     return target.id in {f.id for f in ancestors(tree, frame.id)}
 
 
-def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree:
+def _append_pop(desk: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
     """Complete `event` with what the parent is told, append it, and give the tree after it. The files are those of
     everything done inside, for all of it leaves with the frame (S2-12); the decisions also those of frames below that
     no call opened, for nothing else tells them."""
     frame = tree.frames[event.frame]
-    story = replace(desk.story, tree=tree)
-    stays = is_let_go(story, desk.turn, frame)
-    own = [p for p in story.placed if owner_of(story, p) == frame.owner]
+    story = replace(desk.path_state, tree=tree)
+    stays = has_lost_opening_call(story, desk.turn_id, frame)
+    own = [p for p in story.entries if owner_of(story, p) == frame.owner]
     below = descendants(tree, frame.id)
     inside = {frame.id, *(f.id for f in below)}
-    decided = (d for f in below if f.is_uncalled for d in f.decisions)
-    way = way_back(tree, frame.id)
+    decided = (d for f in below if f.has_no_opening_call for d in f.decisions)
+    way = return_path(tree, frame.id)
     passed = way[1:]
-    past, unfinished = user_messages(story, called_in(way) or frame)
+    past, unfinished = user_messages(story, outermost_called_frame(way) or frame)
     told = ""
     if frame.parent and not stays:
-        told = returned_text(
+        told = frame_results_text(
             tree,
             replace(frame, parent=way[-1].parent, decisions=(*frame.decisions, *decided)),
             event.status,
             event.results,
-            count=desk.count,
+            count=desk.count_tokens,
             budget=desk.settings.budgets.total,
             paths=(
-                *paths_of_calls(
-                    (p for p in story.placed if owner_of(story, p).partition("#")[0] in inside), desk.settings.names
+                *touched_file_labels(
+                    (p for p in story.entries if owner_of(story, p).partition("#")[0] in inside),
+                    desk.settings.tool_roles,
                 ),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,
             children=children(tree, frame.id),
         )
-        told = "\n\n".join([*map(invalidated_text, reversed(passed)), told])
+        told = "\n\n".join([*map(invalidation_text, reversed(passed)), told])
     tokens = sum(
         p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
     )
@@ -271,103 +283,104 @@ def _return(desk: Desk, tree: Tree, events: list[Popped], event: Popped) -> Tree
         told=told,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
-        artifacts=artifacts_of(own, desk.settings.names),
+        artifacts=changed_paths_of(own, desk.settings.tool_roles),
         decisions=decisions_in(event.results),
         stays=stays,
     )
     events.append(done)
-    return apply(tree, done, desk.now)
+    return reduce(tree, done, desk.now)
 
 
-def is_let_go(story: Story, turn: str, frame: Frame) -> bool:
+def has_lost_opening_call(story: PathState, turn: str, frame: Frame) -> bool:
     """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
     compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
     hand, which is not told yet."""
-    called = called_in(way_back(story.tree, frame.id))
+    called = outermost_called_frame(return_path(story.tree, frame.id))
     opening = called.opening if called else None
     if opening is None or opening.turn == turn:
         return False
-    return all(placed.entry.id != opening.turn for placed in on_line(story))
+    return all(placed.entry.id != opening.turn for placed in context_entries(story))
 
 
-def _pop_text(desk: Desk, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
+def _pop_text(desk: ToolContext, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
     closed = "".join(f" {f.id} below it closed as blocked." for f in below)
     if not target.parent:
-        then = following(tree.root)
+        then = next_message_effect(tree.root)
         return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
-    return f"Frame {target.id} is {status}.{closed}{told_of_place(desk, tree, back_in(tree))}"
+    return f"Frame {target.id} is {status}.{closed}{location_text(desk, tree, active_frame_text(tree))}"
 
 
-def back_in(tree: Tree) -> str:
+def active_frame_text(tree: Tree) -> str:
     """Where the work goes on behind an end."""
-    return f" You are back in {tree.active} ({tree.current.title})."
+    return f" You are back in {tree.active} ({tree.active_frame.title})."
 
 
-def told_of_place(desk: Desk, tree: Tree, words: str) -> str:
+def location_text(desk: ToolContext, tree: Tree, words: str) -> str:
     """`words` of where the work is in `tree`, if this message is the place for them. One that stays with the frame it
     was made in is still read there when what it began is over: then the result of the call that began it says it."""
-    stays = tree.frames[desk.group.home].status is Status.IN_PROGRESS
-    return "" if stays and tree.active != desk.group.home else words
+    stays = tree.frames[desk.call_group.home_frame].status is Status.IN_PROGRESS
+    return "" if stays and tree.active != desk.call_group.home_frame else words
 
 
 # ----------------------------------------------------------------------------------------------------------- activate
-def activate(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def activate(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6). One that
     failed is tried again as another frame (S0-39)."""
-    reference = text_of(
+    reference = text_argument(
         arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
     )
-    refuse_if_over(desk.tree)
+    refuse_if_root_ended(desk.tree)
     tree = desk.tree
-    frame = find(tree, reference)
+    frame = find_frame(tree, reference)
     if frame is None:
-        raise Mistake(f"Error: there is no frame {reference[:80]!r}. Planned: {_planned_list(tree)}.")
+        raise ToolError(f"Error: there is no frame {reference[:80]!r}. Planned: {_list_planned_frames(tree)}.")
     if frame.status is Status.FAILED and frame.id in {f.id for f in descendants(tree, tree.active)}:
         return push(desk, {"title": frame.title, "successCriteria": frame.criteria, "retry_of": frame.id})
     if Status.IN_PROGRESS not in ALLOWED[frame.status]:
-        raise Mistake(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
-    if desk.group.opened:
-        raise Mistake(
-            f"Not activated: this message already opened {desk.group.opened}. Pop that, then activate {frame.id}."
+        raise ToolError(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
+    if desk.call_group.opened_frame:
+        raise ToolError(
+            f"Not activated: this message already opened {desk.call_group.opened_frame}. Pop that, "
+            f"then activate {frame.id}."
         )
-    if is_left(tree, top := path_to(tree, frame.id)[0]):
-        raise Mistake(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
+    if is_ended_root(tree, top := path_to(tree, frame.id)[0]):
+        raise ToolError(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
-        raise Mistake(
-            f"Error: frame {frame.id} is not below {tree.active} ({tree.current.title}). Pop {tree.active} first."
+        raise ToolError(
+            f"Error: frame {frame.id} is not below {tree.active} ({tree.active_frame.title}). Pop {tree.active} first."
         )
-    opening = _opening(desk)
-    through = _way_down(tree, frame)
-    event = Activated(frame.id, opening.turn, opening.call, "", opening.before, opening.view, through)
-    done = _telling(desk, event, _earlier(frame))
-    return Outcome(done.block, (done,), replace(desk.group, opened=frame.id))
+    opening = _opening_call(desk)
+    through = _frames_begun_with(tree, frame)
+    event = FrameActivated(frame.id, opening.turn, opening.call, "", opening.preceding_text, opening.view, through)
+    done = _with_block(desk, event, _earlier_attempt_text(frame))
+    return ToolResult(done.block, (done,), replace(desk.call_group, opened_frame=frame.id))
 
 
-def _way_down(tree: Tree, frame: Frame) -> tuple[str, ...]:
+def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:
     """The frames between the active one and `frame` that begin, or are resumed, with it: the highest first."""
     above = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
     between = [tree.frames[f] for f in above[above.index(tree.active) + 1 :]]
-    if ended := next((f for f in between if f.status in FINAL), None):
-        raise Mistake(
+    if ended := next((f for f in between if f.status in FINAL_STATUSES), None):
+        raise ToolError(
             f"Error: frame {frame.id} stands below {ended.id}, which is {ended.status}. Push it anew instead."
         )
     return tuple(f.id for f in between if Status.IN_PROGRESS in ALLOWED[f.status])
 
 
-def _earlier(frame: Frame) -> str:
+def _earlier_attempt_text(frame: Frame) -> str:
     """What an earlier attempt at a resumed frame came to; its entries do not come back to the line."""
     if frame.status is not Status.BLOCKED:
         return ""
     return f'Earlier attempt (ref="{frame.id}", blocked): {frame.results}\n\n'
 
 
-def _planned_list(tree: Tree) -> str:
+def _list_planned_frames(tree: Tree) -> str:
     waiting = [f for f in tree.frames.values() if f.status is Status.PLANNED]
     return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
 
 
 # -------------------------------------------------------------------------------------------------------------- tools
-_STRING = {"type": "string"}
+_STRING_SCHEMA = {"type": "string"}
 PUSH = Tool(
     "stack_frame_push",
     "push",
@@ -378,13 +391,13 @@ PUSH = Tool(
         "properties": {
             "title": {"type": "string", "description": "2-5 words"},
             "successCriteria": {"type": "string", "description": "how to verify it is done"},
-            "successCriteriaCompacted": _STRING,
+            "successCriteriaCompacted": _STRING_SCHEMA,
         },
         "required": ["title", "successCriteria"],
     },
     push,
-    core=True,
-    fits=True,
+    is_core=True,
+    limits_own_length=True,
 )
 POP = Tool(
     "stack_frame_pop",
@@ -398,13 +411,13 @@ POP = Tool(
                 "type": "string",
                 "description": "done, found, decided, files touched, left open; on failure what was tried and why",
             },
-            "resultsCompacted": _STRING,
+            "resultsCompacted": _STRING_SCHEMA,
             "frameID": {"type": "string", "description": "default: the current frame"},
         },
         "required": ["status", "results"],
     },
     pop,
-    core=True,
+    is_core=True,
 )
 ACTIVATE = Tool(
     "stack_frame_activate",
@@ -416,7 +429,7 @@ ACTIVATE = Tool(
         "required": ["sessionID"],
     },
     activate,
-    core=True,
-    fits=True,
+    is_core=True,
+    limits_own_length=True,
 )
 TOOLS = (PUSH, POP, ACTIVATE)

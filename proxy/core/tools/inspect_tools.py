@@ -10,17 +10,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.core.context.actions import with_artifacts
-from proxy.core.frames.tree import BY_HAND, FINAL, Frame, Status, Tree, children, find, path_to
-from proxy.core.text import clean, cut_for_display, format_duration
-from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, flag_of, text_of
+from proxy.core.context.actions import with_open_frame_artifacts
+from proxy.core.frames.tree import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
+from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 
 STATE_VERSION = 1
 """Of the shape of `state_of` (S1-07, S1-08)."""
-SHOWN_CHARACTERS = 60  # S1-107
+MAX_STATUS_CHARACTERS = 60  # S1-107
 PREVIEW_CHARACTERS = 100  # S1-107
 PREVIEW_DEPTH = 2
-KNOWN_FRAMES = 30
+MAX_KNOWN_FRAMES = 30
 """Frames an error names, so that the model finds the one it meant."""
 
 STATUS_ICONS: Mapping[Status, str] = {
@@ -51,44 +51,44 @@ TREE_ORDER = (
 
 def frame_named(tree: Tree, reference: str) -> Frame:
     """The frame meant by an id, a unique beginning of one, or a title (S0-40)."""
-    frame = find(tree, reference.strip().strip("\"'"))
+    frame = find_frame(tree, reference.strip().strip("\"'"))
     if frame is None:
-        raise Mistake(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames(tree)}")
+        raise ToolError(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames_text(tree)}")
     return frame
 
 
-def known_frames(tree: Tree) -> str:
+def known_frames_text(tree: Tree) -> str:
     """The newest frames by id, for an error the model can act on."""
-    newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:KNOWN_FRAMES]
+    newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES]
     return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
 
 
-def _as_it_stands(desk: Desk) -> Tree:
+def _tree_with_artifacts(desk: ToolContext) -> Tree:
     """The tree with what open frames made so far."""
-    return with_artifacts(desk.story, desk.settings.names).tree
+    return with_open_frame_artifacts(desk.path_state, desk.settings.tool_roles).tree
 
 
-def _without_parent(tree: Tree) -> tuple[list[Frame], list[Frame]]:
+def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
     """Roots, and orphans: frames whose parent is not known."""
     roots = [f for f in tree.frames.values() if not f.parent]
     return roots, [f for f in tree.frames.values() if f.parent and f.parent not in tree.frames]
 
 
 # -------------------------------------------------------------------------------------------------------------- status
-def status(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_status(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """All frames in order of birth, with icons and short texts (S1-107)."""
     del arguments  # it takes none
-    return Outcome(status_text(desk.tree))
+    return ToolResult(render_status(desk.tree))
 
 
-def status_text(state: Tree) -> str:
+def render_status(state: Tree) -> str:
     """The same of any tree that has an active frame."""
-    roots, orphans = _without_parent(state)
+    roots, orphans = _roots_and_orphans(state)
     lines = [line for root in roots for line in _status_lines(state, root, 0)]
     if orphans:
         lines.append("Orphans (their parent is unknown):")
         lines += [line for frame in orphans for line in _status_lines(state, frame, 1)]
-    current = state.current
+    current = state.active_frame
     where = f"Active: {current.id} ({cut_for_display(current.title)})"
     return "\n".join([*lines, where])
 
@@ -96,9 +96,10 @@ def status_text(state: Tree) -> str:
 def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
     indent = "  " * depth
     active = " <- active" if frame.id == tree.active else ""
-    yield f"{indent}{STATUS_ICONS[frame.status]} {frame.id} {cut_for_display(frame.title, SHOWN_CHARACTERS)}{active}"
-    if frame.criteria and frame.status not in FINAL:
-        yield f"{indent}    criteria: {cut_for_display(frame.criteria, SHOWN_CHARACTERS)}"
+    title = cut_for_display(frame.title, MAX_STATUS_CHARACTERS)
+    yield f"{indent}{STATUS_ICONS[frame.status]} {frame.id} {title}{active}"
+    if frame.criteria and frame.status not in FINAL_STATUSES:
+        yield f"{indent}    criteria: {cut_for_display(frame.criteria, MAX_STATUS_CHARACTERS)}"
     if frame.results and depth < PREVIEW_DEPTH:
         yield f"{indent}    results: {cut_for_display(frame.results, PREVIEW_CHARACTERS)}"
     for child in children(tree, frame.id):
@@ -106,17 +107,17 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- tree
-def tree(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_tree(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
     it."""
-    reference = text_of(arguments, "rootID", "root_id")
-    known = _as_it_stands(desk)
+    reference = text_argument(arguments, "rootID", "root_id")
+    known = _tree_with_artifacts(desk)
     root = frame_named(known, reference) if reference else None
-    full, details = flag_of(arguments, "showFull", default=True), flag_of(arguments, "showDetails")
-    return Outcome(drawn(known, root, full=full, details=details))
+    full, details = flag_argument(arguments, "showFull", default=True), flag_argument(arguments, "showDetails")
+    return ToolResult(draw_tree(known, root, full=full, details=details))
 
 
-def drawn(
+def draw_tree(
     state: Tree,
     root: Frame | None = None,
     *,
@@ -126,40 +127,40 @@ def drawn(
 ) -> str:
     """The tree from `root` down, or all of it, the newest root first; below it the legend and the counts. `marks` are
     words behind the ids of frames."""
-    roots, orphans = _without_parent(state)
+    roots, orphans = _roots_and_orphans(state)
     top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
-    drawing = Drawing(state, full, details, marks or {})
-    lines = [line for frame in top for line in drawing.of(frame)]
+    drawing = TreeDrawing(state, full, details, marks or {})
+    lines = [line for frame in top for line in drawing.lines_from(frame)]
     legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
-    return "\n".join([*lines, "", legend, _stats(state)])
+    return "\n".join([*lines, "", legend, _status_counts(state)])
 
 
-class Drawing:
+class TreeDrawing:
     """One drawing of a tree: what of it is shown."""
 
     def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
-        self.state, self.full, self.details, self.marks = state, full, details, marks
-        self.path = {f.id for f in path_to(state, state.active)} if state.active else set()
+        self.state, self.shows_all_frames, self.shows_details, self.marks = state, full, details, marks
+        self.active_path = {f.id for f in path_to(state, state.active)} if state.active else set()
 
-    def of(self, frame: Frame) -> Iterator[str]:
-        yield self._line(frame)
-        yield from self._below(frame, "")
+    def lines_from(self, frame: Frame) -> Iterator[str]:
+        yield self._frame_line(frame)
+        yield from self._child_lines(frame, "")
 
-    def _below(self, frame: Frame, prefix: str) -> Iterator[str]:
+    def _child_lines(self, frame: Frame, prefix: str) -> Iterator[str]:
         shown = sorted(children(self.state, frame.id), key=lambda f: (TREE_ORDER.index(f.status), f.order))
-        if not self.full and frame.id not in self.path:
+        if not self.shows_all_frames and frame.id not in self.active_path:
             shown = []
-        if self.details:
+        if self.shows_details:
             yield from (f"{prefix}{'│  ' if shown else '   '}{line}" for line in _detail_lines(frame))
         for child in shown:
             last = child is shown[-1]
-            yield f"{prefix}{'└─ ' if last else '├─ '}{self._line(child)}"
-            yield from self._below(child, prefix + ("   " if last else "│  "))
+            yield f"{prefix}{'└─ ' if last else '├─ '}{self._frame_line(child)}"
+            yield from self._child_lines(child, prefix + ("   " if last else "│  "))
 
-    def _line(self, frame: Frame) -> str:
+    def _frame_line(self, frame: Frame) -> str:
         active = " (active)" if frame.id == self.state.active else ""
         mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
-        title = cut_for_display(frame.title, SHOWN_CHARACTERS)
+        title = cut_for_display(frame.title, MAX_STATUS_CHARACTERS)
         return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
 
 
@@ -172,40 +173,40 @@ def _detail_lines(frame: Frame) -> Iterator[str]:
         yield f"artifacts: {cut_for_display(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
 
 
-def _stats(state: Tree) -> str:
+def _status_counts(state: Tree) -> str:
     counted = [(name, sum(f.status is name for f in state.frames.values())) for name in TREE_ORDER]
     frames = "1 frame" if len(state.frames) == 1 else f"{len(state.frames)} frames"
     return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
 
 
 # ------------------------------------------------------------------------------------------------------------- details
-def details(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_details(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Everything known of one frame (S1-109)."""
-    known = _as_it_stands(desk)
-    missing = f"Error: frameID is missing: an id or a title. {known_frames(known)}"
-    frame = frame_named(known, text_of(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
-    return Outcome("\n".join(_fields(known, frame)))
+    known = _tree_with_artifacts(desk)
+    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(known)}"
+    frame = frame_named(known, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    return ToolResult("\n".join(_frame_fields(known, frame)))
 
 
-def _fields(state: Tree, frame: Frame) -> Iterator[str]:
-    yield f"{STATUS_ICONS[frame.status]} {clean(frame.title)}"
+def _frame_fields(state: Tree, frame: Frame) -> Iterator[str]:
+    yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)}"
     yield f"id: {frame.id}"
     yield f"status: {frame.status}"
     if frame.parent:
         yield f"parent: {frame.parent}"
-    yield f"success criteria: {clean(frame.criteria) or 'none'}"
+    yield f"success criteria: {remove_illegal_xml(frame.criteria) or 'none'}"
     if frame.results:
-        yield f"results: {clean(frame.results)}"
+        yield f"results: {remove_illegal_xml(frame.results)}"
     if frame.retry_of:
         yield f"retry of: {frame.retry_of}"
     if frame.invalidation_reason:
-        yield f"invalidated: {clean(frame.invalidation_reason)}"
+        yield f"invalidated: {remove_illegal_xml(frame.invalidation_reason)}"
     yield from _list_lines("artifacts", frame.artifacts)
     yield from _list_lines("decisions", frame.decisions)
     yield from _list_lines(
         "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(state, frame.id)]
     )
-    if frame.status in FINAL:
+    if frame.status in FINAL_STATUSES:
         yield f"took: {format_duration(frame.updated_at - frame.created_at)}"
     yield f'its messages and outputs: stack_recall with ref "{frame.id}"'
 
@@ -213,28 +214,28 @@ def _fields(state: Tree, frame: Frame) -> Iterator[str]:
 def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
     if items:
         yield f"{name}:"
-        yield from (f"- {clean(item)}" for item in items)
+        yield from (f"- {remove_illegal_xml(item)}" for item in items)
 
 
 # ------------------------------------------------------------------------------------------------------------- summary
-def get_summary(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def get_summary(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
-    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
-    known = _as_it_stands(desk)
-    frame = frame_named(known, reference) if reference else known.current
-    return Outcome("\n".join(_summary(frame)))
+    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    known = _tree_with_artifacts(desk)
+    frame = frame_named(known, reference) if reference else known.active_frame
+    return ToolResult("\n".join(_summary_lines(frame)))
 
 
-def _summary(frame: Frame) -> Iterator[str]:
+def _summary_lines(frame: Frame) -> Iterator[str]:
     """Fixed sections; one without content says so."""
-    yield f"{STATUS_ICONS[frame.status]} {clean(frame.title)} [{frame.id}] {frame.status}"
-    yield f"results: {clean(frame.results) or 'none yet'}"
+    yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)} [{frame.id}] {frame.status}"
+    yield f"results: {remove_illegal_xml(frame.results) or 'none yet'}"
     for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
         yield from _list_lines(name, items) if items else [f"{name}: none"]
 
 
 # --------------------------------------------------------------------------------------------------------------- state
-def state_of(state: Tree, logs: str = "frames") -> dict[str, Any]:
+def tree_state(state: Tree, logs: str = "frames") -> dict[str, Any]:
     """The tree under the names of S1-08 and S1-09. Times are ms since the epoch; what does not apply is left out.
 
     `logs` is the folder that `logPath` is relative to: where an export writes one file for each frame.
@@ -242,7 +243,7 @@ def state_of(state: Tree, logs: str = "frames") -> dict[str, Any]:
     found: dict[str, Any] = {
         "version": STATE_VERSION,
         "frames": {frame.id: _frame_state(state, frame, logs) for frame in state.frames.values()},
-        "rootFrameIDs": [f.id for f in _without_parent(state)[0]],
+        "rootFrameIDs": [f.id for f in _roots_and_orphans(state)[0]],
         "updatedAt": max((f.updated_at for f in state.frames.values()), default=0),
     }
     return {**found, "activeFrameID": state.active} if state.active else found
@@ -268,20 +269,21 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
         "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
-        "auto": frame.origin != "model" and (frame.origin != BY_HAND or not frame.opening or bool(frame.uncalled)),
+        "auto": frame.origin != "model"
+        and (frame.origin != USER_ORIGIN or not frame.opening or bool(frame.uncalled_owners)),
     }
     return always | {name: value for name, value in sometimes.items() if value}
 
 
-def get_state(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def get_state(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The state as JSON (S1-131)."""
     del arguments  # it takes none
-    return Outcome(clean(json.dumps(state_of(_as_it_stands(desk)), ensure_ascii=False)))
+    return ToolResult(remove_illegal_xml(json.dumps(tree_state(_tree_with_artifacts(desk)), ensure_ascii=False)))
 
 
 # --------------------------------------------------------------------------------------------------------------- tools
-_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
-STATUS = Tool("stack_status", "status", "All frames with their status.", _NOTHING, status)
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+STATUS = Tool("stack_status", "status", "All frames with their status.", _NO_PARAMETERS, show_status)
 TREE = Tool(
     "stack_tree",
     "tree",
@@ -294,7 +296,7 @@ TREE = Tool(
             "showDetails": {"type": "boolean"},
         },
     },
-    tree,
+    show_tree,
 )
 DETAILS = Tool(
     "stack_frame_details",
@@ -305,15 +307,15 @@ DETAILS = Tool(
         "properties": {"frameID": {"type": "string", "description": "id or title"}},
         "required": ["frameID"],
     },
-    details,
+    show_details,
 )
-GET_STATE = Tool("stack_get_state", "get_state", "The whole state as JSON.", _NOTHING, get_state)
+GET_STATE = Tool("stack_get_state", "get_state", "The whole state as JSON.", _NO_PARAMETERS, get_state)
 GET_SUMMARY = Tool(
     "stack_get_summary",
     "get_summary",
     "What a frame came to.",
     {"type": "object", "properties": {"sessionID": {"type": "string", "description": "id or title; default: active"}}},
     get_summary,
-    listed=False,
+    is_listed=False,
 )
 TOOLS = (STATUS, TREE, DETAILS, GET_STATE, GET_SUMMARY)

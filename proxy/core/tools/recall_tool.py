@@ -23,132 +23,140 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.events import Folded, read_event
-from proxy.core.frames.path_state import Placed, Story, follow
-from proxy.core.frames.results import READ, Touched
-from proxy.core.frames.tree import Frame, Tree, children, descendants, find
+from proxy.core.frames.events import FrameFolded, decode_event
+from proxy.core.frames.path_state import PathEntry, PathState, replay
+from proxy.core.frames.results import READ, FileAccess
+from proxy.core.frames.tree import Frame, Tree, children, descendants, find_frame
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.files import touched_by
-from proxy.core.observers.tool_roles import Names
-from proxy.core.recall.pages import LEAST_TEXT, Part, Size, pages_of
+from proxy.core.observers.files import files_touched_by
+from proxy.core.observers.tool_roles import ToolRoles
+from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
 from proxy.core.recall.recalled_texts import REF_ARGUMENTS, is_recall
-from proxy.core.recall.search import closest, holding, search
-from proxy.core.recall.stored_texts import ENTRY_SHOWN, Piece, apart, everything, pieces_of
+from proxy.core.recall.search import pieces_with_all_words, search, search_closest
+from proxy.core.recall.stored_texts import (
+    ENTRY_ID_CHARACTERS,
+    StoredPiece,
+    all_path_entries,
+    pieces_of,
+    split_by_visibility,
+)
 from proxy.core.text import cut_for_display
-from proxy.core.tools.base import Desk, Elsewhere, Mistake, Outcome, Tool, text_of
-from proxy.core.tools.inspect_tools import known_frames
+from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.inspect_tools import known_frames_text
 
-ENTRY_PREFIX = 6
+MIN_ENTRY_PREFIX = 6
 """Characters of an entry id from which a unique beginning stands for it."""
-LEAST_PREFIX = 3
-HEADER = 160
+MIN_FRAME_PREFIX = 3
+HEADER_TOKENS = 160
 """Tokens of a page kept for the lines above it."""
-LISTED_CHARACTERS = 160
-OLDER_SHOWN = 5
-PAGES_COUNTED = 100
+MAX_LISTED_CHARACTERS = 160
+MAX_OLDER_SHOWN = 5
+MAX_PAGES_COUNTED = 100
 """How many pages there are is counted up to here: a model looks for words in what is longer."""
 MANY_PAGES = 4
-FOLDED = "folded"
-NOTHING = Elsewhere((), whole=False)
-MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
+FOLDED_EVENT_KIND = "folded"
+NO_HITS = CrossConversationHits((), has_all_words=False)
+REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
 # ---------------------------------------------------------------------------------------------------------------- what
-class Found(msgspec.Struct, frozen=True):
+class RecallTarget(msgspec.Struct, frozen=True):
     """What a ref stands for: its texts, and a line that says what it is."""
 
     title: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StoredPiece, ...]
 
 
-def found(desk: Desk, reference: str, *, searched: bool) -> Found:
+def find_target(desk: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
     """By id or title a frame with the frames below it, by id an entry, by path the newest text about a file (searched:
     all of them).
 
     A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
     words, this line before the other ones of the path, and this conversation before those beside it.
     """
-    frame = find(desk.tree, reference)
-    if frame and _is_named(frame, reference):
-        return _of_frame(desk, desk.ledger, desk.story, frame)
-    placed = everything(desk.ledger, desk.story)
-    pieces = pieces_of(desk.story, placed, desk.settings.names)
-    if other := _of_entry(desk, reference, placed) or _of_file(
-        reference, pieces, desk.settings.names, searched=searched
+    frame = find_frame(desk.tree, reference)
+    if frame and _matches_exactly(frame, reference):
+        return _target_of_frame(desk, desk.ledger, desk.path_state, frame)
+    placed = all_path_entries(desk.ledger, desk.path_state)
+    pieces = pieces_of(desk.path_state, placed, desk.settings.tool_roles)
+    if other := _target_of_entry(desk, reference, placed) or _target_of_file(
+        reference, pieces, desk.settings.tool_roles, searched=searched
     ):
         return other
     if frame:
-        return _of_frame(desk, desk.ledger, desk.story, frame)
-    lines = ((desk.ledger, line) for line in desk.story.aside.values())
-    for ledger, story in (*lines, *_beside(desk)):
-        if frame := find(story.tree, reference):
-            return _of_frame(desk, ledger, story, frame)
-    raise Mistake(
+        return _target_of_frame(desk, desk.ledger, desk.path_state, frame)
+    lines = ((desk.ledger, line) for line in desk.path_state.other_branches.values())
+    for ledger, story in (*lines, *_related_paths(desk)):
+        if frame := find_frame(story.tree, reference):
+            return _target_of_frame(desk, ledger, story, frame)
+    raise ToolError(
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
-        f"file path. {known_frames(desk.tree)}"
+        f"file path. {known_frames_text(desk.tree)}"
     )
 
 
-def _beside(desk: Desk) -> Iterable[tuple[Ledger, Story]]:
+def _related_paths(desk: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
     """The conversations this one was delegated to, or came from, as far as they are at hand and make sense to us: their
     newest paths."""
-    for ledger in desk.beside:
+    for ledger in desk.related_ledgers:
         if tip := ledger.newest_tip():
             try:
-                story = follow(ledger, ledger.path(tip.id), {})
+                story = replay(ledger, ledger.path(tip.id), {})
             except (msgspec.MsgspecError, LookupError):  # damaged, or written by a newer version
                 continue
             yield ledger, story
 
 
-def _whole_history(desk: Desk) -> tuple[Piece, ...]:
+def _whole_history(desk: ToolContext) -> tuple[StoredPiece, ...]:
     """Everything this conversation and those beside it hold, the nearest last."""
-    stories = [*_beside(desk), (desk.ledger, desk.story)]
-    names = desk.settings.names
-    return tuple(p for ledger, story in stories for p in pieces_of(story, everything(ledger, story), names))
+    stories = [*_related_paths(desk), (desk.ledger, desk.path_state)]
+    names = desk.settings.tool_roles
+    return tuple(p for ledger, story in stories for p in pieces_of(story, all_path_entries(ledger, story), names))
 
 
-def _is_named(frame: Frame, reference: str) -> bool:
+def _matches_exactly(frame: Frame, reference: str) -> bool:
     wanted = reference.casefold()
-    return frame.title.casefold() == wanted or (len(wanted) >= LEAST_PREFIX and frame.id.startswith(wanted))
+    return frame.title.casefold() == wanted or (len(wanted) >= MIN_FRAME_PREFIX and frame.id.startswith(wanted))
 
 
-def _of_frame(desk: Desk, ledger: Ledger, story: Story, frame: Frame) -> Found:
+def _target_of_frame(desk: ToolContext, ledger: Ledger, story: PathState, frame: Frame) -> RecallTarget:
     """Its own texts, those of its parts among them, then those of the frames below it, then what subagents did in them
     in conversations of their own; each in ledger order."""
     tree = story.tree
-    own = _with_parts(tree, frame.id)
+    own = _frame_and_parts(tree, frame.id)
     below = [f for f in children(tree, frame.id) if f.id not in own]
-    listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), LISTED_CHARACTERS)
+    listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), MAX_LISTED_CHARACTERS)
     beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
-    pieces = pieces_of(story, everything(ledger, story), desk.settings.names)
-    first = _of_frames(ledger, tree, own, pieces)
+    pieces = pieces_of(story, all_path_entries(ledger, story), desk.settings.tool_roles)
+    first = _pieces_of_frames(ledger, tree, own, pieces)
     shown = set(map(id, first))
-    rest = _of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
+    rest = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
     title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}"
-    theirs = _of_subagents(desk, (frame, *descendants(tree, frame.id)))
-    return Found(title, (*first, *(p for p in rest if id(p) not in shown), *theirs))
+    theirs = _pieces_of_subagents(desk, (frame, *descendants(tree, frame.id)))
+    return RecallTarget(title, (*first, *(p for p in rest if id(p) not in shown), *theirs))
 
 
-def _of_subagents(desk: Desk, frames: Iterable[Frame]) -> Iterator[Piece]:
+def _pieces_of_subagents(desk: ToolContext, frames: Iterable[Frame]) -> Iterator[StoredPiece]:
     """What was said in the conversations behind these frames, as far as they are at hand."""
     delegated = {frame.conversation for frame in frames if frame.conversation}
-    for ledger, story in _beside(desk) if delegated else ():
+    for ledger, story in _related_paths(desk) if delegated else ():
         if ledger.conversation.id in delegated:
-            yield from pieces_of(story, everything(ledger, story), desk.settings.names)
+            yield from pieces_of(story, all_path_entries(ledger, story), desk.settings.tool_roles)
 
 
-def _of_frames(ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[Piece]) -> list[Piece]:
+def _pieces_of_frames(
+    ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[StoredPiece]
+) -> list[StoredPiece]:
     """What they own, what was made in them before a pop handed it on, and whatever left the line with them: a ref that
     was shown once gives what it stood for, also when a later fold has taken it over."""
-    pushed = {frame for frame in frames if not tree.frames[frame].is_uncalled}
-    folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED)
-    decided = (read_event(event) for event in folds if event.subject in frames)
-    gone = {entry for fold in decided if isinstance(fold, Folded) for entry in fold.entries}
-    return [p for p in pieces if p.ref in frames or p.made_in in pushed or p.id in gone or p.at in gone]
+    pushed = {frame for frame in frames if not tree.frames[frame].has_no_opening_call}
+    folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED_EVENT_KIND)
+    decided = (decode_event(event) for event in folds if event.subject in frames)
+    gone = {entry for fold in decided if isinstance(fold, FrameFolded) for entry in fold.entries}
+    return [p for p in pieces if p.ref in frames or p.created_in_frame in pushed or p.entry_id in gone or p.at in gone]
 
 
-def _with_parts(tree: Tree, frame: str) -> frozenset[str]:
+def _frame_and_parts(tree: Tree, frame: str) -> frozenset[str]:
     """The frame, and the parts that long work in it was cut into."""
     own = {frame}
     for below in descendants(tree, frame):
@@ -157,47 +165,49 @@ def _with_parts(tree: Tree, frame: str) -> frozenset[str]:
     return frozenset(own)
 
 
-def _of_entry(desk: Desk, reference: str, placed: Sequence[Placed]) -> Found | None:
+def _target_of_entry(desk: ToolContext, reference: str, placed: Sequence[PathEntry]) -> RecallTarget | None:
     """An entry by a unique beginning of its id, also one of another branch; `id/2` is the second round of a turn."""
     ledger = desk.ledger
     prefix, _, number = reference.partition("/")
-    if len(prefix) < ENTRY_PREFIX or (number and not number.isdecimal()):
+    if len(prefix) < MIN_ENTRY_PREFIX or (number and not number.isdecimal()):
         return None
     ids = [entry for entry in ledger.entries if entry.startswith(prefix)]
     if len(ids) != 1:
         return None
-    here = placed if any(p.entry.id == ids[0] for p in placed) else follow(ledger, ledger.path(ids[0]), {}).placed
-    shown = ids[0][:ENTRY_SHOWN]
-    pieces = [p for p in pieces_of(desk.story, here, desk.settings.names) if p.id == ids[0]]
-    return Found(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry == f"{shown}/{number}"))
+    here = placed if any(p.entry.id == ids[0] for p in placed) else replay(ledger, ledger.path(ids[0]), {}).entries
+    shown = ids[0][:ENTRY_ID_CHARACTERS]
+    pieces = [p for p in pieces_of(desk.path_state, here, desk.settings.tool_roles) if p.entry_id == ids[0]]
+    return RecallTarget(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry_ref == f"{shown}/{number}"))
 
 
-def _of_file(reference: str, pieces: Sequence[Piece], names: Names, *, searched: bool) -> Found | None:
+def _target_of_file(
+    reference: str, pieces: Sequence[StoredPiece], names: ToolRoles, *, searched: bool
+) -> RecallTarget | None:
     """The newest text about a file: of calls by the table of file tools, else of whatever mentions it."""
-    client = [p for p in pieces if not (p.call and p.call.is_ours)]
-    called = ((p, touched_by(p.call, names)) for p in client if p.call)
-    about = [p for p, touched in called if _is_among(touched, reference) and _holds_content(p, touched)]
+    client = [p for p in pieces if not (p.call and p.call.is_stack_call)]
+    called = ((p, files_touched_by(p.call, names)) for p in client if p.call)
+    about = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
     if not about and _looks_like_path(reference):
         about = [p for p in client if _mentions(p, reference)]
     if not about:
         return None
     if searched:
-        return Found(f"The stored texts about {cut_for_display(reference)}.", tuple(about))
-    older = dict.fromkeys(p.entry for p in reversed(about[:-1]) if p.entry != about[-1].entry)
-    also = f" Older: {', '.join(list(older)[:OLDER_SHOWN])}." if older else ""
-    return Found(f"The newest stored text about {cut_for_display(reference)}.{also}", (about[-1],))
+        return RecallTarget(f"The stored texts about {cut_for_display(reference)}.", tuple(about))
+    older = dict.fromkeys(p.entry_ref for p in reversed(about[:-1]) if p.entry_ref != about[-1].entry_ref)
+    also = f" Older: {', '.join(list(older)[:MAX_OLDER_SHOWN])}." if older else ""
+    return RecallTarget(f"The newest stored text about {cut_for_display(reference)}.{also}", (about[-1],))
 
 
-def _is_among(touched: Sequence[Touched], path: str) -> bool:
+def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
     return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched)
 
 
-def _holds_content(piece: Piece, touched: Sequence[Touched]) -> bool:
+def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
     """What is in the file stands in the result of a read, and in the arguments of a write or edit."""
-    return piece.is_call is not any(t.how == READ for t in touched)
+    return piece.is_call_arguments is not any(t.how == READ for t in touched)
 
 
-def _mentions(piece: Piece, reference: str) -> bool:
+def _mentions(piece: StoredPiece, reference: str) -> bool:
     return reference in piece.text or (piece.call is not None and reference in piece.call.arguments)
 
 
@@ -206,67 +216,78 @@ def _looks_like_path(reference: str) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- recall
-def recall(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def recall(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
-    query = text_of(arguments, "query")
-    missing = "" if query else f"{MISSING} {known_frames(desk.tree)}"
-    reference = _bare(text_of(arguments, *REF_ARGUMENTS, required=missing))
-    about = found(desk, reference, searched=bool(query)) if reference else Found("", _whole_history(desk))
-    if desk.recallable < desk.settings.recall_page:
-        return Outcome(
+    query = text_argument(arguments, "query")
+    missing = "" if query else f"{REF_MISSING} {known_frames_text(desk.tree)}"
+    reference = _strip_decoration(text_argument(arguments, *REF_ARGUMENTS, required=missing))
+    about = find_target(desk, reference, searched=bool(query)) if reference else RecallTarget("", _whole_history(desk))
+    if desk.recallable_tokens < desk.settings.recall_page_tokens:
+        return ToolResult(
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
             "after the next result or message more can be recalled."
         )
-    if desk.room < desk.settings.recall_page:
-        return Outcome(
+    if desk.free_tokens < desk.settings.recall_page_tokens:
+        return ToolResult(
             "Error: your context window has no room for that now. Go on without it, or make room: pop the frame you "
             "are in. After that it can be recalled."
         )
-    page = text_of(arguments, "page")
+    page = text_argument(arguments, "page")
     if query:
-        return Outcome(_searched(desk, about, query, page))
-    away, here = apart(desk.tree, desk.on_line, about.pieces)
-    return Outcome(_given(desk, about.title, away, here, page))
+        return ToolResult(_search_text(desk, about, query, page))
+    away, here = split_by_visibility(desk.tree, desk.visible_entries, about.pieces)
+    return ToolResult(_render_pages(desk, about.title, away, here, page))
 
 
-def _bare(reference: str) -> str:
+def _strip_decoration(reference: str) -> str:
     """Models copy a ref with what stood around it: `ref="f1"`, quotes, brackets."""
     return re.sub(r"^ref\s*=\s*", "", reference.strip()).strip("\"'<>[]` ")
 
 
-def _searched(desk: Desk, about: Found, query: str, page: str) -> str:
+def _search_text(desk: ToolContext, about: RecallTarget, query: str, page: str) -> str:
     """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
-    others = desk.elsewhere.get(query, NOTHING) if not about.title else NOTHING
-    answer = _answer(desk, about.title, about.pieces, query, page, others if others.whole else NOTHING)
+    others = desk.cross_conversation_hits.get(query, NO_HITS) if not about.title else NO_HITS
+    answer = _matches_text(desk, about.title, about.pieces, query, page, others if others.has_all_words else NO_HITS)
     if answer is None and about.title:
         title = f"{about.title} No stored text of it has all of these words; elsewhere in this conversation:"
-        answer = _answer(desk, title, _whole_history(desk), query, page)
+        answer = _matches_text(desk, title, _whole_history(desk), query, page)
     if answer is not None:
         return answer
-    away, _ = apart(desk.tree, desk.on_line, [p for p in about.pieces if not _is_search(p)])
-    told = f"{about.title} No stored text has all of these words: {cut_for_display(query, LISTED_CHARACTERS)}.".strip()
-    near = (*closest(away, query, desk.count, _size(desk)).passages, *others.pieces)
+    away, _ = split_by_visibility(desk.tree, desk.visible_entries, [p for p in about.pieces if not _is_recall_call(p)])
+    told = (
+        f"{about.title} No stored text has all of these words: {cut_for_display(query, MAX_LISTED_CHARACTERS)}.".strip()
+    )
+    near = (*search_closest(away, query, desk.count_tokens, _page_size(desk)).passages, *others.pieces)
     if not near:
         return told
-    return _given(desk, f"{told} The closest{_and_others(others)}:", near, (), page)
+    return _render_pages(desk, f"{told} The closest{_other_conversations_note(others)}:", near, (), page)
 
 
-def _answer(  # noqa: PLR0913  what is looked through, for what, and what of it is wanted
-    desk: Desk, title: str, pieces: Sequence[Piece], query: str, page: str, others: Elsewhere = NOTHING
+def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what of it is wanted
+    desk: ToolContext,
+    title: str,
+    pieces: Sequence[StoredPiece],
+    query: str,
+    page: str,
+    others: CrossConversationHits = NO_HITS,
 ) -> str | None:
     """What of `pieces` has all the words, and what `others` say, which have them too; None where nothing has."""
-    away, here = apart(desk.tree, desk.on_line, [p for p in pieces if not _is_search(p)])
-    hits = search(away, query, desk.count, _size(desk))
-    still = holding(here, query)
+    away, here = split_by_visibility(desk.tree, desk.visible_entries, [p for p in pieces if not _is_recall_call(p)])
+    hits = search(away, query, desk.count_tokens, _page_size(desk))
+    still = pieces_with_all_words(here, query)
     if not hits.passages and not still and not others.pieces:
         return None
-    counted = f"{hits.texts} stored text{'s have' if hits.texts > 1 else ' has'} these words" if hits.texts else ""
+    counted = (
+        f"{hits.text_count} stored text{'s have' if hits.text_count > 1 else ' has'} these words"
+        if hits.text_count
+        else ""
+    )
     counted = counted or ("Nothing away from your context has these words" if others.pieces else "")
-    counted = f"{counted}{_and_others(others)}." if counted else ""
-    return _given(desk, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
+    counted = f"{counted}{_other_conversations_note(others)}." if counted else ""
+    return _render_pages(desk, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
 
 
-def _and_others(others: Elsewhere) -> str:
+def _other_conversations_note(others: CrossConversationHits) -> str:
     """What is said of them, behind what is said of this conversation's own."""
     if not others.pieces:
         return ""
@@ -274,75 +295,77 @@ def _and_others(others: Elsewhere) -> str:
     return f"; last come{'' if len(others.pieces) > 1 else 's'} {these} of other conversations, told as it was then"
 
 
-def _is_search(piece: Piece) -> bool:
+def _is_recall_call(piece: StoredPiece) -> bool:
     """An earlier call of recall holds the words that were looked for, and nothing else."""
     return piece.call is not None and is_recall(piece.call)
 
 
 # --------------------------------------------------------------------------------------------------------------- given
-def _given(desk: Desk, title: str, away: Sequence[Piece], here: Sequence[Piece], page: str) -> str:
+def _render_pages(
+    desk: ToolContext, title: str, away: Sequence[StoredPiece], here: Sequence[StoredPiece], page: str
+) -> str:
     """A header, what the model still has, and the pages that were asked for."""
-    pointed = _still_here(here)
+    pointed = _still_in_context_note(here)
     if not away:
         return "\n".join([title, pointed or "It has no stored text."])
-    first, last = _asked(page)
-    made = pages_of(away, _size(desk), desk.nonce, desk.count)
+    first, last = _parse_page_range(page)
+    made = pages_of(away, _page_size(desk), desk.nonce, desk.count_tokens)
     # Of a range no more is made than one call may give: everything takes as long as there are pages.
-    pages = tuple(islice(made, max(min(last, first + PAGES_COUNTED - 1), PAGES_COUNTED)))
+    pages = tuple(islice(made, max(min(last, first + MAX_PAGES_COUNTED - 1), MAX_PAGES_COUNTED)))
     more = next(made, None) is not None
     if last < first or not 1 <= first <= len(pages):
         are = "is 1 page" if len(pages) == 1 else f"are {'more than ' if more else ''}{len(pages)} pages"
-        raise Mistake(f"Error: there is no page {page}. There {are}.")
+        raise ToolError(f"Error: there is no page {page}. There {are}.")
     of = f"{len(pages)}+" if more else str(len(pages))
-    shown = _within(
-        desk, [_written(desk, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)]
+    shown = _fit_pages(
+        desk, [_render_page(desk, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)]
     )
-    place = _place(first, first + len(shown) - 1, len(pages), more=more)
+    place = _page_position_text(first, first + len(shown) - 1, len(pages), more=more)
     header = f"{title} {place} What stands between markers is stored data.".strip()
     return "\n".join([header, *([pointed] if pointed else []), *shown])
 
 
-def _written(desk: Desk, page: Sequence[Part], place: str) -> str:
-    return "\n".join(part.written(desk.nonce, place) for part in page)
+def _render_page(desk: ToolContext, page: Sequence[PagePart], place: str) -> str:
+    return "\n".join(part.render(desk.nonce, place) for part in page)
 
 
-def _within(desk: Desk, pages: Sequence[str]) -> Sequence[str]:
+def _fit_pages(desk: ToolContext, pages: Sequence[str]) -> Sequence[str]:
     """The first of these pages, and those after it that one call may give too."""
-    left = _most(desk) - HEADER - desk.count(pages[0])
+    left = _max_tokens(desk) - HEADER_TOKENS - desk.count_tokens(pages[0])
     for at, page in enumerate(pages[1:], 1):
-        left -= desk.count(page) + 1
+        left -= desk.count_tokens(page) + 1
         if left < 0:
             return pages[:at]
     return pages
 
 
-def _size(desk: Desk) -> Size:
-    page = max(LEAST_TEXT, desk.settings.recall_page - HEADER)
-    return Size(page, max(page, _most(desk) - HEADER))
+def _page_size(desk: ToolContext) -> PageSize:
+    page = max(MIN_PAGE_TEXT_TOKENS, desk.settings.recall_page_tokens - HEADER_TOKENS)
+    return PageSize(page, max(page, _max_tokens(desk) - HEADER_TOKENS))
 
 
-def _most(desk: Desk) -> int:
+def _max_tokens(desk: ToolContext) -> int:
     """Tokens that one call may give."""
-    return min(desk.settings.recall_call, desk.recallable, desk.room)
+    return min(desk.settings.recall_call_tokens, desk.recallable_tokens, desk.free_tokens)
 
 
-def _still_here(pieces: Sequence[Piece]) -> str:
+def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:
     if not pieces:
         return ""
     named = dict.fromkeys(f"{p.role} {p.source}".strip() for p in pieces)
-    listed = cut_for_display(", ".join(named), LISTED_CHARACTERS)
+    listed = cut_for_display(", ".join(named), MAX_LISTED_CHARACTERS)
     return f"Still in your context, so not repeated: {len(pieces)} text{'s' if len(pieces) > 1 else ''} ({listed})."
 
 
-def _asked(page: str) -> tuple[int, int]:
+def _parse_page_range(page: str) -> tuple[int, int]:
     """The pages that are wanted: `2`, or `2-4`."""
     match = re.fullmatch(r"(\d{1,9})(?:\.0+)?(?:\s*-\s*(\d{1,9}))?", page or "1")
     if match is None:
-        raise Mistake(f"Error: page {page[:40]!r} is no number. Give 1, or a range such as 1-2.")
+        raise ToolError(f"Error: page {page[:40]!r} is no number. Give 1, or a range such as 1-2.")
     return int(match[1]), int(match[2] or match[1])
 
 
-def _place(first: int, last: int, pages: int, *, more: bool) -> str:
+def _page_position_text(first: int, last: int, pages: int, *, more: bool) -> str:
     shown = f"Page {first}" if first == last else f"Pages {first}-{last}"
     following = f" Next: page {last + 1}." if last < pages or more else ""
     many = " A query finds a passage in them." if pages > MANY_PAGES else ""
@@ -362,7 +385,7 @@ RECALL = Tool(
         },
     },
     recall,
-    core=True,
-    fits=True,
+    is_core=True,
+    limits_own_length=True,
 )
 TOOLS = (RECALL,)

@@ -26,67 +26,67 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.events import Popped, read_event
-from proxy.core.frames.tree import RETURNED, Frame, Status, Tree, find
+from proxy.core.frames.events import FramePopped, decode_event
+from proxy.core.frames.tree import RETURN_STATUSES, Frame, Status, Tree, find_frame
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.text import clean, cut_for_display, format_duration
-from proxy.core.tools.base import Desk, Mistake, Outcome, Tool, flag_of, text_of
+from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 from proxy.core.tools.frame_tools import pop
 
-SUBAGENT = "subagent"
-UNTOLD = "Ended before its result came."
+SUBAGENT_ORIGIN = "subagent"
+RESULTS_MISSING_NOTE = "Ended before its result came."
 """The results of a subagent that was ended without a word."""
-KEPT = 4_000
+MAX_SUMMARY_CHARACTERS = 4_000
 """Characters of a summary that are kept."""
-COMPACTED = 350
-NAMES_LISTED = 20
+COMPACTED_CHARACTERS = 350
+MAX_LISTED_SUBAGENTS = 20
 
 
-def complete(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def complete_subagent(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the frame of a subagent of this conversation, or this one, where it is a subagent's own."""
-    reference = text_of(arguments, "sessionID", "frameID", "frame_id", "frame")
-    status, summary = text_of(arguments, "status"), text_of(arguments, "summary", "results")
+    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    status, summary = text_argument(arguments, "status"), text_argument(arguments, "summary", "results")
     if desk.ledger.conversation.parent and reference in ("", desk.tree.root.id, desk.ledger.conversation.id):
-        return pop(desk, {"frameID": desk.tree.root.id, "status": status, "results": summary or UNTOLD})
-    frame = tracked(desk.tree, reference)
-    event = ended(frame, status, summary)
+        return pop(desk, {"frameID": desk.tree.root.id, "status": status, "results": summary or RESULTS_MISSING_NOTE})
+    frame = tracked_subagent(desk.tree, reference)
+    event = subagent_end_event(frame, status, summary)
     told = f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
-    return Outcome(f"{told} to read, and changes this no more.", (event,))
+    return ToolResult(f"{told} to read, and changes this no more.", (event,))
 
 
-def tracked(tree: Tree, reference: str) -> Frame:
+def tracked_subagent(tree: Tree, reference: str) -> Frame:
     """The subagent that is meant: by frame, title or conversation; without a word the only one at work."""
-    known = [f for f in tree.frames.values() if f.origin == SUBAGENT]
-    at_work = [f for f in known if f.status not in RETURNED]
+    known = [f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN]
+    at_work = [f for f in known if f.status not in RETURN_STATUSES]
     if not reference:
         if len(at_work) == 1:
             return at_work[0]
         which = "Say which by sessionID." if at_work else "None is at work."
-        raise Mistake(f"Error: sessionID is missing. {which} {_listed(known)}")
-    frame = find(tree, reference) or next((f for f in known if f.conversation == reference), None)
+        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(known)}")
+    frame = find_frame(tree, reference) or next((f for f in known if f.conversation == reference), None)
     if frame is None or frame not in known:
-        raise Mistake(
-            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. {_listed(known)} "
+        raise ToolError(
+            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. {_list_tracked(known)} "
             "A frame of yours ends with stack_frame_pop."
         )
     return frame
 
 
-def ended(frame: Frame, status: str, summary: str) -> Popped:
+def subagent_end_event(frame: Frame, status: str, summary: str) -> FramePopped:
     """The end of a subagent's frame. Raises Mistake where it has ended, or cannot end so."""
     if frame.status is not Status.IN_PROGRESS:
-        raise Mistake(f"Error: subagent {frame.id} is already {frame.status}; it ends once.")
+        raise ToolError(f"Error: subagent {frame.id} is already {frame.status}; it ends once.")
     wanted = status or Status.COMPLETED
-    if wanted not in RETURNED:
-        raise Mistake(f"Error: status {wanted[:40]!r} is none of {', '.join(sorted(RETURNED))}.")
-    results = clean(summary).strip()[:KEPT] or UNTOLD
-    return Popped(frame.id, Status(wanted), results, cut_for_display(results, COMPACTED))
+    if wanted not in RETURN_STATUSES:
+        raise ToolError(f"Error: status {wanted[:40]!r} is none of {', '.join(sorted(RETURN_STATUSES))}.")
+    results = remove_illegal_xml(summary).strip()[:MAX_SUMMARY_CHARACTERS] or RESULTS_MISSING_NOTE
+    return FramePopped(frame.id, Status(wanted), results, cut_for_display(results, COMPACTED_CHARACTERS))
 
 
-def _listed(known: list[Frame]) -> str:
+def _list_tracked(known: list[Frame]) -> str:
     if not known:
         return "No subagent is tracked here."
-    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in known[-NAMES_LISTED:])
+    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in known[-MAX_LISTED_SUBAGENTS:])
     return f"Tracked: {'; '.join(named)}."
 
 
@@ -99,24 +99,24 @@ COMPLETE_TOOLS = (
             "type": "object",
             "properties": {
                 "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
-                "status": {"type": "string", "enum": sorted(RETURNED)},
+                "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
                 "summary": {"type": "string"},
             },
         },
-        complete,
-        listed=False,
+        complete_subagent,
+        is_listed=False,
     ),
 )
 
 
-TITLE = 30
+LISTED_TITLE_CHARACTERS = 30
 """Characters of a title in the list (S1-121)."""
-LISTED = 50
-FILTERS = ("all", "active", "completed", "with-frame", "without-frame")
+MAX_SUBAGENT_ROWS = 50
+SUBAGENT_FILTERS = ("all", "active", "completed", "with-frame", "without-frame")
 
 
 # --------------------------------------------------------------------------------------------------------------- count
-class Counts(msgspec.Struct, frozen=True):
+class SubagentCounts(msgspec.Struct, frozen=True):
     """Of conversations that others began: `detected` all of them, `framed` those with a frame, `skipped` those too
     short for one, `by_result` frames that the result of their call ended, or silence, `by_hand` those ended by somebody
     (S1-71g)."""
@@ -142,72 +142,82 @@ def _percent(part: int, whole: int) -> float:
 
 def subagents_of(tree: Tree) -> list[Frame]:
     """Frames that stand for a subagent's work; that with the newest activity first."""
-    return sorted((f for f in tree.frames.values() if f.origin == SUBAGENT), key=lambda f: (-f.updated_at, -f.order))
+    return sorted(
+        (f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN), key=lambda f: (-f.updated_at, -f.order)
+    )
 
 
-def counts_of(ledger: Ledger, frames: Sequence[Frame]) -> Counts:
+def count_subagents(ledger: Ledger, frames: Sequence[Frame]) -> SubagentCounts:
     """Of the subagents' frames of a conversation."""
-    ended = [frame for frame in frames if frame.status in RETURNED]
-    by_result = sum(ended_by_result(ledger, frame) for frame in ended)
-    return Counts(len(frames), len(frames), 0, by_result, len(ended) - by_result)
+    ended = [frame for frame in frames if frame.status in RETURN_STATUSES]
+    by_result = sum(was_ended_by_result(ledger, frame) for frame in ended)
+    return SubagentCounts(len(frames), len(frames), 0, by_result, len(ended) - by_result)
 
 
-def ended_by_result(ledger: Ledger, frame: Frame) -> bool:
+def was_ended_by_result(ledger: Ledger, frame: Frame) -> bool:
     """Whether the result of its call ended it: then that is the message its end hangs on. Without a call silence does,
     at the moment it is made."""
     for entry, events in ledger.events.items():
         for event in events:
             if event.kind == "popped" and event.subject.partition("/")[0] == frame.id:
-                ended, message = read_event(event), ledger.entries[entry].message
-                if isinstance(ended, Popped) and ended.status is frame.status:
-                    if not frame.key:
+                ended, message = decode_event(event), ledger.entries[entry].message
+                if isinstance(ended, FramePopped) and ended.status is frame.status:
+                    if not frame.client_key:
                         return event.created == frame.created_at
-                    return message is not None and message.answers == frame.key
+                    return message is not None and message.answers == frame.client_key
     return False
 
 
 # ---------------------------------------------------------------------------------------------------------------- list
-def subagent_list(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def list_subagents(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The subagents of this conversation (S1-121)."""
-    chosen = text_of(arguments, "filter") or FILTERS[0]
-    if chosen not in FILTERS:
-        raise Mistake(f"Error: filter {chosen[:40]!r} is none of {', '.join(FILTERS)}.")
-    frames = [frame for frame in subagents_of(desk.tree) if fits(chosen, ended=frame.status in RETURNED, framed=True)]
-    lines = [_line(frame, desk.now) for frame in frames[:LISTED]]
-    more = [f"and {len(frames) - LISTED} older ones"] if len(frames) > LISTED else []
-    return Outcome("\n".join([f"Subagents ({chosen}): {len(frames)}", *lines, *more]))
+    chosen = text_argument(arguments, "filter") or SUBAGENT_FILTERS[0]
+    if chosen not in SUBAGENT_FILTERS:
+        raise ToolError(f"Error: filter {chosen[:40]!r} is none of {', '.join(SUBAGENT_FILTERS)}.")
+    frames = [
+        frame
+        for frame in subagents_of(desk.tree)
+        if matches_filter(chosen, ended=frame.status in RETURN_STATUSES, framed=True)
+    ]
+    lines = [_subagent_line(frame, desk.now) for frame in frames[:MAX_SUBAGENT_ROWS]]
+    more = [f"and {len(frames) - MAX_SUBAGENT_ROWS} older ones"] if len(frames) > MAX_SUBAGENT_ROWS else []
+    return ToolResult("\n".join([f"Subagents ({chosen}): {len(frames)}", *lines, *more]))
 
 
-def fits(chosen: str, *, ended: bool, framed: bool) -> bool:
+def matches_filter(chosen: str, *, ended: bool, framed: bool) -> bool:
     """Whether a subagent is among those that a filter names."""
     return {"active": not ended, "completed": ended, "with-frame": framed, "without-frame": not framed}.get(
         chosen, True
     )
 
 
-def _line(frame: Frame, now: int) -> str:
+def _subagent_line(frame: Frame, now: int) -> str:
     ago = format_duration(max(0, now - frame.updated_at))
-    return f"- {frame.id} {cut_for_display(frame.title, TITLE)}: {frame.status}, last active {ago} ago"
+    return (
+        f"- {frame.id} {cut_for_display(frame.title, LISTED_TITLE_CHARACTERS)}: {frame.status}, last active {ago} ago"
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- stats
-def stats(desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+def show_subagent_stats(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The subagents of this conversation, counted (S1-119)."""
-    if flag_of(arguments, "reset"):
-        raise Mistake("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
+    if flag_argument(arguments, "reset"):
+        raise ToolError("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
     frames = subagents_of(desk.tree)
-    return Outcome("\n".join(_stats(desk, frames, active=flag_of(arguments, "showActive", default=True))))
+    return ToolResult(
+        "\n".join(_stats_lines(desk, frames, active=flag_argument(arguments, "showActive", default=True)))
+    )
 
 
-def _stats(desk: Desk, frames: Sequence[Frame], *, active: bool) -> Iterator[str]:
-    counts = counts_of(desk.ledger, frames)
+def _stats_lines(desk: ToolContext, frames: Sequence[Frame], *, active: bool) -> Iterator[str]:
+    counts = count_subagents(desk.ledger, frames)
     yield f"Subagents with a frame: {counts.framed}"
     yield f"Ended by their result: {counts.by_result}; ended by hand: {counts.by_hand}"
     yield f"Completed: {counts.rates()['completed']:.1f} %"
-    at_work = [frame for frame in frames if frame.status not in RETURNED]
+    at_work = [frame for frame in frames if frame.status not in RETURN_STATUSES]
     if active:
         yield f"At work: {len(at_work)}"
-        yield from (_line(frame, desk.now) for frame in at_work[:LISTED])
+        yield from (_subagent_line(frame, desk.now) for frame in at_work[:MAX_SUBAGENT_ROWS])
 
 
 TOOLS = (
@@ -216,15 +226,15 @@ TOOLS = (
         "stats",
         "Subagents of this conversation, counted.",
         {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
-        stats,
-        listed=False,
+        show_subagent_stats,
+        is_listed=False,
     ),
     Tool(
         "stack_subagent_list",
         "subagent_list",
         "The subagents of this conversation.",
-        {"type": "object", "properties": {"filter": {"type": "string", "enum": list(FILTERS)}}},
-        subagent_list,
-        listed=False,
+        {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
+        list_subagents,
+        is_listed=False,
     ),
 )

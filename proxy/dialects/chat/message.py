@@ -15,18 +15,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Call, Message, identity_of
-from proxy.core.memo import remembered
+from proxy.core.memo import memoize
 from proxy.dialects import raw_json as slices
 
 TEXT_PARTS = ("text", "input_text", "output_text")
-THOUGHT = "thinking"
+THINKING_TYPE = "thinking"
 """A part of a content that holds what the model thought, as Mistral's reasoning models write it."""
-WRITTEN_THOUGHT = b'"thinking"'
-EXTENDED = 32
+THINKING_TYPE_BYTES = b'"thinking"'
+MAX_CACHED_EXTENSIONS = 32
 """System messages with our guidance that are remembered: an awake thread sends its own with every request."""
-EXTENDED_BYTES = 512 * 1024
+MAX_CACHED_EXTENSION_BYTES = 512 * 1024
 """Of each of them; one that is longer is extended anew with every request."""
-UNCOUNTED = "cache_control"
+IGNORED_PART_MEMBER = "cache_control"
 """The one member of a content part that clients move about."""
 
 
@@ -34,30 +34,32 @@ def read_message(raw: bytes) -> Message:
     """The message in `raw`. Raises NotSliced when it is no object with a role; one that no parser takes is known by
     its bytes."""
     try:
-        said = slices.value(raw)
-    except slices.NotSliced:
-        return _opaque(raw)
+        said = slices.parse(raw)
+    except slices.JsonSplitError:
+        return _unparsable_message(raw)
     if not isinstance(said, dict) or not isinstance(role := said.get("role"), str):
-        raise slices.NotSliced("a message is an object with a role")
+        raise slices.JsonSplitError("a message is an object with a role")
     text = text_of(said.get("content"))
     calls = calls_of(said)
-    answers = _answered(role, said)
+    answers = _answered_call_id(role, said)
     return Message(role, raw, identity_of(role, text, calls, answers), text, calls, answers)
 
 
-def _opaque(raw: bytes) -> Message:
+def _unparsable_message(raw: bytes) -> Message:
     """What can be read of it is who says it, and which call it answers."""
     fields = slices.members(raw)
-    said: dict[str, Any] = {name: _or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields}
+    said: dict[str, Any] = {
+        name: _parse_or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields
+    }
     if not isinstance(role := said.get("role"), str):
-        raise slices.NotSliced("a message is an object with a role")
-    return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered(role, said))
+        raise slices.JsonSplitError("a message is an object with a role")
+    return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered_call_id(role, said))
 
 
-def _or_none(raw: bytes) -> Any:
+def _parse_or_none(raw: bytes) -> Any:
     try:
-        return slices.value(raw)
-    except slices.NotSliced:
+        return slices.parse(raw)
+    except slices.JsonSplitError:
         return None
 
 
@@ -67,7 +69,7 @@ def text_of(content: object) -> str:
         return content
     if isinstance(content, list):
         return "".join(_part(part) for part in content)
-    return "" if content is None else _sorted(content)
+    return "" if content is None else _canonical_json(content)
 
 
 def _part(part: object) -> str:
@@ -76,23 +78,23 @@ def _part(part: object) -> str:
     if isinstance(part, dict):
         if part.get("type") in TEXT_PARTS and isinstance(text := part.get("text"), str):
             return text
-        if is_thought(part):
+        if is_thinking_part(part):
             return ""
-        return _sorted({key: value for key, value in part.items() if key != UNCOUNTED})
-    return _sorted(part)
+        return _canonical_json({key: value for key, value in part.items() if key != IGNORED_PART_MEMBER})
+    return _canonical_json(part)
 
 
-def is_thought(part: object) -> bool:
+def is_thinking_part(part: object) -> bool:
     """Whether a part of a content is what the model thought."""
-    return isinstance(part, dict) and part.get("type") == THOUGHT
+    return isinstance(part, dict) and part.get("type") == THINKING_TYPE
 
 
-def _sorted(said: object) -> str:
+def _canonical_json(said: object) -> str:
     """Raises NotSliced for what is nested as deep as a parser goes, and deeper than a writer does."""
     try:
         return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as refused:
-        raise slices.NotSliced("nested too deep to be written") from refused
+        raise slices.JsonSplitError("nested too deep to be written") from refused
 
 
 def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
@@ -100,25 +102,27 @@ def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
     listed = said.get("tool_calls")
     calls = [_call(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     if isinstance(legacy := said.get("function_call"), dict):
-        calls.append(Call("", _text(legacy.get("name")), _arguments(legacy.get("arguments"))))
+        calls.append(Call("", _text_or_empty(legacy.get("name")), _arguments(legacy.get("arguments"))))
     return tuple(calls)
 
 
 def _call(item: Mapping[str, Any]) -> Call:
     for shape, arguments in (("function", "arguments"), ("custom", "input")):
         if isinstance(inner := item.get(shape), dict):
-            return Call(_text(item.get("id")), _text(inner.get("name")), _arguments(inner.get(arguments)))
-    return Call(_text(item.get("id")), _text(item.get("name")), _arguments(item.get("arguments")))
+            return Call(
+                _text_or_empty(item.get("id")), _text_or_empty(inner.get("name")), _arguments(inner.get(arguments))
+            )
+    return Call(_text_or_empty(item.get("id")), _text_or_empty(item.get("name")), _arguments(item.get("arguments")))
 
 
-def _answered(role: str, said: Mapping[str, Any]) -> str:
+def _answered_call_id(role: str, said: Mapping[str, Any]) -> str:
     """What a result answers: the call's id, or for a legacy `function` message the function's name."""
     if role == "tool":
-        return _text(said.get("tool_call_id"))
-    return _text(said.get("name")) if role == "function" else ""
+        return _text_or_empty(said.get("tool_call_id"))
+    return _text_or_empty(said.get("name")) if role == "function" else ""
 
 
-def _text(said: object) -> str:
+def _text_or_empty(said: object) -> str:
     return said if isinstance(said, str) else ""
 
 
@@ -126,46 +130,48 @@ def _arguments(said: object) -> str:
     """Arguments are text; some servers send them as an object."""
     if isinstance(said, str):
         return said
-    return "" if said is None else _sorted(said)
+    return "" if said is None else _canonical_json(said)
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered."""
-    return read_message(slices.encoded({"role": "tool", "tool_call_id": call_id, "content": slices.mended(text)}))
+    return read_message(
+        slices.encode({"role": "tool", "tool_call_id": call_id, "content": slices.replace_surrogates(text)})
+    )
 
 
 def user_message(text: str) -> Message:
     """A user-role text of ours: a trace, a note, guidance."""
-    return worded("user", slices.mended(text))
+    return text_message("user", slices.replace_surrogates(text))
 
 
 def system_message(text: str) -> Message:
-    return worded("system", slices.mended(text))
+    return text_message("system", slices.replace_surrogates(text))
 
 
-def worded(role: str, text: str) -> Message:
+def text_message(role: str, text: str) -> Message:
     """A message that is nothing but these words, which can be encoded (`slices.mended`), of one who answers no call:
     what `read_message` would tell of it, known without reading it."""
-    return Message(role, slices.encoded({"role": role, "content": text}), identity_of(role, text), text)
+    return Message(role, slices.encode({"role": role, "content": text}), identity_of(role, text), text)
 
 
-@remembered(EXTENDED, EXTENDED_BYTES)
-def with_text(wire: bytes, suffix: str) -> bytes:
+@memoize(MAX_CACHED_EXTENSIONS, MAX_CACHED_EXTENSION_BYTES)
+def append_text(wire: bytes, suffix: str) -> bytes:
     """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
     it was."""
     fields = slices.members(wire)
     content = fields.get("content", b"null").strip()
-    more = slices.encoded(slices.mended(suffix))
+    more = slices.encode(slices.replace_surrogates(suffix))
     if content.startswith(b'"'):
         gap = b"" if content == b'""' else b"\\n\\n"
         fields["content"] = content[:-1] + gap + more[1:]
     elif content.startswith(b"["):
         part = b'{"type":"text","text":' + more + b"}"
-        fields["content"] = slices.array_of([*slices.items(content), part])
+        fields["content"] = slices.join_array([*slices.items(content), part])
     else:
         fields["content"] = more
-    return slices.object_of(fields)
+    return slices.join_object(fields)
 
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
@@ -175,32 +181,32 @@ REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_bl
 def without_reasoning(message: Message) -> Message:
     """The same message less its reasoning; every other member as it was."""
     fields = slices.members(message.wire)
-    kept = {name: _less_thoughts(name, raw) for name, raw in fields.items() if name not in REASONING}
-    return message if kept == fields else replace(message, wire=slices.object_of(kept))
+    kept = {name: _without_thinking_parts(name, raw) for name, raw in fields.items() if name not in REASONING}
+    return message if kept == fields else replace(message, wire=slices.join_object(kept))
 
 
-def _less_thoughts(name: str, raw: bytes) -> bytes:
+def _without_thinking_parts(name: str, raw: bytes) -> bytes:
     """A member; of a content in parts, the parts that are no thought."""
-    if name != "content" or not raw.startswith(b"[") or WRITTEN_THOUGHT not in raw:
+    if name != "content" or not raw.startswith(b"[") or THINKING_TYPE_BYTES not in raw:
         return raw
     parts = slices.items(raw)
-    kept = [part for part in parts if not is_thought(_or_none(part))]
-    return raw if len(kept) == len(parts) else slices.array_of(kept) if kept else b'""'
+    kept = [part for part in parts if not is_thinking_part(_parse_or_none(part))]
+    return raw if len(kept) == len(parts) else slices.join_array(kept) if kept else b'""'
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same message less the calls with these ids; every other member as it was. Its tokens are not counted yet."""
     fields = slices.members(message.wire)
     listed = slices.items(fields.pop("tool_calls", b"[]"))
-    if kept := [raw for raw in listed if slices.value(raw).get("id") not in calls]:
-        fields["tool_calls"] = slices.array_of(kept)
+    if kept := [raw for raw in listed if slices.parse(raw).get("id") not in calls]:
+        fields["tool_calls"] = slices.join_array(kept)
     if "" in calls:
         fields.pop("function_call", None)
-    return read_message(slices.object_of(fields))
+    return read_message(slices.join_object(fields))
 
 
-def retold(message: Message, text: str) -> Message:
+def with_content(message: Message, text: str) -> Message:
     """The same message with `text` for its content; every other member as it was. Its tokens are not counted yet."""
-    fields = {**slices.members(message.wire), "content": slices.encoded(text)}
+    fields = {**slices.members(message.wire), "content": slices.encode(text)}
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=slices.object_of(fields), identity=identity, text=text, tokens=0)
+    return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)

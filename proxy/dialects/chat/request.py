@@ -19,46 +19,46 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import HEAD_ROLES, Message, Request
+from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message, Request
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import list_in, object_in, offered, tool_names, value_of, with_tools
+from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.chat.message import (
+    append_text,
     read_message,
-    retold,
     system_message,
     tool_result,
     user_message,
-    with_text,
+    with_content,
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.chat.response import Answer
-from proxy.dialects.dialect import Body, Dialect, Wanted
-from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
-from proxy.dialects.synthetic_responses import chat_said
+from proxy.dialects.chat.response import ChatResponseWriter
+from proxy.dialects.dialect import Body, Dialect, RenderOptions
+from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
+from proxy.dialects.synthetic_responses import encode_chat_completion
 
-FUNCTIONS = "functions"
+LEGACY_TOOLS_MEMBER = "functions"
 """How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of
 ours."""
-TOOL_ARRAYS = ("tools", FUNCTIONS)
-_WIRE = attrgetter("wire")
+TOOL_ARRAYS = ("tools", LEGACY_TOOLS_MEMBER)
+_wire_of = attrgetter("wire")
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def reading(body: bytes, known: Known) -> Reading[Request]:
+def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises Unreadable."""
     try:
-        fields, raws = known.bodies.opened(body, "messages")
-        sources = yield from known.reading(raws, _read_one)
-    except slices.NotSliced as refused:
-        raise Unreadable(str(refused)) from refused
+        fields, raws = known.bodies.split(body, "messages")
+        sources = yield from known.parse_messages(raws, _read_messages)
+    except slices.JsonSplitError as refused:
+        raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
     if not isinstance(model, str) or not sources:
-        raise Unreadable("a model and at least one message")
+        raise RequestParseError("a model and at least one message")
     messages = messages_of(sources)
     head = _head_of(messages)
-    tools = offered(fields, TOOL_ARRAYS)
-    known_tools = known.tools(tools, partial(_tools_named, fields))
+    tools = offered_tools(fields, TOOL_ARRAYS)
+    known_tools = known.tools(tools, partial(_offered_tool_names, fields))
     stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
     return Request(
         body,
@@ -71,22 +71,22 @@ def reading(body: bytes, known: Known) -> Reading[Request]:
         known_tools.names,
         known_tools.tokens,
         _choice(fields),
-        _structured(fields),
+        _wants_structured_output(fields),
         answers if isinstance(answers, int) else 1,
         known.system_hash(head, _system_hash),
         sources,
         tools,
-        closed=FUNCTIONS in fields and bool(offered(fields, (FUNCTIONS,))),
+        rejects_own_tools=LEGACY_TOOLS_MEMBER in fields and bool(offered_tools(fields, (LEGACY_TOOLS_MEMBER,))),
     )
 
 
-def _read_one(raw: bytes) -> tuple[Message, ...]:
+def _read_messages(raw: bytes) -> tuple[Message, ...]:
     return (read_message(raw),)
 
 
 def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
     length = 0
-    while length < len(messages) and messages[length].role in HEAD_ROLES:
+    while length < len(messages) and messages[length].role in INSTRUCTION_ROLES:
         length += 1
     return tuple(messages[:length])
 
@@ -95,7 +95,7 @@ def _system_hash(head: Sequence[Message]) -> str:
     return sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32]
 
 
-def _tools_named(fields: Mapping[str, bytes]) -> tuple[str, ...]:
+def _offered_tool_names(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     return tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS)))
 
 
@@ -103,7 +103,7 @@ def _includes_usage(fields: Mapping[str, bytes]) -> bool:
     return object_in(fields, "stream_options").get("include_usage") is True
 
 
-def _structured(fields: Mapping[str, bytes]) -> bool:
+def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:
     return "response_format" in fields and object_in(fields, "response_format").get("type") not in (None, "text")
 
 
@@ -120,7 +120,7 @@ def _choice(fields: Mapping[str, bytes]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- render
-def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
     """The body of an upstream request: the client's members in its order, with head and line as the messages."""
     fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
     if wanted.include_usage and request.stream and not request.wants_usage:
@@ -132,9 +132,9 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
-        glue += slices.encoded(name) + b":"
+        glue += slices.encode(name) + b":"
         if name == "messages":
-            pieces += [glue + b"[", *slices.with_commas([*head, *map(_WIRE, line)])]
+            pieces += [glue + b"[", *slices.comma_separated([*head, *map(_wire_of, line)])]
             glue = b"],"
         else:
             glue += raw + b","
@@ -145,17 +145,17 @@ def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None
     """Set one member of an object, which is created behind all others when there is none."""
     try:
         inner = slices.members(fields[name]) if name in fields else {}
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         inner = {}
-    fields[name] = slices.object_of(inner | {member.decode(): raw})
+    fields[name] = slices.join_object(inner | {member.decode(): raw})
 
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, request.sources)))
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, request.slices)))
 
 
-def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
+def extend_head(request: Request, suffix: str) -> tuple[bytes, ...]:
     """The system messages at the head with `suffix` at the end of the last one's text; a system message of ours where
     the client sends none. Nothing to say changes nothing."""
     wires = [m.wire for m in request.head]
@@ -163,7 +163,7 @@ def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
         return tuple(wires)
     if not wires:
         return (system_message(suffix).wire,)
-    return (*wires[:-1], with_text(wires[-1], suffix))
+    return (*wires[:-1], append_text(wires[-1], suffix))
 
 
 def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
@@ -177,23 +177,23 @@ def error_body(status: int, message: str, code: str) -> bytes:
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
-def answer(request: Request, *, intercept: bool) -> Answer:
-    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+def new_response_writer(request: Request, *, intercept: bool) -> ChatResponseWriter:
+    return ChatResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
 OPENAI_CHAT = Dialect(
     "openai_chat",
-    reading,
+    parse_in_steps,
     render,
     client_body,
-    extended_head,
+    extend_head,
     tools_json,
     tool_result,
     user_message,
     without_reasoning,
     without_calls,
-    retold,
+    with_content,
     error_body,
-    answer,
-    chat_said,
+    new_response_writer,
+    encode_chat_completion,
 )

@@ -20,40 +20,40 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.core.ledger.tool_call_interceptor import (
-    CallPart,
+    CallDelta,
+    Chunk,
     Finish,
-    Opening,
-    Piece,
-    Reasoning,
-    Show,
-    Shown,
-    Text,
-    UsageTold,
+    Interceptor,
+    OutgoingChunk,
+    ReasoningDelta,
+    ResponseStart,
+    TextDelta,
+    UsageReport,
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
-from proxy.dialects.chat.stream import LEGACY, Round
+from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
 from proxy.dialects.json_deltas import is_signed
-from proxy.dialects.response_writer import Answering
+from proxy.dialects.response_writer import BaseResponseWriter
 from proxy.dialects.sse import SseEvent
-from proxy.dialects.usage import told_of
+from proxy.dialects.usage import usage_for_client
 
-CALLS_MADE = ("tool_calls", "function_call")
+TOOL_CALL_FINISH_REASONS = ("tool_calls", "function_call")
 """Ends that make no sense to a client that was shown no call."""
-FIRST_OF_ALL = ("id", "created", "model")
+IDENTITY_MEMBERS = ("id", "created", "model")
 """Members that one answer has once, whatever its rounds say."""
 
 
-class Answer(Answering[Round]):
+class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
     """The client's answer while it is made. `wants_usage`: the client itself asked for usage in its stream."""
 
     def __init__(self, *, stream: bool, wants_usage: bool, intercept: bool) -> None:
-        super().__init__(Round, Show(wants_usage=wants_usage), stream=stream, intercept=intercept)
+        super().__init__(ChatRoundReader, Interceptor(wants_usage=wants_usage), stream=stream, intercept=intercept)
         self._wants_usage = wants_usage
         self._first: dict[str, Any] = {}
-        self._told: list[Shown] = []
+        self._outgoing_chunks: list[OutgoingChunk] = []
         self._names: list[tuple[bytes, bytes]] | None = None
-        self._left_with: dict[str, Any] | None = None
+        self._sent_usage: dict[str, Any] | None = None
         """The usage that left with an ending."""
 
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
@@ -61,23 +61,23 @@ class Answer(Answering[Round]):
         super().begin_round(status, content_type, encoded=encoded)
         self._names = None
 
-    def again(self) -> None:
+    def retry_round(self) -> None:
         """Another round comes in the place of one that said nothing."""
-        super().again()
-        if not self.round_shown:
+        super().retry_round()
+        if not self.round_is_visible:
             self._first = {}
 
-    def broken(self, message: str) -> bytes:
+    def closing_error(self, message: str) -> bytes:
         """Nothing: a chat has no event that clients take for an end that failed (they go on, or wait for ever)."""
         return b""
 
     # ---------------------------------------------------------------------------------------------------------- stream
-    def _renamed(self, raw: bytes) -> bytes:
+    def _with_client_ids(self, raw: bytes) -> bytes:
         """A later round's event under the names of the first, without reading it; b"" where that is not possible.
 
         Inside a JSON string a quote is escaped, so a member spelled with its quotes is found nowhere else.
         """
-        if self._rounds == 1:
+        if self._round_count == 1:
             return raw
         if self._names is None:
             return b""
@@ -87,70 +87,74 @@ class Answer(Answering[Round]):
             raw = raw.replace(old, new)
         return raw
 
-    def _learn_names(self, raw: bytes, chunk: dict[str, Any]) -> None:
+    def _learn_identity_spelling(self, raw: bytes, chunk: dict[str, Any]) -> None:
         """How this round spells the members that `_renamed` replaces; unknown while one is spelled unusually."""
         names = []
-        for name in FIRST_OF_ALL:
+        for name in IDENTITY_MEMBERS:
             old, new = chunk.get(name), self._first.get(name)
-            spelled = [b'"%s":%s%s' % (name.encode(), gap, slices.encoded(old)) for gap in (b"", b" ")]
+            spelled = [b'"%s":%s%s' % (name.encode(), gap, slices.encode(old)) for gap in (b"", b" ")]
             found = next((s for s in spelled if raw.count(s) == 1), b"")
             if not found or new is None:
                 return
-            names.append((found, b'"%s":%s' % (name.encode(), slices.encoded(new))))
+            names.append((found, b'"%s":%s' % (name.encode(), slices.encode(new))))
         self._names = names
 
-    def _seen(self, event: SseEvent) -> list[bytes]:
+    def _process_event(self, event: SseEvent) -> list[bytes]:
         if not self._first and event.data.startswith(b"{"):
             self._first = _identity(event.data)
-        return super()._seen(event)
+        return super()._process_event(event)
 
-    def _written(self, shown: Shown) -> bytes:
+    def _encode_outgoing(self, shown: OutgoingChunk) -> bytes:
         """One event for the client: as it came, or with what is kept of it."""
-        event = shown.piece.source
+        event = shown.chunk.source
         if not isinstance(event, SseEvent):
             return b""
-        if shown.whole or not event.data.startswith(b"{"):
+        if shown.is_unchanged or not event.data.startswith(b"{"):
             return event.raw
         chunk = _object(event.data)
         if not isinstance(chunk.get("choices"), list):
             return event.raw
-        if self._rounds > 1:
+        if self._round_count > 1:
             if self._names is None:
-                self._learn_names(event.raw, chunk)
-            chunk |= {name: self._first[name] for name in FIRST_OF_ALL if name in self._first}
-        if not any(isinstance(e, UsageTold) for e in shown.events) and chunk.get("usage"):
+                self._learn_identity_spelling(event.raw, chunk)
+            chunk |= {name: self._first[name] for name in IDENTITY_MEMBERS if name in self._first}
+        if not any(isinstance(e, UsageReport) for e in shown.events) and chunk.get("usage"):
             del chunk["usage"]
-            chunk |= self._told_with(shown)
+            chunk |= self._usage_with_finish(shown)
         if _choices(chunk):
-            _rewrite(chunk, shown)
+            _keep_outgoing_events(chunk, shown)
         return _sse(chunk)
 
-    def _told_with(self, shown: Shown) -> dict[str, Any]:
+    def _usage_with_finish(self, shown: OutgoingChunk) -> dict[str, Any]:
         """The usage, where the provider tells it with its ending: so its clients look for it there."""
-        if not (self._wants_usage and self._round.usage and any(isinstance(e, Finish) for e in shown.events)):
+        if not (self._wants_usage and self._reader.usage and any(isinstance(e, Finish) for e in shown.events)):
             return {}
-        self._left_with = self._round.usage
-        return {"usage": told_of([*self._usages, self._round.usage])}
+        self._sent_usage = self._reader.usage
+        return {"usage": usage_for_client([*self._round_usages, self._reader.usage])}
 
-    def _stream_end(self) -> bytes:
-        if self._round.failed or not self._show.spliced:
+    def _final_stream_bytes(self) -> bytes:
+        if self._reader.failed or not self._interceptor.is_spliced:
             return b""
         out = b""
-        if held := self._show.held_finish:
-            out += self._last_finish(held)
-        if self._wants_usage and self._round.usage and self._round.usage is not self._left_with:
-            told = {"object": "chat.completion.chunk"} | self._first | {"choices": [], "usage": told_of(self._usages)}
+        if held := self._interceptor.held_finish:
+            out += self._encode_final_chunk(held)
+        if self._wants_usage and self._reader.usage and self._reader.usage is not self._sent_usage:
+            told = (
+                {"object": "chat.completion.chunk"}
+                | self._first
+                | {"choices": [], "usage": usage_for_client(self._round_usages)}
+            )
             out += _sse(told)
-        if (end := self._show.held_end) and isinstance(end.source, SseEvent):
+        if (end := self._interceptor.held_end) and isinstance(end.source, SseEvent):
             out += end.source.raw
         return out
 
-    def _last_finish(self, held: Piece) -> bytes:
+    def _encode_final_chunk(self, held: Chunk) -> bytes:
         event = held.source
         chunk = _object(event.data) if isinstance(event, SseEvent) else {}
-        chunk |= {name: self._first[name] for name in FIRST_OF_ALL if name in self._first}
-        if chunk.pop("usage", None) and self._wants_usage and self._usages:
-            chunk["usage"], self._left_with = told_of(self._usages), self._round.usage
+        chunk |= {name: self._first[name] for name in IDENTITY_MEMBERS if name in self._first}
+        if chunk.pop("usage", None) and self._wants_usage and self._round_usages:
+            chunk["usage"], self._sent_usage = usage_for_client(self._round_usages), self._reader.usage
         for choice in _choices(chunk):
             choice |= {"delta": {}, "finish_reason": self._reason()}
             choice.pop("logprobs", None)
@@ -158,113 +162,117 @@ class Answer(Answering[Round]):
 
     def _reason(self) -> str:
         """The provider's own word, but a client that was shown no call is not told that there are some."""
-        told = self._round.finish
-        return "stop" if told in CALLS_MADE and not self._show.shown_calls else told
+        told = self._reader.finish_reason
+        return "stop" if told in TOOL_CALL_FINISH_REASONS and not self._interceptor.client_call_count else told
 
     # ------------------------------------------------------------------------------------------------------ plain body
-    def _end_of_body(self, body: bytes) -> None:
-        found = self._round.read(body)
-        self._round.ended = self._round.choices > 0
+    def _end_body_round(self, body: bytes) -> None:
+        found = self._reader.read(body)
+        self._reader.has_ended = self._reader.choice_count > 0
         if not self._intercept:
             return  # it has left as it came
         if not self._first:
             self._first = _identity(body)
-        self._told += self._show.see(Piece(found, body)) + self._show.end_round()
+        self._outgoing_chunks += self._interceptor.process(Chunk(found, body)) + self._interceptor.end_round()
 
-    def _whole_body(self, body: bytes) -> bytes:
+    def _final_body(self, body: bytes) -> bytes:
         """The last round's body, or the answer of all rounds in its shape."""
-        if self._round.failed or not self._show.spliced or self._round.choices != 1:
+        if self._reader.failed or not self._interceptor.is_spliced or self._reader.choice_count != 1:
             return body
         try:
-            return self._joined(slices.members(body))
-        except slices.NotSliced:
+            return self._merge_rounds(slices.members(body))
+        except slices.JsonSplitError:
             return body
 
-    def _joined(self, fields: dict[str, bytes]) -> bytes:
+    def _merge_rounds(self, fields: dict[str, bytes]) -> bytes:
         choices = slices.items(fields["choices"])
         choice = slices.members(choices[0])
-        choice["message"] = self._joined_message(slices.members(choice.get("message", b"null")))
-        choice["finish_reason"] = slices.encoded(self._reason() or None)
-        if self._show.hides:
+        choice["message"] = self._merge_messages(slices.members(choice.get("message", b"null")))
+        choice["finish_reason"] = slices.encode(self._reason() or None)
+        if self._interceptor.has_stack_call:
             choice.pop("logprobs", None)
-        fields["choices"] = slices.array_of([slices.object_of(choice), *choices[1:]])
-        fields |= {name: slices.encoded(self._first[name]) for name in FIRST_OF_ALL if name in self._first}
-        if self._round.usage and "usage" in fields:
-            fields["usage"] = slices.encoded(told_of(self._usages))
-        return slices.object_of(fields)
+        fields["choices"] = slices.join_array([slices.join_object(choice), *choices[1:]])
+        fields |= {name: slices.encode(self._first[name]) for name in IDENTITY_MEMBERS if name in self._first}
+        if self._reader.usage and "usage" in fields:
+            fields["usage"] = slices.encode(usage_for_client(self._round_usages))
+        return slices.join_object(fields)
 
-    def _joined_message(self, message: dict[str, bytes]) -> bytes:
-        events = [e for shown in self._told for e in shown.events]
-        text = "".join(e.text for e in events if isinstance(e, Text))
+    def _merge_messages(self, message: dict[str, bytes]) -> bytes:
+        events = [e for shown in self._outgoing_chunks for e in shown.events]
+        text = "".join(e.text for e in events if isinstance(e, TextDelta))
         content = message.get("content", b"null")
-        message["content"] = _told(content, text) if text else content
-        places = [e.at for e in events if isinstance(e, CallPart) and e.call in self._round.calls.all]
+        message["content"] = _content_with_text(content, text) if text else content
+        places = [e.position for e in events if isinstance(e, CallDelta) and e.call in self._reader.calls.calls]
         listed = slices.items(message["tool_calls"]) if _is_array(message.get("tool_calls")) else []
-        if kept := [listed[at] for at in places if at != LEGACY]:
-            message["tool_calls"] = slices.array_of(kept)
+        if kept := [listed[at] for at in places if at != LEGACY_CALL_POSITION]:
+            message["tool_calls"] = slices.join_array(kept)
         else:
             message.pop("tool_calls", None)
-        if LEGACY not in places:
+        if LEGACY_CALL_POSITION not in places:
             message.pop("function_call", None)
-        if self._show.hides and not places and not text:
+        if self._interceptor.has_stack_call and not places and not text:
             # Reasoning of a round of which nothing is shown is worthless to the client.
-            message = {n: raw for n, raw in message.items() if not is_signed(slices.value(raw))}
-        return slices.object_of(message)
+            message = {n: raw for n, raw in message.items() if not is_signed(slices.parse(raw))}
+        return slices.join_object(message)
 
 
 # ------------------------------------------------------------------------------------------------------------- chunks
-def _rewrite(chunk: dict[str, Any], shown: Shown) -> None:
+def _keep_outgoing_events(chunk: dict[str, Any], shown: OutgoingChunk) -> None:
     """Leave in `chunk` only what is shown of it."""
     choice = _choices(chunk)[0]
     delta = choice.get("delta")
     if isinstance(delta, dict):
-        if len(shown.events) < len(shown.piece.events) and any(isinstance(e, CallPart) for e in shown.piece.events):
+        if len(shown.events) < len(shown.chunk.events) and any(isinstance(e, CallDelta) for e in shown.chunk.events):
             choice.pop("logprobs", None)
-        choice["delta"] = _kept(delta, shown)
+        choice["delta"] = _outgoing_delta(delta, shown)
     if not any(isinstance(e, Finish) for e in shown.events):
         choice["finish_reason"] = None
 
 
-def _kept(delta: dict[str, Any], shown: Shown) -> dict[str, Any]:
-    before, after = shown.piece.events, shown.events
-    opens = any(isinstance(e, Opening) for e in after)
+def _outgoing_delta(delta: dict[str, Any], shown: OutgoingChunk) -> dict[str, Any]:
+    before, after = shown.chunk.events, shown.events
+    opens = any(isinstance(e, ResponseStart) for e in after)
     left = {name: value for name, value in delta.items() if name not in ("tool_calls", "function_call")}
-    if not opens and any(isinstance(e, Opening) for e in before):
+    if not opens and any(isinstance(e, ResponseStart) for e in before):
         del left["role"]
-    if any(isinstance(e, Text) for e in before):
-        text = next((e.text for e in after if isinstance(e, Text)), None)
-        left["content"] = _content(left.get("content"), text)
-    if any(isinstance(e, Reasoning) and e.signed for e in before) and not any(isinstance(e, Reasoning) for e in after):
+    if any(isinstance(e, TextDelta) for e in before):
+        text = next((e.text for e in after if isinstance(e, TextDelta)), None)
+        left["content"] = _outgoing_content(left.get("content"), text)
+    if any(isinstance(e, ReasoningDelta) and e.signed for e in before) and not any(
+        isinstance(e, ReasoningDelta) for e in after
+    ):
         left = {name: value for name, value in left.items() if not is_signed(value)}
-    calls = [e for e in after if isinstance(e, CallPart)]
+    calls = [e for e in after if isinstance(e, CallDelta)]
     listed = delta.get("tool_calls")
-    if isinstance(listed, list) and (kept := [listed[e.at] | {"index": e.index} for e in calls if e.at != LEGACY]):
+    if isinstance(listed, list) and (
+        kept := [listed[e.position] | {"index": e.index} for e in calls if e.position != LEGACY_CALL_POSITION]
+    ):
         left["tool_calls"] = kept
-    if any(e.at == LEGACY for e in calls):
+    if any(e.position == LEGACY_CALL_POSITION for e in calls):
         left["function_call"] = delta["function_call"]
     return left if opens or left.get("content") is not None else {n: v for n, v in left.items() if n != "content"}
 
 
-def _content(content: object, text: str | None) -> object:
+def _outgoing_content(content: object, text: str | None) -> object:
     if text is None or isinstance(content, str):
         return text
     if not isinstance(content, list):
         return content
     # A content in parts keeps its parts; what joins it to the text before goes first.
-    lead = _before(content, text)
+    lead = _text_before_parts(content, text)
     return [{"type": "text", "text": lead}, *content] if lead else content
 
 
-def _told(content: bytes, text: str) -> bytes:
+def _content_with_text(content: bytes, text: str) -> bytes:
     """The content of a plain answer with `text` for its words."""
-    lead = _before(slices.value(content), text) if _is_array(content) else None
+    lead = _text_before_parts(slices.parse(content), text) if _is_array(content) else None
     if lead is None:
-        return slices.encoded(text)
+        return slices.encode(text)
     parts = slices.items(content)
-    return slices.array_of([slices.encoded({"type": "text", "text": lead}), *parts] if lead else parts)
+    return slices.join_array([slices.encode({"type": "text", "text": lead}), *parts] if lead else parts)
 
 
-def _before(parts: list[Any], text: str) -> str | None:
+def _text_before_parts(parts: list[Any], text: str) -> str | None:
     """What `text` says before the words of these parts; None where it does not end with them."""
     return text.removesuffix(told) if text.endswith(told := text_of(parts)) else None
 
@@ -276,8 +284,8 @@ def _choices(chunk: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        said = slices.value(data, mend=False)
-    except slices.NotSliced:
+        said = slices.parse(data, mend=False)
+    except slices.JsonSplitError:
         return {}
     return said if isinstance(said, dict) else {}
 
@@ -285,7 +293,7 @@ def _object(data: bytes) -> dict[str, Any]:
 def _identity(data: bytes) -> dict[str, Any]:
     """What names the whole answer: id, time of creation and model of its first piece."""
     said = _object(data)
-    return {name: said[name] for name in FIRST_OF_ALL if said.get(name) is not None} if said.get("choices") else {}
+    return {name: said[name] for name in IDENTITY_MEMBERS if said.get(name) is not None} if said.get("choices") else {}
 
 
 def _is_array(raw: bytes | None) -> bool:
@@ -293,4 +301,4 @@ def _is_array(raw: bytes | None) -> bool:
 
 
 def _sse(chunk: dict[str, Any]) -> bytes:
-    return b"data: " + slices.encoded(chunk) + b"\n\n"
+    return b"data: " + slices.encode(chunk) + b"\n\n"

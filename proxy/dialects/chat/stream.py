@@ -14,39 +14,39 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.core.ledger.tool_call_interceptor import (
-    CallPart,
-    End,
-    Event,
-    Fault,
+    CallDelta,
+    CallOwner,
+    ChunkEvent,
     Finish,
-    OpenCall,
-    Opening,
-    Other,
-    Owner,
-    Reasoning,
-    Text,
-    UsageTold,
-    is_whole,
+    PartialCall,
+    ReasoningDelta,
+    ResponseStart,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    UnknownEvent,
+    UsageReport,
+    are_valid_arguments,
 )
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.message import is_thought, read_message, text_of, worded
-from proxy.dialects.json_deltas import CONSTANT, is_signed, merged
-from proxy.dialects.response_writer import Reading
+from proxy.dialects.chat.message import is_thinking_part, read_message, text_message, text_of
+from proxy.dialects.json_deltas import CONSTANT, is_signed, merge_delta
+from proxy.dialects.response_writer import RoundReader
 from proxy.dialects.usage import usage_of
 
 ASSISTANT = "assistant"
 DONE = b"[DONE]"
-CUT = ("length", "max_tokens", "MAX_TOKENS")
+TRUNCATION_FINISH_REASONS = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
-ENDS_THE_TURN = ("content_filter", "refusal")
+FINAL_FINISH_REASONS = ("content_filter", "refusal")
 """Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
 """What of a message we have words for."""
-READABLE = ("reasoning_content", "reasoning", "reasoning_text")
-DETAILED = ("reasoning_details", "thinking_blocks")
-DIGITS = 18
+READABLE_REASONING_MEMBERS = ("reasoning_content", "reasoning", "reasoning_text")
+REASONING_DETAIL_MEMBERS = ("reasoning_details", "thinking_blocks")
+MAX_INDEX_DIGITS = 18
 """The most that are read of an index."""
 
 
@@ -84,7 +84,7 @@ class _TextChunk(msgspec.Struct, gc=False):
     error: None = None
 
 
-_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 _CHUNK = msgspec.json.Decoder(_Chunk)
 _TEXT_CHUNK = msgspec.json.Decoder(_TextChunk)
 
@@ -93,19 +93,19 @@ def _chunk(data: bytes) -> _Chunk | None:
     """None: it is no object, or no parser takes it."""
     try:
         return _CHUNK.decode(data)
-    except _REFUSED:
+    except _DECODE_ERRORS:
         pass
     try:
-        said = slices.value(data, mend=False)  # a pair may be cut in half between two chunks
-    except slices.NotSliced:
+        said = slices.parse(data, mend=False)  # a pair may be cut in half between two chunks
+    except slices.JsonSplitError:
         return None
-    return _lenient(said) if isinstance(said, dict) else None
+    return _parse_chunk_leniently(said) if isinstance(said, dict) else None
 
 
-def _lenient(said: Mapping[str, Any]) -> _Chunk:
+def _parse_chunk_leniently(said: Mapping[str, Any]) -> _Chunk:
     """A chunk whose members have unexpected types: each is taken where it makes sense."""
     listed = said.get("choices")
-    choices = [_lenient_choice(c) for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
+    choices = [_parse_choice_leniently(c) for c in listed if isinstance(c, dict)] if isinstance(listed, list) else []
     model, usage = said.get("model"), said.get("usage")
     return _Chunk(
         model if isinstance(model, str) else None,
@@ -115,58 +115,58 @@ def _lenient(said: Mapping[str, Any]) -> _Chunk:
     )
 
 
-def _lenient_choice(said: Mapping[str, Any]) -> _Choice:
+def _parse_choice_leniently(said: Mapping[str, Any]) -> _Choice:
     delta, message, finish = said.get("delta"), said.get("message"), said.get("finish_reason")
     return _Choice(
-        index_of(said.get("index")) or 0,
+        parse_index(said.get("index")) or 0,
         delta if isinstance(delta, dict) else None,
         message if isinstance(message, dict) else None,
         finish if isinstance(finish, str) else None,
     )
 
 
-def index_of(said: object) -> int | None:
+def parse_index(said: object) -> int | None:
     """What a delta is counted as: some servers write a string, null, or nothing. What no answer counts to is nothing:
     Python refuses to read a number of that many digits."""
-    if isinstance(said, str) and said.isdecimal() and len(said) <= DIGITS:
+    if isinstance(said, str) and said.isdecimal() and len(said) <= MAX_INDEX_DIGITS:
         return int(said)
     return said if isinstance(said, int) and not isinstance(said, bool) else None
 
 
 # -------------------------------------------------------------------------------------------------------------- round
-class Round(Reading):
+class ChatRoundReader(RoundReader):
     """What has arrived of one round so far."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.choices = 0
+        self.choice_count = 0
         """The most choices seen in one piece; of several only the first is gathered."""
         self._role = ""
-        self._said = False
-        self._in_text = False
+        self._has_content = False
+        self._expects_text = False
         """The last piece was one of a text, so the next one is expected to be."""
         self._texts: list[str] = []
         self._parts: list[Any] = []
-        self._grown: dict[str, list[str]] = {}
+        self._streamed_members: dict[str, list[str]] = {}
         self._extras: dict[str, Any] = {}
         self._call_extras: dict[int, dict[str, Any]] = {}
 
-    def plain(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
+    def take_simple_delta(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this chunk is one more piece of what is open already (text if `text`, arguments of a client's call
         if `calls`, readable reasoning) and nothing else; if so it is taken.
 
         The path nearly every chunk goes, so it comes before everything that needs a decision.
         """
-        if self._in_text and text and not self._parts:
+        if self._expects_text and text and not self._parts:
             try:
                 self._texts.append(_TEXT_CHUNK.decode(data).choices[0].delta.content)
-            except _REFUSED:
-                self._in_text = False
+            except _DECODE_ERRORS:
+                self._expects_text = False
             else:
                 return True
         try:
             chunk = _CHUNK.decode(data)
-        except _REFUSED:
+        except _DECODE_ERRORS:
             return False
         if chunk.usage or chunk.error or not chunk.choices or len(chunk.choices) > 1:
             return False
@@ -180,218 +180,236 @@ class Round(Reading):
             if taken:
                 self._texts.append(value)
         elif name == "tool_calls":
-            taken = calls and self._goes_on(value)
+            taken = calls and self._take_arguments(value)
         else:
-            taken = name in READABLE and value.__class__ is str
+            taken = name in READABLE_REASONING_MEMBERS and value.__class__ is str
             if taken:
-                self._grown.setdefault(name, []).append(value)
+                self._streamed_members.setdefault(name, []).append(value)
         if taken:
-            self._said = True
+            self._has_content = True
             self.model = self.model or chunk.model or ""
-            self._in_text = name == "content" and bool(self.model)
+            self._expects_text = name == "content" and bool(self.model)
         return taken
 
-    def _goes_on(self, listed: object) -> bool:
+    def _take_arguments(self, listed: object) -> bool:
         """Arguments, and nothing else, for a call that is known to be the client's."""
         item = listed[0] if isinstance(listed, list) and len(listed) == 1 else None
         inner = item.get("function") if isinstance(item, dict) and len(item) == 2 else None
         if item is None or not isinstance(inner, dict) or len(inner) != 1:
             return False
         index, arguments = item.get("index"), inner.get("arguments")
-        call = self.calls.open_at(index) if index.__class__ is int else None
-        if call is None or arguments.__class__ is not str or call.owner is not Owner.CLIENT or not call.name:
+        call = self.calls.call_at(index) if index.__class__ is int else None
+        if call is None or arguments.__class__ is not str or call.owner is not CallOwner.CLIENT or not call.name:
             return False
-        call.written.append(arguments)
+        call.argument_parts.append(arguments)
         return True
 
-    def read(self, data: bytes) -> tuple[Event, ...]:
+    def read(self, data: bytes) -> tuple[ChunkEvent, ...]:
         """What this chunk brings, in the order a client would take it in."""
         if not data:
-            return (Other(),)
+            return (UnknownEvent(),)
         if data.strip() == DONE:
-            return self._end()
+            return self._read_stream_end()
         chunk = _chunk(data)
         if chunk is None:
-            return (Other(),)
+            return (UnknownEvent(),)
         self.model = self.model or chunk.model or ""
-        events: list[Event] = []
+        events: list[ChunkEvent] = []
         if chunk.error:
             self.failed = True
-            self.fault = self.fault or slices.encoded(chunk.error)
-            events.append(Fault())
+            self.error = self.error or slices.encode(chunk.error)
+            events.append(StreamError())
         choices = chunk.choices or ()
         for choice in choices:
-            self.choices = max(self.choices, len(choices), choice.index + 1)
+            self.choice_count = max(self.choice_count, len(choices), choice.index + 1)
             if choice.index == 0:
                 events += self._choice(choice)
         if chunk.usage:
             self.usage = chunk.usage
-            events.append(UsageTold())
-        return tuple(events) or (Other(),)
+            events.append(UsageReport())
+        return tuple(events) or (UnknownEvent(),)
 
-    def _end(self) -> tuple[Event, ...]:
+    def _read_stream_end(self) -> tuple[ChunkEvent, ...]:
         """A terminator with nothing before it is how some servers say that they failed."""
-        self.ended = True
-        self.silent = not self._said and not self.failed
-        self.failed = self.failed or not self._said
-        return (End(),)
+        self.has_ended = True
+        self.is_empty = not self._has_content and not self.failed
+        self.failed = self.failed or not self._has_content
+        return (StreamEnd(),)
 
-    def _choice(self, choice: _Choice) -> list[Event]:
-        self._said = True
-        events = self.add(choice.delta or choice.message or {}, whole=not choice.delta)
+    def _choice(self, choice: _Choice) -> list[ChunkEvent]:
+        self._has_content = True
+        events = self.add_delta(choice.delta or choice.message or {}, whole=not choice.delta)
         if choice.finish_reason:
-            self.finish = choice.finish_reason
+            self.finish_reason = choice.finish_reason
             events.append(Finish(choice.finish_reason))
         return events
 
-    def add(self, delta: Mapping[str, Any], *, whole: bool = False) -> list[Event]:
+    def add_delta(self, delta: Mapping[str, Any], *, whole: bool = False) -> list[ChunkEvent]:
         """Take in one delta, or a `whole` message, in which every call stands by itself."""
-        events: list[Event] = []
+        events: list[ChunkEvent] = []
         if isinstance(role := delta.get("role"), str) and not self._role:
             self._role = role
-            events.append(Opening())
+            events.append(ResponseStart())
         if not delta.keys() <= MEMBERS:
             for name, value in delta.items():
                 if value is not None and name not in MEMBERS:
-                    events += self._extra(name, value)
+                    events += self._read_other_member(name, value)
         if content := delta.get("content"):
             events += self._content(content)
         if "tool_calls" in delta or "function_call" in delta:
-            events += self._call_parts(delta, whole=whole)
+            events += self._read_calls(delta, whole=whole)
         return events
 
-    def _content(self, content: object) -> list[Event]:
+    def _content(self, content: object) -> list[ChunkEvent]:
         """A content may think and speak in one; only what it says is text."""
         if isinstance(content, str) and not self._parts:
             self._texts.append(content)
-            return [Text(content)]
+            return [TextDelta(content)]
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        self._parts = merged(self._parts, parts)
-        thoughts = [p for p in content if is_thought(p)] if isinstance(content, list) else []
-        told = Text(text_of(content))
+        self._parts = merge_delta(self._parts, parts)
+        thoughts = [p for p in content if is_thinking_part(p)] if isinstance(content, list) else []
+        told = TextDelta(text_of(content))
         if not thoughts:
             return [told]
-        return [Reasoning(signed=is_signed(thoughts)), *([told] if told.text else [])]
+        return [ReasoningDelta(signed=is_signed(thoughts)), *([told] if told.text else [])]
 
-    def _extra(self, name: str, value: object) -> list[Event]:
+    def _read_other_member(self, name: str, value: object) -> list[ChunkEvent]:
         if isinstance(value, str) and name not in CONSTANT:
-            self._grown.setdefault(name, []).append(value)
-            return [Reasoning()] if name in READABLE and value else []
-        self._extras[name] = merged(self._extras.get(name), value)
+            self._streamed_members.setdefault(name, []).append(value)
+            return [ReasoningDelta()] if name in READABLE_REASONING_MEMBERS and value else []
+        self._extras[name] = merge_delta(self._extras.get(name), value)
         if is_signed(value):
-            return [Reasoning(signed=True)]
-        return [Reasoning()] if name in DETAILED else []
+            return [ReasoningDelta(signed=True)]
+        return [ReasoningDelta()] if name in REASONING_DETAIL_MEMBERS else []
 
-    def _call_parts(self, delta: Mapping[str, Any], *, whole: bool) -> list[Event]:
+    def _read_calls(self, delta: Mapping[str, Any], *, whole: bool) -> list[ChunkEvent]:
         listed = delta.get("tool_calls")
-        events: list[Event] = []
+        events: list[ChunkEvent] = []
         for at, item in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(item, dict):
-                events.append(self._part(at, item | {"index": at} if whole else item))
+                events.append(self._read_call_part(at, item | {"index": at} if whole else item))
         if isinstance(legacy := delta.get("function_call"), dict):
-            events.append(self._part(LEGACY, {"function": legacy}))
+            events.append(self._read_call_part(LEGACY_CALL_POSITION, {"function": legacy}))
         return events
 
-    def _part(self, at: int, item: Mapping[str, Any]) -> CallPart:
+    def _read_call_part(self, at: int, item: Mapping[str, Any]) -> CallDelta:
         shape = "custom" if isinstance(item.get("custom"), dict) else "function"
         inner = item.get(shape)
         inner = inner if isinstance(inner, dict) else {}
         told = inner.get("input" if shape == "custom" else "arguments")
-        written = told if isinstance(told, str) else "" if told is None else slices.encoded(told).decode()
+        written = told if isinstance(told, str) else "" if told is None else slices.encode(told).decode()
         # A legacy call has neither index nor id; it is one call, kept apart from those in the list.
-        index = index_of(item.get("index")) if at != LEGACY else LEGACY
-        call = self.calls.take(index, _word(item.get("id")), _word(inner.get("name")), written)
-        extras = self._call_extras.setdefault(call.order, {"shape": "legacy" if at == LEGACY else shape})
-        _keep(extras, item, ("index", "id", shape))
-        _keep(extras.setdefault("inner", {}), inner, ("name", "arguments", "input"))
-        return CallPart(at, call, index)
+        index = parse_index(item.get("index")) if at != LEGACY_CALL_POSITION else LEGACY_CALL_POSITION
+        call = self.calls.add_part(index, _text_or_empty(item.get("id")), _text_or_empty(inner.get("name")), written)
+        extras = self._call_extras.setdefault(
+            call.position, {"shape": "legacy" if at == LEGACY_CALL_POSITION else shape}
+        )
+        _keep_unknown_members(extras, item, ("index", "id", shape))
+        _keep_unknown_members(extras.setdefault("inner", {}), inner, ("name", "arguments", "input"))
+        return CallDelta(at, call, index)
 
     # --------------------------------------------------------------------------------------------------------- the end
-    def spoken(self, *, complete: bool) -> Spoken:
+    def model_response(self, *, complete: bool) -> ModelResponse:
         """The round as it was produced. Without an ending of any kind it is not complete, however the connection
         closed."""
-        self.calls.settle(over=True)
-        whole = complete and not self.failed and bool(self.finish or self.ended)
-        return self._told(self._dropped(whole=whole), whole=whole)
+        self.calls.decide_owners(over=True)
+        whole = complete and not self.failed and bool(self.finish_reason or self.has_ended)
+        return self._build_response(self._unanswerable_calls(whole=whole), whole=whole)
 
-    def so_far(self) -> Spoken:
+    def partial_response(self) -> ModelResponse:
         """What has arrived, while more is coming: nothing is settled by asking. A call whose name may still become one
         of ours is not in it."""
-        unnamed = [c for c in self.calls.all if c.owner is Owner.UNKNOWN]
-        return self._told([*self._dropped(whole=False), *unnamed], whole=False)
+        unnamed = [c for c in self.calls.calls if c.owner is CallOwner.UNKNOWN]
+        return self._build_response([*self._unanswerable_calls(whole=False), *unnamed], whole=False)
 
-    def _told(self, dropped: list[OpenCall], *, whole: bool) -> Spoken:
-        return Spoken(
-            self.message(dropped),
-            self.finish,
+    def _build_response(self, dropped: list[PartialCall], *, whole: bool) -> ModelResponse:
+        return ModelResponse(
+            self.build_message(dropped),
+            self.finish_reason,
             usage_of(self.usage) if self.usage else None,
             self.model,
             whole,
-            hidden_truncated=bool(dropped) and self.finish not in ENDS_THE_TURN and any(not c.late for c in dropped),
-            extra={"usage": slices.encoded(self.usage)} if self.usage else {},
+            hidden_truncated=bool(dropped)
+            and self.finish_reason not in FINAL_FINISH_REASONS
+            and any(not c.is_too_late for c in dropped),
+            extra={"usage": slices.encode(self.usage)} if self.usage else {},
         )
 
-    def _dropped(self, *, whole: bool) -> list[OpenCall]:
+    def _unanswerable_calls(self, *, whole: bool) -> list[PartialCall]:
         """Calls of ours that cannot be answered: cut off by the output limit or a broken stream, begun behind the
         ending, or all of them where it ends the turn."""
-        if not self.calls.all:
+        if not self.calls.calls:
             return []
-        found = [c for c in self.calls.all if c.owner is Owner.OURS and (c.late or self.finish in ENDS_THE_TURN)]
-        last = self.calls.all[-1]
-        cut = self.finish in CUT or not whole
-        if cut and last.owner is Owner.OURS and last not in found and not (last.written and is_whole(last.arguments)):
+        found = [
+            c
+            for c in self.calls.calls
+            if c.owner is CallOwner.OURS and (c.is_too_late or self.finish_reason in FINAL_FINISH_REASONS)
+        ]
+        last = self.calls.calls[-1]
+        cut = self.finish_reason in TRUNCATION_FINISH_REASONS or not whole
+        if (
+            cut
+            and last.owner is CallOwner.OURS
+            and last not in found
+            and not (last.argument_parts and are_valid_arguments(last.arguments))
+        ):
             found.append(last)
         return found
 
-    def message(self, dropped: Collection[OpenCall] = ()) -> Message:
+    def build_message(self, dropped: Collection[PartialCall] = ()) -> Message:
         """The whole assistant message, without the calls that were `dropped`."""
-        calls = [c for c in self.calls.all if c not in dropped] if dropped else self.calls.all
+        calls = [c for c in self.calls.calls if c not in dropped] if dropped else self.calls.calls
         role, content = self._role or ASSISTANT, self._whole_content(calls=bool(calls))
         said: dict[str, Any] = {"role": role, "content": content}
-        if self._grown or self._extras:
-            extras = {name: slices.mended("".join(texts)) for name, texts in self._grown.items()} | self._extras
+        if self._streamed_members or self._extras:
+            extras = {
+                name: slices.replace_surrogates("".join(texts)) for name, texts in self._streamed_members.items()
+            } | self._extras
             said |= {name: extras[name] for name in sorted(extras)}
         elif not calls and role == ASSISTANT and isinstance(content, str):
-            return worded(role, content)
-        if listed := [self._written(c) for c in calls if not self._is_legacy(c)]:
+            return text_message(role, content)
+        if listed := [self._encode_call(c) for c in calls if not self._is_legacy(c)]:
             said["tool_calls"] = listed
         for call in calls:
             if self._is_legacy(call):
                 said["function_call"] = {"name": call.name, "arguments": call.arguments}
-        return read_message(slices.encoded(said))
+        return read_message(slices.encode(said))
 
     def _whole_content(self, *, calls: bool) -> object:
-        text = slices.mended("".join(self._texts))
+        text = slices.replace_surrogates("".join(self._texts))
         if self._parts:
             return [{"type": "text", "text": text}, *self._parts] if text else self._parts
         return None if calls and not text else text
 
-    def _is_legacy(self, call: OpenCall) -> bool:
-        return bool(self._call_extras[call.order]["shape"] == "legacy")
+    def _is_legacy(self, call: PartialCall) -> bool:
+        return bool(self._call_extras[call.position]["shape"] == "legacy")
 
-    def _written(self, call: OpenCall) -> dict[str, Any]:
-        extras = dict(self._call_extras[call.order])
+    def _encode_call(self, call: PartialCall) -> dict[str, Any]:
+        extras = dict(self._call_extras[call.position])
         shape, inner = extras.pop("shape"), extras.pop("inner")
-        body = {"name": call.name, "input" if shape == "custom" else "arguments": slices.mended(call.arguments)}
-        told = {"id": call.id or _own_id(call), "type": extras.pop("type", shape), shape: body | inner}
+        body = {
+            "name": call.name,
+            "input" if shape == "custom" else "arguments": slices.replace_surrogates(call.arguments),
+        }
+        told = {"id": call.id or _generated_id(call), "type": extras.pop("type", shape), shape: body | inner}
         return {name: value for name, value in told.items() if value != ""} | extras
 
 
-LEGACY = -1
+LEGACY_CALL_POSITION = -1
 """Where a `function_call` stands, in place of a position in `tool_calls`."""
 
 
-def _own_id(call: OpenCall) -> str:
+def _generated_id(call: PartialCall) -> str:
     """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
-    if call.owner is not Owner.OURS:
+    if call.owner is not CallOwner.OURS:
         return ""
-    return slices.made_id(call.order, call.name, call.arguments)
+    return slices.generated_call_id(call.position, call.name, call.arguments)
 
 
-def _word(said: object) -> str:
+def _text_or_empty(said: object) -> str:
     return said if isinstance(said, str) else ""
 
 
-def _keep(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _keep_unknown_members(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Members of a call that we have no word for; said again, the newest counts."""
     into |= {name: value for name, value in told.items() if name not in known and value is not None}

@@ -13,61 +13,61 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from proxy.core.ledger.messages import Message, Source
+from proxy.core.ledger.messages import Message, RequestSlice
 from proxy.dialects import raw_json as slices
 
 MEMBER = "cache_control"
-WRITTEN = b'"cache_control"'
+CACHE_CONTROL_BYTES = b'"cache_control"'
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
-MOST = 4
+MAX_MARKERS = 4
 """Markers the API takes in one request."""
-CARRIERS = ("text", "image", "document", "search_result", "tool_use", "tool_result")
+MARKABLE_BLOCK_TYPES = ("text", "image", "document", "search_result", "tool_use", "tool_result")
 """Blocks that may carry one. Of thinking it is refused, of what we do not know it may be."""
-SPOKEN = ("user", "assistant", "tool")
-THEIRS = ("user", "tool")
+MARKABLE_ROLES = ("user", "assistant", "tool")
+ROLES_SENT_AS_USER = ("user", "tool")
 """Roles of messages that travel as a user message."""
 
 
-class Markers(NamedTuple):
+class CacheMarkers(NamedTuple):
     """The markers of a client's request."""
 
-    forms: tuple[bytes, ...] = ()
+    message_markers: tuple[bytes, ...] = ()
     """Those among its messages, in order."""
-    last: str = ""
+    last_marked_message: str = ""
     """The identity of the message with the last of them, where the client stopped short of its end on purpose."""
-    elsewhere: int = 0
+    other_marker_count: int = 0
     """How many stand in the system text and the tools, and the one for the whole."""
-    whole: bytes = b""
+    request_marker: bytes = b""
     """The one for the whole request, which the provider itself puts at its end, or nothing."""
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def parted(block: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+def split_markers(block: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     """`block` without its markers, and these, in order; the very same block where it has none. The blocks inside a
     result may carry some too."""
-    if WRITTEN not in block:
+    if CACHE_CONTROL_BYTES not in block:
         return block, ()
     try:
         fields = slices.members(block)
-        inner = _inside(fields)
-    except slices.NotSliced:
+        inner = _split_inner_blocks(fields)
+    except slices.JsonSplitError:
         return block, ()
     own = _marker(fields)
     markers = (*(marker for _, found in inner for marker in found), *own)
     if not markers:
         return block, ()
     if inner:
-        fields["content"] = slices.array_of([less for less, _ in inner])
+        fields["content"] = slices.join_array([less for less, _ in inner])
     if own:
         del fields[MEMBER]
-    return slices.object_of(fields), markers
+    return slices.join_object(fields), markers
 
 
-def _inside(fields: Mapping[str, bytes]) -> list[tuple[bytes, tuple[bytes, ...]]]:
+def _split_inner_blocks(fields: Mapping[str, bytes]) -> list[tuple[bytes, tuple[bytes, ...]]]:
     content = fields.get("content", b"")
-    if fields.get("type") != b'"tool_result"' or not content.startswith(b"[") or WRITTEN not in content:
+    if fields.get("type") != b'"tool_result"' or not content.startswith(b"[") or CACHE_CONTROL_BYTES not in content:
         return []
-    return [parted(block) for block in slices.items(content)]
+    return [split_markers(block) for block in slices.items(content)]
 
 
 def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
@@ -76,34 +76,40 @@ def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
     return (found,) if found.startswith(b"{") else ()
 
 
-def markers_of(fields: Mapping[str, bytes], messages: Sequence[Source]) -> Markers:
+def markers_of(fields: Mapping[str, bytes], messages: Sequence[RequestSlice]) -> CacheMarkers:
     """The markers of a request, from its members and what its messages were read from."""
-    forms = tuple(m for source in messages if WRITTEN in source.raw for m in _in_array(_content(source.raw)))
-    elsewhere = sum(len(_in_array(fields.get(name, b""))) for name in ("system", "tools"))
+    forms = tuple(
+        m for source in messages if CACHE_CONTROL_BYTES in source.raw for m in _markers_in(_content(source.raw))
+    )
+    elsewhere = sum(len(_markers_in(fields.get(name, b""))) for name in ("system", "tools"))
     whole = b"".join(_marker(fields))
-    return Markers(forms, _stopped_at(messages) if forms else "", elsewhere + bool(whole), whole)
+    return CacheMarkers(forms, _last_marked_message(messages) if forms else "", elsewhere + bool(whole), whole)
 
 
-def _stopped_at(messages: Sequence[Source]) -> str:
+def _last_marked_message(messages: Sequence[RequestSlice]) -> str:
     """The identity of the last message with a marker; nothing where no other behind it may carry one."""
     others = False
     for source in reversed(messages):
-        marks = [bool(parted(block)[1]) for block in _blocks(source.raw)] if WRITTEN in source.raw else []
+        marks = (
+            [bool(split_markers(block)[1]) for block in _blocks(source.raw)]
+            if CACHE_CONTROL_BYTES in source.raw
+            else []
+        )
         for message in reversed(source.messages):
             blocks = _blocks(message.wire)
             if any(marks[len(marks) - len(blocks) :]):
                 return message.identity if others else ""
-            others = others or _carries(message, blocks)
+            others = others or _is_markable(message, blocks)
             del marks[len(marks) - len(blocks) :]
     return ""
 
 
-def _in_array(array: bytes) -> list[bytes]:
-    if WRITTEN not in array or not array.startswith(b"["):
+def _markers_in(array: bytes) -> list[bytes]:
+    if CACHE_CONTROL_BYTES not in array or not array.startswith(b"["):
         return []
     try:
-        return [marker for item in slices.items(array) for marker in parted(item)[1]]
-    except slices.NotSliced:
+        return [marker for item in slices.items(array) for marker in split_markers(item)[1]]
+    except slices.JsonSplitError:
         return []
 
 
@@ -113,12 +119,12 @@ def _content(wire: bytes) -> bytes:
 
 
 # -------------------------------------------------------------------------------------------------------------- place
-def placed(line: Sequence[Message], fork: int, markers: Markers) -> list[bytes]:
+def place_markers(line: Sequence[Message], fork: int, markers: CacheMarkers) -> list[bytes]:
     """The wires of `line` with the client's markers on it. `fork`: how many messages stand before the active frame's
     own; 0 for no fork point."""
     wires = [message.wire for message in line]
-    forms = markers.forms or ((markers.whole,) if markers.whole else ())
-    places = _places(line, fork, markers) if forms else []
+    forms = markers.message_markers or ((markers.request_marker,) if markers.request_marker else ())
+    places = _marker_positions(line, fork, markers) if forms else []
     # Long-lived markers must stand before short-lived ones, so the forms keep the client's order, the last one last.
     first = len(forms) - len(places)
     for number, at in enumerate(places):
@@ -126,42 +132,48 @@ def placed(line: Sequence[Message], fork: int, markers: Markers) -> list[bytes]:
     return wires
 
 
-def _places(line: Sequence[Message], fork: int, markers: Markers) -> list[int]:
+def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers) -> list[int]:
     """Where a marker is worth most, in the order of the line: its end, or where the client stopped short of it (unless
     the provider marks it), the fork point, and for what more the client has, the ends of earlier user messages from the
     newest back."""
-    stop = next((at for at in reversed(range(len(line))) if line[at].identity == markers.last), len(line) - 1)
-    end = next(_carrying(line, stop + 1), None)
+    stop = next(
+        (at for at in reversed(range(len(line))) if line[at].identity == markers.last_marked_message), len(line) - 1
+    )
+    end = next(_markable_before(line, stop + 1), None)
     if end is None:
         return []
-    forks = [at for at in islice(_carrying(line, fork), 1) if at != end]
-    ends = [] if markers.whole else [end]
-    earlier = (at for at in _carrying(line, end) if line[at].role in THEIRS and line[at + 1].role not in THEIRS)
+    forks = [at for at in islice(_markable_before(line, fork), 1) if at != end]
+    ends = [] if markers.request_marker else [end]
+    earlier = (
+        at
+        for at in _markable_before(line, end)
+        if line[at].role in ROLES_SENT_AS_USER and line[at + 1].role not in ROLES_SENT_AS_USER
+    )
     worth = chain(ends, forks, (at for at in earlier if at not in forks))
-    room = min(len(markers.forms) + len(forks), MOST - markers.elsewhere)
+    room = min(len(markers.message_markers) + len(forks), MAX_MARKERS - markers.other_marker_count)
     return sorted(islice(worth, max(0, room)))
 
 
-def _carrying(line: Sequence[Message], end: int) -> Iterator[int]:
+def _markable_before(line: Sequence[Message], end: int) -> Iterator[int]:
     """Messages before `end` with a block that may carry a marker, backwards."""
     for at in reversed(range(min(end, len(line)))):
-        if _carries(line[at], _blocks(line[at].wire)):
+        if _is_markable(line[at], _blocks(line[at].wire)):
             yield at
 
 
-def _carries(message: Message, blocks: Sequence[bytes]) -> bool:
-    return message.role in SPOKEN and _carrier(blocks) is not None
+def _is_markable(message: Message, blocks: Sequence[bytes]) -> bool:
+    return message.role in MARKABLE_ROLES and _last_markable_block(blocks) is not None
 
 
 def with_marker(wire: bytes, marker: bytes) -> bytes:
     """`wire` with `marker` on its last block that may carry one; a string becomes a block for that."""
     blocks = _blocks(wire)
-    at = _carrier(blocks)
+    at = _last_markable_block(blocks)
     if at is None:
         return wire
-    blocks[at] = slices.object_of({**slices.members(blocks[at]), MEMBER: marker})
-    content = slices.array_of(blocks)
-    return content if wire.startswith(b"[") else slices.object_of({**slices.members(wire), "content": content})
+    blocks[at] = slices.join_object({**slices.members(blocks[at]), MEMBER: marker})
+    content = slices.join_array(blocks)
+    return content if wire.startswith(b"[") else slices.join_object({**slices.members(wire), "content": content})
 
 
 def _blocks(wire: bytes) -> list[bytes]:
@@ -171,15 +183,15 @@ def _blocks(wire: bytes) -> list[bytes]:
     return slices.items(content) if content.startswith(b"[") else []
 
 
-def _carrier(blocks: Sequence[bytes]) -> int | None:
-    return next((at for at in reversed(range(len(blocks))) if _may_carry(blocks[at])), None)
+def _last_markable_block(blocks: Sequence[bytes]) -> int | None:
+    return next((at for at in reversed(range(len(blocks))) if _is_markable_block(blocks[at])), None)
 
 
-def _may_carry(block: bytes) -> bool:
+def _is_markable_block(block: bytes) -> bool:
     try:
-        said = slices.value(block)
-    except slices.NotSliced:
+        said = slices.parse(block)
+    except slices.JsonSplitError:
         return False
-    if not isinstance(said, dict) or said.get("type") not in CARRIERS:
+    if not isinstance(said, dict) or said.get("type") not in MARKABLE_BLOCK_TYPES:
         return False
     return said["type"] != "text" or bool(str(said.get("text", "")).strip())

@@ -17,20 +17,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import JOINT
+from proxy.core.ledger.ledger import ROUND_SEPARATOR
 from proxy.core.ledger.messages import Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
-from proxy.dialects.messages.cache_control import parted
+from proxy.dialects.messages.cache_control import split_markers
 
 REASONING = ("thinking", "redacted_thinking")
-CALL, RESULT, TEXT = "tool_use", "tool_result", "text"
-FAILED = "is_error"
+TOOL_USE, TOOL_RESULT, TEXT = "tool_use", "tool_result", "text"
+IS_ERROR = "is_error"
 COMPACTION = "compaction"
 """A block that stands for all before it; the API reads nothing that stands in front of one."""
-UNWORDED = (*REASONING, CALL)
+TYPES_WITHOUT_TEXT = (*REASONING, TOOL_USE)
 """Kinds of blocks that are no part of a message's text."""
-NO_BLOCKS = b"[]"
+EMPTY_RUN = b"[]"
 """A run without a block: on a line, but not in a request."""
 ENVELOPE = {"role", "content"}
 """The members of a message that can be taken apart."""
@@ -47,68 +47,68 @@ def messages_in(raw: bytes) -> tuple[Message, ...]:
     """The messages in one of the client's, in order. Raises NotSliced when it is no object with a role, or holds
     results beside members of its own, which would be lost."""
     fields = slices.members(raw)
-    role = slices.value(fields.get("role", b"null"))
+    role = slices.parse(fields.get("role", b"null"))
     if not isinstance(role, str):
-        raise slices.NotSliced("a message is an object with a role")
+        raise slices.JsonSplitError("a message is an object with a role")
     content = fields.get("content", b"null")
     if not content.startswith(b"["):
-        text = _words(_said(content))
+        text = _text_of_block(_parse_block(content))
         return (Message(role, raw, identity_of(role, text), text),)
     came = slices.items(content)
-    blocks = [parted(block)[0] for block in came]
-    said = [_said(block) for block in blocks]
-    if role == "user" and any(kind_of(block) == RESULT for block in said):
+    blocks = [split_markers(block)[0] for block in came]
+    said = [_parse_block(block) for block in blocks]
+    if role == "user" and any(type_of(block) == TOOL_RESULT for block in said):
         if not fields.keys() <= ENVELOPE:
-            raise slices.NotSliced("a message of results has members of its own")
-        return _taken_apart(blocks, said)
+            raise slices.JsonSplitError("a message of results has members of its own")
+        return _split_by_results(blocks, said)
     unmarked = all(block is before for block, before in zip(blocks, came, strict=True))
-    wire = raw if unmarked else slices.object_of({**fields, "content": slices.array_of(blocks)})
-    return (_of_blocks(role, wire, blocks, said),)
+    wire = raw if unmarked else slices.join_object({**fields, "content": slices.join_array(blocks)})
+    return (_message_of_blocks(role, wire, blocks, said),)
 
 
 def read_system(raw: bytes) -> Message:
     """The top-level system text, a string or blocks, as it is: its cache markers stay where they are."""
-    said = [_said(item) for item in slices.items(raw)] if raw.startswith(b"[") else [_said(raw)]
-    text = _joined(said)
+    said = [_parse_block(item) for item in slices.items(raw)] if raw.startswith(b"[") else [_parse_block(raw)]
+    text = _text_of_blocks(said)
     return Message("system", raw, identity_of("system", text), text)
 
 
-def _taken_apart(blocks: Sequence[bytes], said: Sequence[Any]) -> tuple[Message, ...]:
+def _split_by_results(blocks: Sequence[bytes], said: Sequence[Any]) -> tuple[Message, ...]:
     """A message for each result and for each stretch of other blocks."""
     found: list[Message] = []
     pairs = zip(blocks, said, strict=True)
-    for is_result, stretch in groupby(pairs, key=lambda pair: kind_of(pair[1]) == RESULT):
+    for is_result, stretch in groupby(pairs, key=lambda pair: type_of(pair[1]) == TOOL_RESULT):
         run = list(stretch)
         if is_result:
-            found += [_result(block, told) for block, told in run]
+            found += [_result_message(block, told) for block, told in run]
         else:
             own = [block for block, _ in run]
-            found.append(_of_blocks("user", slices.array_of(own), own, [told for _, told in run]))
+            found.append(_message_of_blocks("user", slices.join_array(own), own, [told for _, told in run]))
     return tuple(found)
 
 
-def _result(block: bytes, said: dict[str, Any]) -> Message:
+def _result_message(block: bytes, said: dict[str, Any]) -> Message:
     answers, content = said.get("tool_use_id"), said.get("content")
     answers = answers if isinstance(answers, str) else ""
-    text = _joined(content) if isinstance(content, list) else _words(content)
-    identity, wire = identity_of("tool", text, (), answers), slices.array_of([block])
-    return Message("tool", wire, identity, text, (), answers, failed=said.get(FAILED) is True)
+    text = _text_of_blocks(content) if isinstance(content, list) else _text_of_block(content)
+    identity, wire = identity_of("tool", text, (), answers), slices.join_array([block])
+    return Message("tool", wire, identity, text, (), answers, failed=said.get(IS_ERROR) is True)
 
 
-def says_failed(wire: bytes) -> bool:
+def is_failed_result(wire: bytes) -> bool:
     """Whether this is the run of a result that says of its call that it went wrong; of any other bytes it is not."""
     if b'"is_error"' not in wire or not wire.startswith(b"["):
         return False
     try:
-        return any(slices.members(block).get(FAILED) == b"true" for block in slices.items(wire))
-    except slices.NotSliced:
+        return any(slices.members(block).get(IS_ERROR) == b"true" for block in slices.items(wire))
+    except slices.JsonSplitError:
         return False
 
 
-def _of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Sequence[Any]) -> Message:
-    text = _joined(said)
+def _message_of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Sequence[Any]) -> Message:
+    text = _text_of_blocks(said)
     pairs = zip(blocks, said, strict=True)
-    calls = tuple(_call(block, told) for block, told in pairs if role == "assistant" and kind_of(told) == CALL)
+    calls = tuple(_call(block, told) for block, told in pairs if role == "assistant" and type_of(told) == TOOL_USE)
     return Message(role, wire, identity_of(role, text, calls), text, calls)
 
 
@@ -119,75 +119,75 @@ def _call(block: bytes, said: dict[str, Any]) -> Call:
     return Call(call if isinstance(call, str) else "", name if isinstance(name, str) else "", given)
 
 
-def kind_of(said: object) -> str:
+def type_of(said: object) -> str:
     """The type of a block, or nothing for what is none."""
     kind = said.get("type") if isinstance(said, dict) else None
     return kind if isinstance(kind, str) else ""
 
 
-def _joined(said: Iterable[Any]) -> str:
+def _text_of_blocks(said: Iterable[Any]) -> str:
     """The words of blocks. One that says nothing does not count: clients and providers drop it."""
-    words = (_words(block) for block in said if kind_of(block) not in UNWORDED)
-    return JOINT.join(told for told in words if told.strip())
+    words = (_text_of_block(block) for block in said if type_of(block) not in TYPES_WITHOUT_TEXT)
+    return ROUND_SEPARATOR.join(told for told in words if told.strip())
 
 
-def _words(said: Any) -> str:
+def _text_of_block(said: Any) -> str:
     """The words of one block; one that is not text counts as its JSON with sorted keys."""
     return "" if said is None else text_of([said])
 
 
-def _said(raw: bytes) -> Any:
+def _parse_block(raw: bytes) -> Any:
     """A block as a value. What no parser takes of it counts as the characters it came as."""
     try:
-        return slices.value(raw)
-    except slices.NotSliced:
+        return slices.parse(raw)
+    except slices.JsonSplitError:
         pass
     try:
-        return {name: _or_characters(value) for name, value in slices.members(raw).items()}
-    except slices.NotSliced:
-        return _characters(raw)
+        return {name: _parse_or_decode(value) for name, value in slices.members(raw).items()}
+    except slices.JsonSplitError:
+        return _decode(raw)
 
 
-def _or_characters(raw: bytes) -> Any:
+def _parse_or_decode(raw: bytes) -> Any:
     try:
-        return slices.value(raw)
-    except slices.NotSliced:
-        return _characters(raw)
+        return slices.parse(raw)
+    except slices.JsonSplitError:
+        return _decode(raw)
 
 
-def _characters(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered: a block for the message with the client's own results."""
-    said = {"type": RESULT, "tool_use_id": call_id, "content": slices.mended(text)}
-    return _result(slices.encoded(said), said)
+    said = {"type": TOOL_RESULT, "tool_use_id": call_id, "content": slices.replace_surrogates(text)}
+    return _result_message(slices.encode(said), said)
 
 
 def user_message(text: str) -> Message:
     """A user-role text of ours: a block that joins the results before it, or stands alone."""
     block = _text_block(text)
-    return _of_blocks("user", slices.array_of([block]), [block], [_said(block)])
+    return _message_of_blocks("user", slices.join_array([block]), [block], [_parse_block(block)])
 
 
 def _text_block(text: str) -> bytes:
-    return slices.encoded({"type": TEXT, "text": slices.mended(text)})
+    return slices.encode({"type": TEXT, "text": slices.replace_surrogates(text)})
 
 
-def appended(guidance: str, tools: Sequence[bytes]) -> bytes:
+def encode_tools_message(guidance: str, tools: Sequence[bytes]) -> bytes:
     """A system message with this guidance that adds these tools from its place on."""
     added = [b'{"type":"tool_addition","tool":{"type":"tool_definition","definition":' + tool + b"}}" for tool in tools]
     blocks = [*([_text_block(guidance)] if guidance else []), *added]
-    return slices.object_of({"role": b'"system"', "content": slices.array_of(blocks)})
+    return slices.join_object({"role": b'"system"', "content": slices.join_array(blocks)})
 
 
-def with_text(system: bytes, suffix: str) -> bytes:
+def append_text(system: bytes, suffix: str) -> bytes:
     """A system text with `suffix` at its end: inside the string, or as one more block."""
     if system.startswith(b"["):
-        return slices.array_of([*slices.items(system), _text_block(suffix)])
-    more = slices.encoded(slices.mended(suffix))
+        return slices.join_array([*slices.items(system), _text_block(suffix)])
+    more = slices.encode(slices.replace_surrogates(suffix))
     return more if system in (b"", b'""') else system[:-1] + b"\\n\\n" + more[1:]
 
 
@@ -199,54 +199,56 @@ def without_reasoning(message: Message) -> Message:
     fields = slices.members(message.wire)
     content = fields.get("content", b"null")
     blocks = slices.items(content) if content.startswith(b"[") else []
-    kept = [block for block in blocks if kind_of(_said(block)) not in REASONING]
+    kept = [block for block in blocks if type_of(_parse_block(block)) not in REASONING]
     if len(kept) == len(blocks):
         return message
     if not kept:
-        return replace(message, wire=NO_BLOCKS)
-    return replace(message, wire=slices.object_of({**fields, "content": slices.array_of(kept)}))
+        return replace(message, wire=EMPTY_RUN)
+    return replace(message, wire=slices.join_object({**fields, "content": slices.join_array(kept)}))
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same message less the calls with these ids, and less the thinking at its end that was for them: no message
     may end with that. Its tokens are not counted yet."""
     fields = slices.members(message.wire)
-    kept = [(raw, said) for raw in slices.items(fields["content"]) if not _is_call(said := _said(raw), calls)]
-    while kept and kind_of(kept[-1][1]) in REASONING:
+    kept = [
+        (raw, said) for raw in slices.items(fields["content"]) if not _is_any_of_calls(said := _parse_block(raw), calls)
+    ]
+    while kept and type_of(kept[-1][1]) in REASONING:
         kept.pop()
-    return read_message(slices.object_of({**fields, "content": slices.array_of([raw for raw, _ in kept])}))
+    return read_message(slices.join_object({**fields, "content": slices.join_array([raw for raw, _ in kept])}))
 
 
-def _is_call(said: Any, calls: Collection[str]) -> bool:
-    return kind_of(said) == CALL and said.get("id") in calls
+def _is_any_of_calls(said: Any, calls: Collection[str]) -> bool:
+    return type_of(said) == TOOL_USE and said.get("id") in calls
 
 
-def seals(message: Message) -> bool:
+def holds_compaction(message: Message) -> bool:
     """Whether a compaction of the provider's is in it."""
     return message.role == "assistant" and b'"compaction"' in message.wire and COMPACTION in _kinds(message.wire)
 
 
 def _kinds(wire: bytes) -> list[str]:
     content = slices.members(wire).get("content", b"")
-    return [kind_of(_said(block)) for block in slices.items(content)] if content.startswith(b"[") else []
+    return [type_of(_parse_block(block)) for block in slices.items(content)] if content.startswith(b"[") else []
 
 
-def retold(message: Message, text: str) -> Message:
+def with_content(message: Message, text: str) -> Message:
     """The same message with `text` for its content; its calls and every other member as they were. Its tokens are not
     counted yet."""
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=_retold(message, text), identity=identity, text=text, tokens=0)
+    return replace(message, wire=_wire_with_content(message, text), identity=identity, text=text, tokens=0)
 
 
-def _retold(message: Message, text: str) -> bytes:
-    words = slices.encoded(slices.mended(text))
+def _wire_with_content(message: Message, text: str) -> bytes:
+    words = slices.encode(slices.replace_surrogates(text))
     if message.wire.startswith(b"["):
         if message.role != "tool":
-            return slices.array_of([_text_block(text)])
+            return slices.join_array([_text_block(text)])
         (block,) = slices.items(message.wire)
-        return slices.array_of([slices.object_of({**slices.members(block), "content": words})])
+        return slices.join_array([slices.join_object({**slices.members(block), "content": words})])
     fields = slices.members(message.wire)
     blocks = slices.items(fields["content"]) if message.calls else []
-    calls = [block for block in blocks if kind_of(_said(block)) == CALL]
-    content = slices.array_of([_text_block(text), *calls]) if calls else words
-    return slices.object_of({**fields, "content": content})
+    calls = [block for block in blocks if type_of(_parse_block(block)) == TOOL_USE]
+    content = slices.join_array([_text_block(text), *calls]) if calls else words
+    return slices.join_object({**fields, "content": content})

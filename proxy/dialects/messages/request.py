@@ -19,51 +19,51 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import Message, Request, Source
+from proxy.core.ledger.messages import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import list_in, object_in, offered, tool_names, value_of, with_tools
-from proxy.dialects.dialect import Appending, Body, Dialect, Headers, Wanted
-from proxy.dialects.messages.cache_control import markers_of, placed
+from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
+from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions
+from proxy.dialects.messages.cache_control import markers_of, place_markers
 from proxy.dialects.messages.message import (
-    NO_BLOCKS,
-    appended,
+    EMPTY_RUN,
+    append_text,
+    encode_tools_message,
+    holds_compaction,
     messages_in,
     read_message,
     read_system,
-    retold,
-    seals,
     tool_result,
     user_message,
-    with_text,
+    with_content,
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.messages.response import Answer
-from proxy.dialects.parse_cache import Known, Reading, Unreadable, messages_of, raw_of
-from proxy.dialects.synthetic_responses import message_said
+from proxy.dialects.messages.response import MessagesResponseWriter
+from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
+from proxy.dialects.synthetic_responses import encode_message
 
-CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
-BILLING = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
-OPENING = b'{"role":"user","content":'
+TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
+USER_MESSAGE_START = b'{"role":"user","content":'
 """A user message, up to its blocks."""
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def reading(body: bytes, known: Known) -> Reading[Request]:
+def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises Unreadable."""
     try:
-        fields, messages = known.bodies.opened(body, "messages")
+        fields, messages = known.bodies.split(body, "messages")
         system = _system(fields)
         if not all(raw.startswith(b"{") for raw in messages):
-            raise Unreadable("every message is an object")
-        sources = yield from known.reading([*system, *messages], _read_one)
-    except slices.NotSliced as refused:
-        raise Unreadable(str(refused)) from refused
+            raise RequestParseError("every message is an object")
+        sources = yield from known.parse_messages([*system, *messages], _read_messages)
+    except slices.JsonSplitError as refused:
+        raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
     if not isinstance(model, str) or not messages:
-        raise Unreadable("a model and at least one message")
+        raise RequestParseError("a model and at least one message")
     head = messages_of(sources[: len(system)])
-    arrays = offered(fields, ("tools",))
+    arrays = offered_tools(fields, ("tools",))
     tools = known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
     return Request(
         body,
@@ -75,12 +75,12 @@ def reading(body: bytes, known: Known) -> Reading[Request]:
         messages=messages_of(sources[len(system) :]),
         tool_names=tools.names,
         tools_tokens=tools.tokens,
-        choice=_choice(fields),
-        structured=_structured(fields),
-        answers_wanted=1,
+        tool_choice=_choice(fields),
+        wants_structured_output=_wants_structured_output(fields),
+        choice_count=1,
         system_hash=known.system_hash(head, _system_hash),
-        sources=sources,
-        offered=arrays,
+        slices=sources,
+        raw_tools=arrays,
     )
 
 
@@ -90,56 +90,56 @@ def _system(fields: Mapping[str, bytes]) -> list[bytes]:
     if raw == b"null":
         return []
     if not raw.startswith((b'"', b"[")):
-        raise Unreadable("a system text is a string or blocks")
+        raise RequestParseError("a system text is a string or blocks")
     return [raw]
 
 
 def _system_hash(head: Sequence[Message]) -> str:
     """Of the system text. What Claude Code says of itself for the bill is none of it."""
-    text = BILLING.sub("", "".join(m.text for m in head))
+    text = BILLING_HEADER.sub("", "".join(m.text for m in head))
     return sha256(text.strip().encode()).hexdigest()[:32]
 
 
-def _read_one(raw: bytes) -> tuple[Message, ...]:
+def _read_messages(raw: bytes) -> tuple[Message, ...]:
     return messages_in(raw) if raw.startswith(b"{") else (read_system(raw),)
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:
     kind = object_in(fields, "tool_choice").get("type", "auto")
-    return CHOICES.get(kind, "forced") if isinstance(kind, str) else "forced"
+    return TOOL_CHOICES.get(kind, "forced") if isinstance(kind, str) else "forced"
 
 
-def _structured(fields: Mapping[str, bytes]) -> bool:
+def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:
     asked = object_in(fields, "output_config").get("format") or object_in(fields, "output_format")
     return isinstance(asked, dict) and asked.get("type") not in (None, "text")
 
 
-def manual(request: Request) -> bool:
+def must_open_with_reasoning(request: Request) -> bool:
     """Whether thinking is on as a budget: then, and only then, the last answer of a tool loop must open with it."""
     return object_in(request.fields, "thinking").get("type") == "enabled"
 
 
-def has_dropped(request: Request) -> bool:
+def asks_to_drop_reasoning(request: Request) -> bool:
     """Whether the client asks for thoughts that fit nothing to be dropped instead of refused."""
     wanted = object_in(request.fields, "thinking").get("block_binding")
     return isinstance(wanted, dict) and wanted.get("prefix_mismatch_behavior") == "drop_block"
 
 
 # ------------------------------------------------------------------------------------------------------------- render
-def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: Wanted) -> Body:
+def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
     """The body of an upstream request: the client's members in its order, with this system text and this line."""
     fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'{"type":"none"}'
-    wires = placed(line, wanted.fork, markers_of(request.fields, _messages(request)))
-    if any(message.role == "system" for message in line) and _differs(line, request.messages):
-        wires = _in_order(wires, line)
+    wires = place_markers(line, wanted.fork, markers_of(request.fields, _message_slices(request)))
+    if any(message.role == "system" for message in line) and _differs_from_client(line, request.messages):
+        wires = _order_system_messages(wires, line)
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
-        glue += slices.encoded(name) + b":"
+        glue += slices.encode(name) + b":"
         if name == "messages":
-            written, glue = _written(wires, glue + b"[")
+            written, glue = _encode_messages(wires, glue + b"[")
             pieces += written
             glue += b"],"
         else:
@@ -159,12 +159,12 @@ def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[byte
     return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
 
 
-def _differs(line: Sequence[Message], messages: Sequence[Message]) -> bool:
+def _differs_from_client(line: Sequence[Message], messages: Sequence[Message]) -> bool:
     """Whether a line is anything but the client's own messages."""
     return len(line) != len(messages) or any(a.wire != b.wire for a, b in zip(line, messages, strict=True))
 
 
-def _in_order(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
+def _order_system_messages(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
     """The wires of a line, with each system message that stands among them in front of the assistant's next message or
     at the end: the API takes it nowhere else, and what stood behind it may have left. One without content says only
     how to answer, and may stand anywhere."""
@@ -174,26 +174,26 @@ def _in_order(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
         if message.role == "system" and message.text:
             waiting.append(wire)
             continue
-        if message.role == "assistant" and wire != NO_BLOCKS:
+        if message.role == "assistant" and wire != EMPTY_RUN:
             ordered += waiting
             waiting = []
         ordered.append(wire)
     return [*ordered, *waiting]
 
 
-def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
+def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
     """The items of `messages`, behind `glue`, in pieces: objects as they are, each stretch of runs as one user message.
     And the glue that is left behind the last one."""
     pieces: list[bytes] = []
     comma = b""
-    for is_run, stretch in groupby((wire for wire in wires if wire != NO_BLOCKS), key=lambda wire: wire[:1] == b"["):
+    for is_run, stretch in groupby((wire for wire in wires if wire != EMPTY_RUN), key=lambda wire: wire[:1] == b"["):
         same = list(stretch)
         if not is_run:
             for wire in same:
                 pieces += [glue + comma, wire]
                 glue, comma = b"", b","
             continue
-        glue += comma + OPENING
+        glue += comma + USER_MESSAGE_START
         if len(same) == 1:  # the very same bytes every time, so that they are stored and hashed once
             pieces += [glue, same[0]]
             glue = b"}"
@@ -208,21 +208,21 @@ def _written(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, _messages(request))))
+    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, _message_slices(request))))
 
 
-def _messages(request: Request) -> Sequence[Source]:
+def _message_slices(request: Request) -> Sequence[RequestSlice]:
     """What the messages behind the system text were read from."""
-    return request.sources[len(request.head) :]
+    return request.slices[len(request.head) :]
 
 
-def extended_head(request: Request, suffix: str) -> tuple[bytes, ...]:
+def extend_head(request: Request, suffix: str) -> tuple[bytes, ...]:
     """The system text with `suffix` at its end; a system text of ours where the client sends none. Nothing to say
     changes nothing."""
     wires = tuple(m.wire for m in request.head)
     if not suffix:
         return wires
-    return (with_text(wires[0] if wires else b"", suffix),)
+    return (append_text(wires[0] if wires else b"", suffix),)
 
 
 def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
@@ -234,21 +234,21 @@ def _tool(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {("input_schema" if name == "parameters" else name): value for name, value in definition.items()}
 
 
-INLINE_TOOLS = b"inline-tools-2026-09-15"
+INLINE_TOOLS_BETA = b"inline-tools-2026-09-15"
 """The beta under which tools may be defined inside a conversation. It is the client's to ask for it."""
 
 
-def takes_tools_inside(_: Request, headers: Headers) -> bool:
+def supports_appended_tools(_: Request, headers: Headers) -> bool:
     """Whether the client asks for that beta."""
-    return any(name.lower() == b"anthropic-beta" and INLINE_TOOLS in value for name, value in headers)
+    return any(name.lower() == b"anthropic-beta" and INLINE_TOOLS_BETA in value for name, value in headers)
 
 
-def tools_inside(_: Request, guidance: str, tools: str) -> bytes:
+def encode_appended_tools(_: Request, guidance: str, tools: str) -> bytes:
     """Guidance and tools of ours as a system message among the others."""
-    return appended(guidance, slices.items(tools.encode()))
+    return encode_tools_message(guidance, slices.items(tools.encode()))
 
 
-KINDS = {
+ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -262,32 +262,32 @@ KINDS = {
 
 def error_body(status: int, message: str, code: str) -> bytes:
     """An error in the API's own shape."""
-    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message, "code": code}})
 
 
-def answer(request: Request, *, intercept: bool) -> Answer:
-    return Answer(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
+def new_response_writer(request: Request, *, intercept: bool) -> MessagesResponseWriter:
+    return MessagesResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
 ANTHROPIC_MESSAGES = Dialect(
     "anthropic_messages",
-    reading,
+    parse_in_steps,
     render,
     client_body,
-    extended_head,
+    extend_head,
     tools_json,
     tool_result,
     user_message,
     without_reasoning,
     without_calls,
-    retold,
+    with_content,
     error_body,
-    answer,
-    message_said,
-    seals=seals,
-    manual=manual,
-    has_dropped=has_dropped,
-    appending=Appending("claude", takes_tools_inside, tools_inside, read_message),
-    signs=True,
+    new_response_writer,
+    encode_message,
+    holds_compaction=holds_compaction,
+    must_open_with_reasoning=must_open_with_reasoning,
+    asks_to_drop_reasoning=asks_to_drop_reasoning,
+    appended_tools=AppendedTools("claude", supports_appended_tools, encode_appended_tools, read_message),
+    has_signed_reasoning=True,
 )

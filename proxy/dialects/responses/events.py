@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.stream import index_of
+from proxy.dialects.chat.stream import parse_index
 
-NOTHING = msgspec.Raw(b"")
+ABSENT = msgspec.Raw(b"")
 
 
-class Told(msgspec.Struct, gc=False):
+class ResponsesEvent(msgspec.Struct, gc=False):
     """An event, or a whole plain answer (which has an `object` and an `output`, and no type)."""
 
     type: str | None = None
@@ -33,14 +33,14 @@ class Told(msgspec.Struct, gc=False):
     refusal: str | None = None
     arguments: str | None = None
     input: str | None = None
-    item: msgspec.Raw = NOTHING
-    response: msgspec.Raw = NOTHING
+    item: msgspec.Raw = ABSENT
+    response: msgspec.Raw = ABSENT
     object: str | None = None
-    output: msgspec.Raw = NOTHING
+    output: msgspec.Raw = ABSENT
     error: Any = None
 
 
-class TellsItem(msgspec.Struct, gc=False):
+class ItemFields(msgspec.Struct, gc=False):
     """What of an output item decides who sees it."""
 
     type: str | None = None
@@ -51,7 +51,7 @@ class TellsItem(msgspec.Struct, gc=False):
     input: Any = None
 
 
-class TellsResponse(msgspec.Struct, gc=False):
+class ResponseFields(msgspec.Struct, gc=False):
     """What of a response is about all of its items."""
 
     id: str | None = None
@@ -60,66 +60,66 @@ class TellsResponse(msgspec.Struct, gc=False):
     incomplete_details: dict[str, Any] | None = None
     error: Any = None
     usage: dict[str, Any] | None = None
-    output: msgspec.Raw = NOTHING
+    output: msgspec.Raw = ABSENT
 
 
-T = TypeVar("T", Told, TellsItem, TellsResponse)
-_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
-_TOLD = msgspec.json.Decoder(Told)
-_ITEM = msgspec.json.Decoder(TellsItem)
-_RESPONSE = msgspec.json.Decoder(TellsResponse)
+T = TypeVar("T", ResponsesEvent, ItemFields, ResponseFields)
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
+_EVENT_DECODER = msgspec.json.Decoder(ResponsesEvent)
+_ITEM = msgspec.json.Decoder(ItemFields)
+_RESPONSE = msgspec.json.Decoder(ResponseFields)
 
 
-def quickly_told(data: bytes) -> Told | None:
+def parse_event_strictly(data: bytes) -> ResponsesEvent | None:
     """The event in `data` where its members have the types they should have."""
     try:
-        return _TOLD.decode(data)
-    except _REFUSED:
+        return _EVENT_DECODER.decode(data)
+    except _DECODE_ERRORS:
         return None
 
 
-def told_in(data: bytes) -> Told | None:
+def parse_event(data: bytes) -> ResponsesEvent | None:
     """None: it is no object."""
-    return quickly_told(data) or _leniently(data, Told)
+    return parse_event_strictly(data) or _parse_leniently(data, ResponsesEvent)
 
 
-def item_in(raw: bytes) -> TellsItem | None:
-    return _read(raw, _ITEM, TellsItem)
+def parse_item(raw: bytes) -> ItemFields | None:
+    return _read(raw, _ITEM, ItemFields)
 
 
-def response_in(raw: bytes) -> TellsResponse | None:
-    return _read(raw, _RESPONSE, TellsResponse)
+def parse_response(raw: bytes) -> ResponseFields | None:
+    return _read(raw, _RESPONSE, ResponseFields)
 
 
 def _read(raw: bytes, decoder: msgspec.json.Decoder[T], shape: type[T]) -> T | None:
     try:
         return decoder.decode(raw)
-    except _REFUSED:
-        return _leniently(raw, shape)
+    except _DECODE_ERRORS:
+        return _parse_leniently(raw, shape)
 
 
-def _leniently(raw: bytes, shape: type[T]) -> T | None:
+def _parse_leniently(raw: bytes, shape: type[T]) -> T | None:
     """An object whose members have unexpected types: each is taken where it makes sense."""
     try:
         fields = slices.members(raw)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return None
     known = {f.name: f.type for f in msgspec.structs.fields(shape) if f.name in fields}
-    found = {name: _fitting(fields[name], wanted) for name, wanted in known.items()}
+    found = {name: _member_of_type(fields[name], wanted) for name, wanted in known.items()}
     return shape(**{name: value for name, value in found.items() if value is not None})
 
 
-def _fitting(raw: bytes, wanted: Any) -> Any:
+def _member_of_type(raw: bytes, wanted: Any) -> Any:
     """The member as its type wants it, or None. Half a surrogate pair stays: the other half may come with the next
     delta."""
     if wanted is msgspec.Raw:
         return msgspec.Raw(raw)
     try:
-        said = slices.value(raw, mend=False)
-    except slices.NotSliced:
+        said = slices.parse(raw, mend=False)
+    except slices.JsonSplitError:
         return None
     if wanted == int | None:
-        return index_of(said)
+        return parse_index(said)
     if wanted is Any or (wanted == str | None and isinstance(said, str)):
         return said
     return said if wanted == dict[str, Any] | None and isinstance(said, dict) else None

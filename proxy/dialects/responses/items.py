@@ -21,39 +21,39 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import JOINT
+from proxy.core.ledger.ledger import ROUND_SEPARATOR
 from proxy.core.ledger.messages import Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
 
-SEALED = ("compaction", "compaction_summary", "context_compaction")
+COMPACTION_TYPES = ("compaction", "compaction_summary", "context_compaction")
 """What stands for a conversation that the provider compacted, readable by the provider alone."""
 MODEL_TYPES = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request")
 """Items made upstream, beside the assistant's messages and everything called `..._call`."""
 ANSWER_TYPES = ("mcp_approval_response",)
 """Items a client makes, beside messages and everything called `..._output`."""
-CALL, OUTPUT = "_call", "_output"
+CALL_SUFFIX, OUTPUT_SUFFIX = "_call", "_output"
 """How the type of a call ends, and that of its result."""
-ADDED_TOOLS = "additional_tools"
+ADDITIONAL_TOOLS = "additional_tools"
 ASSISTANT = "assistant"
-OPAQUE = "item"
+OPAQUE_ROLE = "item"
 """The role of an item that has none."""
-VOLATILE = ("id", "status")
+VOLATILE_MEMBERS = ("id", "status")
 """Members of an item that a client makes anew, or leaves out."""
 
 
 # --------------------------------------------------------------------------------------------------------------- kind
-class Kind(Enum):
+class ItemKind(Enum):
     """Whose an item is, and whether it may stand among others in one message."""
 
     CLIENT = auto()
     MODEL = auto()
-    SEALED = auto()
+    COMPACTION = auto()
     UNKNOWN = auto()
     """The model's where it stands between items of the model."""
 
 
-class Outline(msgspec.Struct, gc=False):
+class ItemOutline(msgspec.Struct, gc=False):
     """The members of an item that tell its kind."""
 
     type: Any = None
@@ -62,73 +62,77 @@ class Outline(msgspec.Struct, gc=False):
     execution: Any = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ItemKind:
         type_ = self.type if isinstance(self.type, str) else ""
         if isinstance(self.role, str):
-            return Kind.MODEL if self.role == ASSISTANT else Kind.CLIENT
-        if type_ in SEALED:
-            return Kind.SEALED
-        if type_ in MODEL_TYPES or type_.endswith(CALL) or (self.type is None and isinstance(self.id, str)):
-            return Kind.MODEL
-        if type_.endswith(OUTPUT):
-            return Kind.MODEL if self.execution == "server" else Kind.CLIENT
-        return Kind.CLIENT if type_ in ANSWER_TYPES else Kind.UNKNOWN
+            return ItemKind.MODEL if self.role == ASSISTANT else ItemKind.CLIENT
+        if type_ in COMPACTION_TYPES:
+            return ItemKind.COMPACTION
+        if type_ in MODEL_TYPES or type_.endswith(CALL_SUFFIX) or (self.type is None and isinstance(self.id, str)):
+            return ItemKind.MODEL
+        if type_.endswith(OUTPUT_SUFFIX):
+            return ItemKind.MODEL if self.execution == "server" else ItemKind.CLIENT
+        return ItemKind.CLIENT if type_ in ANSWER_TYPES else ItemKind.UNKNOWN
 
 
-_OUTLINE = msgspec.json.Decoder(Outline)
-_OUTLINES = msgspec.json.Decoder(list[Outline])
-_REFUSED = (msgspec.DecodeError, RecursionError, UnicodeError)
+_OUTLINE = msgspec.json.Decoder(ItemOutline)
+_OUTLINES = msgspec.json.Decoder(list[ItemOutline])
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
-def outlines(array: bytes, raws: Sequence[bytes]) -> list[Outline]:
+def parse_outlines(array: bytes, raws: Sequence[bytes]) -> list[ItemOutline]:
     """What the items of `array` are; `raws` are the same, taken apart. Raises NotSliced where one is no object."""
     try:
         return _OUTLINES.decode(array)
-    except _REFUSED:
+    except _DECODE_ERRORS:
         return [_outline(raw) for raw in raws]
 
 
-def _outline(raw: bytes) -> Outline:
+def _outline(raw: bytes) -> ItemOutline:
     try:
         return _OUTLINE.decode(raw)
-    except _REFUSED:
-        said = _said(raw)
-        return Outline(*(said.get(name) for name in Outline.__struct_fields__))
+    except _DECODE_ERRORS:
+        said = _parse_members(raw)
+        return ItemOutline(*(said.get(name) for name in ItemOutline.__struct_fields__))
 
 
-def _said(raw: bytes) -> dict[str, Any]:
+def _parse_members(raw: bytes) -> dict[str, Any]:
     """An item as a value. Of one that no parser takes as a whole, the members that can be read, and the others as
     text. Raises NotSliced when it is no object."""
     try:
-        said = slices.value(raw)
-    except slices.NotSliced:
+        said = slices.parse(raw)
+    except slices.JsonSplitError:
         return {name: _value(member) for name, member in slices.members(raw).items()}
     if not isinstance(said, dict):
-        raise slices.NotSliced("an item is an object")
+        raise slices.JsonSplitError("an item is an object")
     return said
 
 
 def _value(raw: bytes) -> Any:
     try:
-        return slices.value(raw)
-    except slices.NotSliced:
+        return slices.parse(raw)
+    except slices.JsonSplitError:
         return raw.decode("utf-8", "replace")
 
 
 # --------------------------------------------------------------------------------------------------------------- read
 def read_item(raw: bytes) -> Message:
     """A client's item. Raises NotSliced when it is no object."""
-    said = _said(raw)
+    said = _parse_members(raw)
     role, type_ = said.get("role"), said.get("type")
     if isinstance(role, str):
         if "content" not in said:
-            return Message(role, raw, identity_of(role, _canonical(said)))
-        text = joined(said["content"])
+            return Message(role, raw, identity_of(role, _canonical_json(said)))
+        text = content_text(said["content"])
         return Message(role, raw, identity_of(role, text), text)
-    if isinstance(type_, str) and type_.endswith(OUTPUT) and (answers := _text(said, "call_id") or _text(said, "id")):
-        text = _output(said)
+    if (
+        isinstance(type_, str)
+        and type_.endswith(OUTPUT_SUFFIX)
+        and (answers := _text(said, "call_id") or _text(said, "id"))
+    ):
+        text = _output_text(said)
         return Message("tool", raw, identity_of("tool", text, (), answers), text, (), answers)
-    return Message(OPAQUE, raw, identity_of(OPAQUE, _canonical(said)))
+    return Message(OPAQUE_ROLE, raw, identity_of(OPAQUE_ROLE, _canonical_json(said)))
 
 
 def read_run(raw: bytes) -> Message:
@@ -136,22 +140,24 @@ def read_run(raw: bytes) -> Message:
 
     What nothing is said or called in, as a sealed item, is known by all its content.
     """
-    items = [_said(item) for item in slices.items(raw)]
-    text = JOINT.join(text for item in items if item.get("role") == ASSISTANT for text in _texts(item.get("content")))
-    calls = _calls(items)
-    known_by = text if text or calls else "\n".join(map(_canonical, items))
+    items = [_parse_members(item) for item in slices.items(raw)]
+    text = ROUND_SEPARATOR.join(
+        text for item in items if item.get("role") == ASSISTANT for text in _content_texts(item.get("content"))
+    )
+    calls = _client_calls(items)
+    known_by = text if text or calls else "\n".join(map(_canonical_json, items))
     return Message(ASSISTANT, raw, identity_of(ASSISTANT, known_by, calls), text, calls)
 
 
-def _calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
+def _client_calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
     """The calls that a client has to answer: those with an id for it, unless the provider itself did."""
     calls, answered = [], set()
     for item in items:
         type_, call_id = _text(item, "type"), _text(item, "call_id")
-        if type_.endswith(OUTPUT):
+        if type_.endswith(OUTPUT_SUFFIX):
             answered.add(call_id)
-        elif type_.endswith(CALL) and call_id and item.get("execution") != "server":
-            calls.append(Call(call_id, _text(item, "name") or type_.removesuffix(CALL), _arguments(item)))
+        elif type_.endswith(CALL_SUFFIX) and call_id and item.get("execution") != "server":
+            calls.append(Call(call_id, _text(item, "name") or type_.removesuffix(CALL_SUFFIX), _arguments(item)))
     return tuple(call for call in calls if call.id not in answered)
 
 
@@ -160,9 +166,9 @@ def _arguments(item: Mapping[str, Any]) -> str:
     return next((text_of(item[name]) for name in ("arguments", "input", "action", "operation") if name in item), "")
 
 
-def _canonical(item: Mapping[str, Any]) -> str:
+def _canonical_json(item: Mapping[str, Any]) -> str:
     """All of an item but what is volatile, as JSON with sorted keys; a reference is nothing but its id."""
-    kept = {name: value for name, value in item.items() if name not in VOLATILE}
+    kept = {name: value for name, value in item.items() if name not in VOLATILE_MEMBERS}
     return text_of(kept if kept.keys() - {"type"} else dict(item))
 
 
@@ -171,12 +177,12 @@ def _text(item: Mapping[str, Any], name: str) -> str:
     return said if isinstance(said, str) else ""
 
 
-def joined(content: object) -> str:
+def content_text(content: object) -> str:
     """The words of a content: a string as it is, the texts of a list as paragraphs."""
-    return JOINT.join(_texts(content)) if isinstance(content, list) else text_of(content)
+    return ROUND_SEPARATOR.join(_content_texts(content)) if isinstance(content, list) else text_of(content)
 
 
-def _texts(content: object) -> list[str]:
+def _content_texts(content: object) -> list[str]:
     if not isinstance(content, list):
         content = [text_of(content)]
     return [text for part in content if (text := _part(part)).strip()]
@@ -192,11 +198,11 @@ def _part(part: object) -> str:
     return text_of([part])
 
 
-def _output(said: Mapping[str, Any]) -> str:
+def _output_text(said: Mapping[str, Any]) -> str:
     """What a result says; one that says it in members of its own is known by them."""
     if "output" in said:
-        return joined(said["output"])
-    return text_of({name: value for name, value in said.items() if name not in (*VOLATILE, "type", "call_id")})
+        return content_text(said["output"])
+    return text_of({name: value for name, value in said.items() if name not in (*VOLATILE_MEMBERS, "type", "call_id")})
 
 
 # --------------------------------------------------------------------------------------------------------------- runs
@@ -205,7 +211,7 @@ def is_run(wire: bytes) -> bool:
     return wire.startswith(b"[")
 
 
-def inner(wire: bytes) -> bytes:
+def without_brackets(wire: bytes) -> bytes:
     """What is put among its neighbours: a run without its brackets, an item as it is."""
     return wire[1:-1].strip() if is_run(wire) else wire
 
@@ -214,38 +220,38 @@ def items_by_id(message: Message) -> dict[str, bytes]:
     """The items of a run by their ids, for those who refer to them."""
     if not is_run(message.wire):
         return {}
-    return {ident: item for item in slices.items(message.wire) if (ident := _text(_said(item), "id"))}
+    return {ident: item for item in slices.items(message.wire) if (ident := _text(_parse_members(item), "id"))}
 
 
-def seals(message: Message) -> bool:
+def holds_compaction(message: Message) -> bool:
     """Whether a run holds a sealed item."""
-    return bool(sealed_in(message))
+    return bool(compaction_identities(message))
 
 
-def sealed_in(message: Message) -> tuple[str, ...]:
+def compaction_identities(message: Message) -> tuple[str, ...]:
     """What each sealed item of a run is known by where it stands alone, as clients give it back."""
     if message.role != ASSISTANT or b"compaction" not in message.wire or not is_run(message.wire):
         return ()
-    sealed = (item for item in slices.items(message.wire) if _outline(item).kind is Kind.SEALED)
-    return tuple(read_run(slices.array_of([item])).identity for item in sealed)
+    sealed = (item for item in slices.items(message.wire) if _outline(item).kind is ItemKind.COMPACTION)
+    return tuple(read_run(slices.join_array([item])).identity for item in sealed)
 
 
-def references(message: Message) -> tuple[str, ...]:
+def referenced_ids(message: Message) -> tuple[str, ...]:
     """The ids that a run refers to instead of holding the items."""
     if not is_run(message.wire) or message.role != ASSISTANT:
         return ()
-    return tuple(found for item in slices.items(message.wire) if (found := _referred(item)))
+    return tuple(found for item in slices.items(message.wire) if (found := _referenced_id(item)))
 
 
-def dereferenced(message: Message, items: Mapping[str, bytes]) -> Message:
+def dereference(message: Message, items: Mapping[str, bytes]) -> Message:
     """The same run with each item of `items` (by id) in the place of the reference to it. The very same where it
     refers to none of them. Its tokens are not counted yet."""
-    if not any(found in items for found in references(message)):
+    if not any(found in items for found in referenced_ids(message)):
         return message
-    return read_run(slices.array_of([items.get(_referred(item), item) for item in slices.items(message.wire)]))
+    return read_run(slices.join_array([items.get(_referenced_id(item), item) for item in slices.items(message.wire)]))
 
 
-def _referred(raw: bytes) -> str:
+def _referenced_id(raw: bytes) -> str:
     found = _outline(raw)
     refers = found.type == "item_reference" or (found.type is None and found.role is None)
     return found.id if refers and isinstance(found.id, str) else ""
@@ -253,22 +259,29 @@ def _referred(raw: bytes) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- reasoning
 REASONING = "reasoning"
-MADE_WITH = ("message", "function_call", "custom_tool_call", "shell_call", "apply_patch_call", "tool_search_call")
+TYPES_ACCEPTED_WITHOUT_ID = (
+    "message",
+    "function_call",
+    "custom_tool_call",
+    "shell_call",
+    "apply_patch_call",
+    "tool_search_call",
+)
 """Items that are taken without an id."""
 
 
 def without_reasoning(message: Message) -> Message:
     """The same run less its reasoning items and the ids of what was made with them: providers ask for the reasoning
     of an item that they know by its id. The very same where there is none."""
-    return _without(message, lambda _: True)
+    return _remove_reasoning(message, lambda _: True)
 
 
-def without_unreadable(message: Message) -> Message:
+def without_unreadable_reasoning(message: Message) -> Message:
     """The same less the reasoning of which only the id is left, for a provider that keeps nothing under it."""
-    return _without(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
+    return _remove_reasoning(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
 
 
-def _without(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> Message:
+def _remove_reasoning(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> Message:
     # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
     if not is_run(message.wire) or b'"reasoning"' not in message.wire:
         return message
@@ -276,33 +289,33 @@ def _without(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> M
     left_out = False
     for item in slices.items(message.wire):
         type_ = _outline(item).type
-        if type_ == REASONING and leaves(_said(item)):
+        if type_ == REASONING and leaves(_parse_members(item)):
             left_out = True
-        elif left_out and type_ in MADE_WITH:
-            kept.append(slices.object_of({n: raw for n, raw in slices.members(item).items() if n != "id"}))
+        elif left_out and type_ in TYPES_ACCEPTED_WITHOUT_ID:
+            kept.append(slices.join_object({n: raw for n, raw in slices.members(item).items() if n != "id"}))
         else:
             kept.append(item)
-    return replace(message, wire=slices.array_of(kept)) if left_out else message
+    return replace(message, wire=slices.join_array(kept)) if left_out else message
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same run less the calls with these ids, and less the reasoning at its end that was for them: providers
     refuse reasoning that nothing follows. Its tokens are not counted yet."""
-    kept = [raw for raw in slices.items(message.wire) if not _is_call(_said(raw), calls)]
+    kept = [raw for raw in slices.items(message.wire) if not _is_any_of_calls(_parse_members(raw), calls)]
     while kept and _outline(kept[-1]).type == REASONING:
         kept.pop()
-    return read_run(slices.array_of(kept))
+    return read_run(slices.join_array(kept))
 
 
-def _is_call(said: Mapping[str, Any], calls: Collection[str]) -> bool:
-    return _text(said, "type").endswith(CALL) and _text(said, "call_id") in calls
+def _is_any_of_calls(said: Mapping[str, Any], calls: Collection[str]) -> bool:
+    return _text(said, "type").endswith(CALL_SUFFIX) and _text(said, "call_id") in calls
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered: calls of ours are functions, always."""
-    result = {"type": "function_call_output", "call_id": call_id, "output": slices.mended(text)}
-    return read_item(slices.encoded(result))
+    result = {"type": "function_call_output", "call_id": call_id, "output": slices.replace_surrogates(text)}
+    return read_item(slices.encode(result))
 
 
 def user_message(text: str) -> Message:
@@ -311,8 +324,8 @@ def user_message(text: str) -> Message:
 
 
 def message_item(role: str, text: str) -> bytes:
-    part = {"type": "input_text", "text": slices.mended(text)}
-    return slices.encoded({"type": "message", "role": role, "content": [part]})
+    part = {"type": "input_text", "text": slices.replace_surrogates(text)}
+    return slices.encode({"type": "message", "role": role, "content": [part]})
 
 
 def text_item(string: bytes) -> bytes:
@@ -320,92 +333,94 @@ def text_item(string: bytes) -> bytes:
     return b'{"role":"user","content":' + string + b"}"
 
 
-def retold(message: Message, text: str) -> Message:
+def with_content(message: Message, text: str) -> Message:
     """The same item with `text` for its content; every other member as it was. Its tokens are not counted yet. A run
     of the model, and a result that is a picture, are told in no other words."""
     if is_run(message.wire):
         return message
     fields = slices.members(message.wire)
-    type_ = _text(_said(message.wire), "type")
+    type_ = _text(_parse_members(message.wire), "type")
     if type_ == "computer_call_output":
         return message
-    text = slices.mended(text)
-    said = _of_a_shell(text) if type_ == "shell_call_output" else text
-    fields["output" if message.answers else "content"] = slices.encoded(said)
+    text = slices.replace_surrogates(text)
+    said = _shell_output(text) if type_ == "shell_call_output" else text
+    fields["output" if message.answers else "content"] = slices.encode(said)
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=slices.object_of(fields), identity=identity, text=text, tokens=0)
+    return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)
 
 
-def _of_a_shell(text: str) -> list[Any]:
+def _shell_output(text: str) -> list[Any]:
     return [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
 
 
 def call_types(message: Message) -> dict[str, str]:
     """The types of the calls in a run, by call id."""
-    items = [_said(item) for item in slices.items(message.wire)] if message.calls and is_run(message.wire) else []
-    return {_text(item, "call_id"): _text(item, "type") for item in items if _text(item, "type").endswith(CALL)}
+    items = (
+        [_parse_members(item) for item in slices.items(message.wire)] if message.calls and is_run(message.wire) else []
+    )
+    return {_text(item, "call_id"): _text(item, "type") for item in items if _text(item, "type").endswith(CALL_SUFFIX)}
 
 
-def as_answer_to(result: Message, call_type: str) -> bytes:
+def as_result_of(result: Message, call_type: str) -> bytes:
     """A result of ours as an answer to a client's call of this type; what is asked by none of these types takes it as
     a function does (so does Codex for its shell)."""
     more: dict[str, Any]
-    text = slices.mended(result.text)
+    text = slices.replace_surrogates(result.text)
     if call_type == "custom_tool_call":
         more = {"output": text}
     elif call_type == "apply_patch_call":
         more = {"status": "failed", "output": text}
     elif call_type == "shell_call":
-        more = {"output": _of_a_shell(text)}
+        more = {"output": _shell_output(text)}
     elif call_type == "tool_search_call":
         call_type, more = "tool_search", {"execution": "client", "status": "completed", "tools": []}
     else:
         return result.wire
-    return slices.encoded({"type": call_type + OUTPUT, "call_id": result.answers, **more})
+    return slices.encode({"type": call_type + OUTPUT_SUFFIX, "call_id": result.answers, **more})
 
 
 # ------------------------------------------------------------------------------------------------------------- tools
-NAMESPACE = "stack"
+STACK_NAMESPACE = "stack"
 """Where our tools stand when all tools beside them stand in namespaces."""
 
 
-def is_added_tools(wire: bytes) -> bool:
-    return not is_run(wire) and not wire.startswith(b'"') and _outline(wire).type == ADDED_TOOLS
+def is_tools_item(wire: bytes) -> bool:
+    return not is_run(wire) and not wire.startswith(b'"') and _outline(wire).type == ADDITIONAL_TOOLS
 
 
 def tools_in(raw: bytes) -> list[Any]:
     """The tools of an `additional_tools` item."""
-    listed = _said(raw).get("tools")
+    listed = _parse_members(raw).get("tools")
     return listed if isinstance(listed, list) else []
 
 
-def with_tools_inside(wire: bytes, extra: bytes) -> bytes:
+def add_tools_to_item(wire: bytes, extra: bytes) -> bytes:
     """An `additional_tools` item with our array of tools behind its own, in a namespace where all of its own are."""
     fields = slices.members(wire)
     theirs = tools_in(wire)
-    extra = _spaced(theirs, extra)
+    extra = _namespaced_like(theirs, extra)
     inside = fields["tools"].strip()[1:-1].rstrip() if theirs else b""
     fields["tools"] = b"[" + inside + b"," + extra[1:] if inside else extra
-    return slices.object_of(fields)
+    return slices.join_object(fields)
 
 
-def _spaced(theirs: Sequence[Any], extra: bytes) -> bytes:
+def _namespaced_like(theirs: Sequence[Any], extra: bytes) -> bytes:
     """Our array of tools, in a namespace where all of theirs are."""
     if not theirs or not all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
         return extra
-    return b'[{"type":"namespace","name":"' + NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
+    return b'[{"type":"namespace","name":"' + STACK_NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
 
 
-def appended(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
+def encode_tools_run(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
     """A run that offers our array of tools from its place on, told as `theirs` are, and says this guidance."""
-    kind = {"type": slices.encoded(ADDED_TOOLS), "role": b'"developer"'}
-    offer = slices.object_of({**kind, "tools": _spaced(theirs, tools)})
-    return slices.array_of([offer, *([message_item("developer", guidance)] if guidance else [])])
+    kind = {"type": slices.encode(ADDITIONAL_TOOLS), "role": b'"developer"'}
+    offer = slices.join_object({**kind, "tools": _namespaced_like(theirs, tools)})
+    return slices.join_array([offer, *([message_item("developer", guidance)] if guidance else [])])
 
 
-def read_appended(wire: bytes) -> Message:
+def parse_tools_run(wire: bytes) -> Message:
     """The message of such a run; the tools count as the JSON they are."""
     offer, *said = slices.items(wire)
     tools = slices.members(offer)["tools"].decode()
-    text = JOINT.join([tools, *(read_item(item).text for item in said)])
+    text = ROUND_SEPARATOR.join([tools, *(read_item(item).text for item in said)])
     return Message("developer", wire, identity_of("developer", text), text)

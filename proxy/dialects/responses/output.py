@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.ledger.tool_call_interceptor import OpenCall, Owner
+from proxy.core.ledger.tool_call_interceptor import CallOwner, PartialCall
 from proxy.dialects import raw_json as slices
 from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.responses.items import REASONING
 
-FUNCTION, CUSTOM = "function_call", "custom_tool_call"
+FUNCTION_CALL, CUSTOM_TOOL_CALL = "function_call", "custom_tool_call"
 """Calls of which the name decides who answers them, even while it has not come."""
 INCOMPLETE = "incomplete"
 
 
 @dataclass(eq=False, slots=True)
-class Item:
+class OutputItem:
     """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come; `opened` is
     how it was announced."""
 
@@ -33,71 +33,74 @@ class Item:
     """Where the provider counts it."""
     order: int = 0
     """Its place in the round, in the order of beginning."""
-    opened: bytes = b""
+    announcement: bytes = b""
     raw: bytes = b""
-    call: OpenCall | None = None
-    bound: bool = False
+    call: PartialCall | None = None
+    is_announced_signed: bool = False
     """It was announced with a signature."""
     readable: bool = False
     """It is reasoning that is bound to nothing: said in plain words, and unsigned."""
-    said: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
+    content_parts: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
     """The kind of each content part, and what has come of it."""
-    told: int | None = None
+    client_index: int | None = None
     """Where the client was told it stands; None while nothing of it has left."""
 
     @property
-    def shows(self) -> bool | None:
+    def is_visible(self) -> bool | None:
         """Whether the client sees it. None while that is open: a call has no name yet, or the reasoning is bound to
         what it was made with."""
         if self.call is not None:
-            return None if self.call.owner is Owner.UNKNOWN else self.call.owner is Owner.CLIENT
-        return True if self.type != REASONING or self.readable or self.told is not None else None
+            return None if self.call.owner is CallOwner.UNKNOWN else self.call.owner is CallOwner.CLIENT
+        return True if self.type != REASONING or self.readable or self.client_index is not None else None
 
-    def written(self, status: str) -> bytes:
+    def encode(self, status: str) -> bytes:
         """All of it, put together from what has come where it has not been told as a whole; nothing while there is
         nothing to tell."""
         if self.raw or not self.type:
             return self.raw
-        fields = slices.members(self.opened) if self.opened else {"type": slices.encoded(self.type)}
+        fields = slices.members(self.announcement) if self.announcement else {"type": slices.encode(self.type)}
         if self.call is not None:
-            name = "input" if self.type == CUSTOM else "arguments"
-            fields[name] = slices.encoded(slices.mended(self.call.arguments))
-        elif self.said:
-            parts = [_part(kind, slices.mended("".join(texts))) for _, (kind, texts) in sorted(self.said.items())]
-            fields = {"role": b'"assistant"'} | fields | {"content": slices.encoded(parts)}
-        elif not self.opened or self.type == REASONING:
+            name = "input" if self.type == CUSTOM_TOOL_CALL else "arguments"
+            fields[name] = slices.encode(slices.replace_surrogates(self.call.arguments))
+        elif self.content_parts:
+            parts = [
+                _part(kind, slices.replace_surrogates("".join(texts)))
+                for _, (kind, texts) in sorted(self.content_parts.items())
+            ]
+            fields = {"role": b'"assistant"'} | fields | {"content": slices.encode(parts)}
+        elif not self.announcement or self.type == REASONING:
             return b""  # reasoning that was cut off is of use to nobody
         if "status" in fields:
-            fields["status"] = slices.encoded(status)
-        return slices.object_of(fields)
+            fields["status"] = slices.encode(status)
+        return slices.join_object(fields)
 
-    def answerable(self, status: str) -> bytes:
+    def encode_for_provider(self, status: str) -> bytes:
         """As it goes back to the provider. A call of ours needs an id for its result, and goes without the item's own:
         providers demand the reasoning of an item that they know by its id, and that may have to leave the line. All
         else stays as it was sent."""
-        raw = self.written(status)
-        if not raw or self.call is None or self.call.owner is not Owner.OURS:
+        raw = self.encode(status)
+        if not raw or self.call is None or self.call.owner is not CallOwner.OURS:
             return raw
         fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
         if not self.call_id:
-            fields["call_id"] = slices.encoded(slices.made_id(self.order, self.call.name, self.call.arguments))
-        return slices.object_of(fields)
+            fields["call_id"] = slices.encode(slices.generated_call_id(self.order, self.call.name, self.call.arguments))
+        return slices.join_object(fields)
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
     return {"type": kind, "refusal": text} if kind == "refusal" else {"type": kind, "text": text, "annotations": []}
 
 
-def is_open(raw: bytes) -> bool:
+def is_readable_reasoning(raw: bytes) -> bool:
     """Whether reasoning stands in plain words. What is signed is bound to its place; so is what has no words, or only
     a summary: the provider keeps the rest under its id."""
-    said = value(raw)
+    said = parse_or_none(raw)
     return isinstance(said, dict) and bool(said.get("content")) and not is_signed(said)
 
 
-def value(raw: bytes) -> Any:
+def parse_or_none(raw: bytes) -> Any:
     """An item as Python has it; None when no parser takes it."""
     try:
-        return slices.value(raw)
-    except slices.NotSliced:
+        return slices.parse(raw)
+    except slices.JsonSplitError:
         return None

@@ -21,61 +21,63 @@ from typing import Any, TypeVar
 
 from proxy.core.ledger.messages import Message, Request, is_stack_tool
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import Fields, value_of
-from proxy.dialects.dialect import TOLD
-from proxy.dialects.responses.items import ASSISTANT, CALL, REASONING, is_run, read_item, read_run
-from proxy.dialects.responses.output import is_open, value
+from proxy.dialects.body import RawMembers, value_of
+from proxy.dialects.dialect import CLIENT_RESPONSE_KEY
+from proxy.dialects.responses.items import ASSISTANT, CALL_SUFFIX, REASONING, is_run, read_item, read_run
+from proxy.dialects.responses.output import is_readable_reasoning, parse_or_none
 
 HEAD = "head"
 """The items that open the conversation; `instructions` are not carried on from answer to answer."""
 MODEL = "asked"
 """The model as the client names it."""
-APART = ("tools", "instructions")
+SEPARATE_MEMBERS = ("tools", "instructions")
 """Members of an answer that are the same turn after turn, and long."""
-NONE = b"[]"
-IDS = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+EMPTY_ARRAY = b"[]"
+ID_PREFIX_BY_TYPE = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 """What the id of an item begins with, by its type."""
 
 
 # --------------------------------------------------------------------------------------------------------------- keep
-def keeps(fields: Fields) -> bool:
+def is_stored(fields: RawMembers) -> bool:
     """Whether the provider keeps the answer to a request with these members; it does unless it is told not to."""
     return value_of(fields, "store") is not False
 
 
-def lasting(request: Request, told: bytes) -> dict[str, bytes]:
+def members_to_store(request: Request, told: bytes) -> dict[str, bytes]:
     """What outlasts an answer to this request, each as JSON by its name. `told`: all of the response that the client
     was given, empty where that is what the provider has. Raises NotSliced where it is no object."""
     opening = [message.wire for message in request.head if not message.wire.startswith(b'"')]
-    found = {HEAD: slices.array_of(opening), MODEL: slices.encoded(request.model)}
+    found = {HEAD: slices.join_array(opening), MODEL: slices.encode(request.model)}
     if told:
         fields = slices.members(told)
-        apart = {name: fields[name] for name in APART if name in fields}
-        found |= apart | {TOLD: slices.object_of(fields | dict.fromkeys((*apart, "output"), NONE))}
+        apart = {name: fields[name] for name in SEPARATE_MEMBERS if name in fields}
+        found |= apart | {
+            CLIENT_RESPONSE_KEY: slices.join_object(fields | dict.fromkeys((*apart, "output"), EMPTY_ARRAY))
+        }
     return found
 
 
 # --------------------------------------------------------------------------------------------------------------- tell
-def opening(kept: Mapping[str, bytes]) -> list[Message]:
+def opening_messages(kept: Mapping[str, bytes]) -> list[Message]:
     """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
-    return [read_item(item) for item in slices.items(kept.get(HEAD, NONE))]
+    return [read_item(item) for item in slices.items(kept.get(HEAD, EMPTY_ARRAY))]
 
 
-def model(kept: Mapping[str, bytes]) -> str | None:
+def client_model(kept: Mapping[str, bytes]) -> str | None:
     found = value_of(kept, MODEL)
     return found if isinstance(found, str) else None
 
 
-def goes_on(kept: Mapping[str, bytes]) -> bool:
+def continues_previous(kept: Mapping[str, bytes]) -> bool:
     """Whether the request of the answer named the one before it, and so held nothing of what was before."""
-    return bool(value_of(slices.members(kept[TOLD]), "previous_response_id"))
+    return bool(value_of(slices.members(kept[CLIENT_RESPONSE_KEY]), "previous_response_id"))
 
 
-def response(kept: Mapping[str, bytes], shown: Message) -> bytes:
+def restore_response(kept: Mapping[str, bytes], shown: Message) -> bytes:
     """The answer as the client was told it, with the items it was shown."""
-    fields = slices.members(kept[TOLD])
-    again = {name: kept.get(name, NONE) for name in APART if name in fields}
-    return slices.object_of(fields | again | {"output": shown.wire})
+    fields = slices.members(kept[CLIENT_RESPONSE_KEY])
+    again = {name: kept.get(name, EMPTY_ARRAY) for name in SEPARATE_MEMBERS if name in fields}
+    return slices.join_object(fields | again | {"output": shown.wire})
 
 
 def input_items(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, bytes]]:
@@ -93,12 +95,12 @@ def _item(raw: bytes, name: str) -> tuple[str, bytes]:
     type_ = value_of(fields, "type")
     type_ = type_ if isinstance(type_, str) else "message"
     ident = value_of(fields, "id")
-    ident = ident if isinstance(ident, str) else f"{IDS.get(type_, 'item')}_{name}"
-    said = {"id": slices.encoded(ident), "type": slices.encoded(type_)}
+    ident = ident if isinstance(ident, str) else f"{ID_PREFIX_BY_TYPE.get(type_, 'item')}_{name}"
+    said = {"id": slices.encode(ident), "type": slices.encode(type_)}
     if type_ == "message" and (text := fields.get("content", b"").strip()).startswith(b'"'):
         part = b"output_text" if value_of(fields, "role") == ASSISTANT else b"input_text"
         said["content"] = b'[{"type":"' + part + b'","text":' + text + b"}]"
-    return ident, slices.object_of({**said, **fields, **said})
+    return ident, slices.join_object({**said, **fields, **said})
 
 
 def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, after: str = "") -> bytes:
@@ -115,38 +117,38 @@ def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, 
         "last_id": some[-1] if some else None,
         "has_more": start + len(some) < len(names),
     }
-    data = slices.array_of([raw for _, raw in ordered[start : start + limit]])
-    return slices.object_of(
-        {"object": b'"list"', "data": data} | {name: slices.encoded(told) for name, told in listed.items()}
+    data = slices.join_array([raw for _, raw in ordered[start : start + limit]])
+    return slices.join_object(
+        {"object": b'"list"', "data": data} | {name: slices.encode(told) for name, told in listed.items()}
     )
 
 
 def deleted(answer: str) -> bytes:
-    return slices.encoded({"id": answer, "object": "response", "deleted": True})
+    return slices.encode({"id": answer, "object": "response", "deleted": True})
 
 
 T = TypeVar("T")
 
 
-class Fate(Enum):
+class Visibility(Enum):
     """What becomes of an item of a round."""
 
     SHOWN = auto()
-    BOUND = auto()
+    WITH_NEXT = auto()
     """It goes with the item behind it."""
     HIDDEN = auto()
 
 
-def visible(items: Iterable[tuple[T, Fate]]) -> list[T]:
+def visible_items(items: Iterable[tuple[T, Visibility]]) -> list[T]:
     """The items of one round that the client sees, in order. What is bound goes with the next one that is shown; at the
     end, in a round with something hidden, with that."""
     found: list[T] = []
     bound: list[T] = []
     hides = False
     for item, fate in items:
-        if fate is Fate.BOUND:
+        if fate is Visibility.WITH_NEXT:
             bound.append(item)
-        elif fate is Fate.SHOWN:
+        elif fate is Visibility.SHOWN:
             found += [*bound, item]
             bound = []
         else:
@@ -154,20 +156,23 @@ def visible(items: Iterable[tuple[T, Fate]]) -> list[T]:
     return found if hides else found + bound
 
 
-def seen(rounds: Sequence[Message]) -> Message:
+def client_view(rounds: Sequence[Message]) -> Message:
     """What these rounds were for the client: one run of items. Its tokens are not counted."""
-    return read_run(slices.array_of([item for said in rounds for item in visible(_fates(said))]))
+    return read_run(slices.join_array([item for said in rounds for item in visible_items(_visibilities(said))]))
 
 
-def _fates(said: Message) -> Iterator[tuple[bytes, Fate]]:
+def _visibilities(said: Message) -> Iterator[tuple[bytes, Visibility]]:
     """A call that is in the bytes and not among `calls` was kept from the client."""
     kept = {call.id for call in read_run(said.wire).calls} - {call.id for call in said.calls}
     for item in slices.items(said.wire):
-        told = value(item)
+        told = parse_or_none(item)
         kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
         if (isinstance(told, dict) and told.get("call_id") in kept) or (
-            str(kind).endswith(CALL) and isinstance(name, str) and is_stack_tool(name)
+            str(kind).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)
         ):
-            yield item, Fate.HIDDEN
+            yield item, Visibility.HIDDEN
         else:
-            yield item, Fate.BOUND if kind == REASONING and not is_open(item) else Fate.SHOWN
+            yield (
+                item,
+                Visibility.WITH_NEXT if kind == REASONING and not is_readable_reasoning(item) else Visibility.SHOWN,
+            )

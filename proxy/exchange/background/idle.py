@@ -25,15 +25,15 @@ from proxy.config.runtime import LiveSettings
 from proxy.config.sections import SubagentSettings
 from proxy.errors import StoreError
 from proxy.exchange.thread import attach_subagent as delegation
-from proxy.store.conversation_cache import Shelf
-from proxy.telemetry.event_bus import Feed
-from proxy.telemetry.events import Happening
+from proxy.store.conversation_cache import ConversationCache
+from proxy.telemetry.event_bus import EventBus
+from proxy.telemetry.events import ProxyEvent
 
-MOST = 50_000
+MAX_RESTING = 50_000
 """Conversations that may rest at once; the longest resting one goes unheard beyond."""
 
 
-class Rest(NamedTuple):
+class RestingConversation(NamedTuple):
     """A conversation that rests. `parent` is the one it came from, or empty."""
 
     tenant: str
@@ -41,62 +41,66 @@ class Rest(NamedTuple):
     parent: str
 
 
-class Idling:
+class IdleTracker:
     """`delay_s` tells how long a rest lasts now; `clock` tells seconds and never goes back; `busy` says whether a
     request of a conversation is under way."""
 
     def __init__(
         self, delay_s: Callable[[], float], clock: Callable[[], float], busy: Callable[[str, str], bool]
     ) -> None:
-        self._delay = delay_s
+        self._delay_s = delay_s
         self._clock = clock
-        self._busy = busy
-        self._resting: OrderedDict[Rest, float] = OrderedDict()
+        self._is_busy = busy
+        self._resting_since: OrderedDict[RestingConversation, float] = OrderedDict()
 
-    def rested(self, tenant: str, conversation: str, parent: str = "") -> None:
+    def start_resting(self, tenant: str, conversation: str, parent: str = "") -> None:
         """Its last request has ended now."""
-        rest = Rest(tenant, conversation, parent)
-        self._resting[rest] = self._clock()
-        self._resting.move_to_end(rest)
-        if len(self._resting) > MOST:
-            self._resting.popitem(last=False)
+        rest = RestingConversation(tenant, conversation, parent)
+        self._resting_since[rest] = self._clock()
+        self._resting_since.move_to_end(rest)
+        if len(self._resting_since) > MAX_RESTING:
+            self._resting_since.popitem(last=False)
 
-    def due(self) -> list[Rest]:
+    def take_idle(self) -> list[RestingConversation]:
         """Those that have gone idle since this was asked last, the longest resting first."""
-        now, delay = self._clock(), self._delay()
+        now, delay = self._clock(), self._delay_s()
         over = []
-        for rest, since in list(self._resting.items()):
+        for rest, since in list(self._resting_since.items()):
             if now - since < delay:
                 break
-            del self._resting[rest]
-            if not self._busy(rest.tenant, rest.conversation):  # one that is busy rests again when that ends
+            del self._resting_since[rest]
+            if not self._is_busy(rest.tenant, rest.conversation):  # one that is busy rests again when that ends
                 over.append(rest)
         return over
 
     def __len__(self) -> int:
-        return len(self._resting)
+        return len(self._resting_since)
 
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 5.0
+MAX_CHECK_INTERVAL_S = 5.0
 """Between two looks, at most."""
 
 
-async def hear_rest(idling: Idling, shelf: Shelf, feed: Feed, live: LiveSettings, now: Callable[[], int]) -> None:
+async def on_idle(
+    idling: IdleTracker, shelf: ConversationCache, feed: EventBus, live: LiveSettings, now: Callable[[], int]
+) -> None:
     """Until it is cancelled. `now` tells ms since the epoch."""
     while True:
-        await asyncio.sleep(min(EVERY_S, live.subagent.idle_delay / 2_000))
+        await asyncio.sleep(min(MAX_CHECK_INTERVAL_S, live.subagent.idle_delay / 2_000))
         settings = live.subagent
-        for rest in idling.due():
+        for rest in idling.take_idle():
             if settings.enabled and rest.parent:
-                await _looked_at(rest, shelf, settings, now())
-            feed.tell(Happening("conversation.idle", now(), rest.tenant, rest.conversation))
+                await _attach_subagent(rest, shelf, settings, now())
+            feed.publish(ProxyEvent("conversation.idle", now(), rest.tenant, rest.conversation))
 
 
-async def _looked_at(rest: Rest, shelf: Shelf, settings: SubagentSettings, now: int) -> None:
+async def _attach_subagent(
+    rest: RestingConversation, shelf: ConversationCache, settings: SubagentSettings, now: int
+) -> None:
     try:
-        await delegation.unannounced(shelf, rest.tenant, rest.conversation, settings, now)
+        await delegation.attach_unannounced(shelf, rest.tenant, rest.conversation, settings, now)
     except StoreError as error:
         log.warning("no frame for what went idle", extra={"reason": error.code})
     except Exception:  # the edge of our own bookkeeping: nobody waits for this

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 
 
-async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
+async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
     """What `work` returns. Raises what it raises, and TimeoutError where it waits longer than so many seconds; then it
     has been cancelled."""
     try:
@@ -39,11 +39,11 @@ async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
         found: Found = ended.value
         return found
     async with asyncio.timeout(seconds):
-        return await _rest(work, waits_for)
+        return await _resume(work, waits_for)
 
 
 @types.coroutine
-def _rest(work: Coroutine[Any, Any, Found], waits_for: Any) -> Generator[Any, Any, Found]:
+def _resume(work: Coroutine[Any, Any, Found], waits_for: Any) -> Generator[Any, Any, Found]:
     """`work` from where it waits: the loop gets what it waits for, and `work` what the loop has to tell."""
     try:
         while True:
@@ -58,7 +58,7 @@ def _rest(work: Coroutine[Any, Any, Found], waits_for: Any) -> Generator[Any, An
         return found
 
 
-async def bit_by_bit(work: Generator[None, None, Found]) -> Found:
+async def in_slices(work: Generator[None, None, Found]) -> Found:
     """What `work` comes to; others have their turn between two bits of it. Raises what it raises."""
     while True:
         try:
@@ -71,31 +71,31 @@ async def bit_by_bit(work: Generator[None, None, Found]) -> Found:
 
 log = logging.getLogger(__name__)
 
-WAIT_S = 0.005
+MAX_DELAY_S = 0.005
 """How long work waits for other work of its kind, in seconds: longer than an agent on the same machine takes to send
 its next request, and at 1,700 requests a second 0.5 ms of work in a row."""
 
-Work = Callable[[], None]
+DeferredTask = Callable[[], None]
 
 
-class Afterwards:
+class DeferredTasks:
     """One per process, on its event loop. `wait_s` 0: at once, for whoever has nobody waiting, such as a replay."""
 
-    def __init__(self, wait_s: float = WAIT_S) -> None:
-        self._wait_s = wait_s
-        self._waiting: list[Work] = []
+    def __init__(self, wait_s: float = MAX_DELAY_S) -> None:
+        self._delay_s = wait_s
+        self._pending: list[DeferredTask] = []
 
-    def add(self, work: Work, *, now: bool = False) -> None:
+    def add(self, work: DeferredTask, *, now: bool = False) -> None:
         """To be done soon, or `now`, behind all that was added before."""
-        self._waiting.append(work)
-        if now or not self._wait_s:
-            self.catch_up()
-        elif len(self._waiting) == 1:
-            asyncio.get_running_loop().call_later(self._wait_s, self.catch_up)
+        self._pending.append(work)
+        if now or not self._delay_s:
+            self.run_pending()
+        elif len(self._pending) == 1:
+            asyncio.get_running_loop().call_later(self._delay_s, self.run_pending)
 
-    def catch_up(self) -> None:
+    def run_pending(self) -> None:
         """Do all that waits, now."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._pending = self._pending, []
         for work in waiting:
             try:
                 work()

@@ -26,46 +26,46 @@ from typing import Any
 import msgspec
 
 from proxy import __version__
-from proxy.accounting import SUMMARY, Accountant, Outcome, Receipt
+from proxy.accounting import SUMMARY_STATUS, Accountant, Receipt, RequestOutcome
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.token_counter import Counter
+from proxy.accounting.token_counter import TokenCounterProtocol
 from proxy.config.model import Config
 from proxy.config.sections import SummarySettings
 from proxy.core.compaction.llm_summary import (
-    SMALLEST,
-    Span,
-    heading,
-    instructions,
+    MIN_SPAN_TOKENS,
+    SummarySpan,
     newest_fitting,
-    quoted,
+    quote_message,
     span_of,
-    usable,
+    summary_heading,
+    summary_instructions,
+    usable_summary,
 )
-from proxy.core.frames.events import Summarised, recorded
-from proxy.core.frames.path_state import follow
+from proxy.core.frames.events import FoldSummarized, as_ledger_event
+from proxy.core.frames.path_state import replay
 from proxy.core.ledger.messages import Usage
 from proxy.dialects.usage import usage_of
 from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
-from proxy.exchange.thread.placement import Standing
+from proxy.exchange.thread.placement import Placement
 from proxy.store import RequestRecord, SentRecord, Store
-from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.routing import Answer, RawHeaders, Routes, Upstream, outgoing_headers
 
 log = logging.getLogger(__name__)
 
-PATH = "/v1/chat/completions"
-WAITING = 32
+COMPLETIONS_PATH = "/v1/chat/completions"
+MAX_WAITING_FOLDS = 32
 """Folds that may wait for their summary; what comes beyond is not summarised."""
-LONGEST_ANSWER = 1 << 18
+MAX_ANSWER_BYTES = 1 << 18
 """Bytes of an answer: a summary is some KB."""
 DAY_MS = 86_400_000
-READ_BACK = 1_000
+RECEIPTS_READ_FIRST = 1_000
 """Receipts read at first, to find those of today."""
 MILLION = 1_000_000
 
 
-class Unsummarised(ProxyError):
+class SummarySkipped(ProxyError):
     """There is no summary of a span; `code` is the word for why."""
 
 
@@ -77,12 +77,12 @@ class Fold:
     conversation: str
     thread: str
     mode: str
-    node: str
+    entry_id: str
     frame: str
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SummaryRequest:
     """A body for the summariser and its tokens."""
 
     id: str
@@ -91,42 +91,42 @@ class Question:
 
 
 @dataclass
-class Summaries:
+class Summarizer:
     """One per process. `now` tells ms since the epoch, `fresh_id` makes ids of requests."""
 
     settings: SummarySettings
     upstream: Upstream
     model: str
     tariff: Tariff
-    shelf: Shelf
+    conversation_cache: ConversationCache
     store: Store
-    counter: Counter
+    counter: TokenCounterProtocol
     accountant: Accountant
     metrics: Metrics
     now: Callable[[], int]
-    fresh_id: Callable[[], str]
-    _folds: asyncio.Queue[Fold] = field(default_factory=lambda: asyncio.Queue(WAITING), init=False)
+    new_id: Callable[[], str]
+    _folds: asyncio.Queue[Fold] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING_FOLDS), init=False)
     _day: int = field(default=-1, init=False)
     """Days since the epoch; -1: the receipts have not been read."""
-    _spent: float = field(default=0.0, init=False)
+    _spent_usd: float = field(default=0.0, init=False)
     """USD on `_day`."""
 
     # --------------------------------------------------------------------------------------------------------- offered
-    def offer(self, standing: Standing) -> None:
+    def enqueue_folds(self, standing: Placement) -> None:
         """Note the folds that came with a request. Never raises and never waits."""
-        if not standing.rendered:
+        if not standing.is_rendered:
             return
         conversation, mode = standing.ledger.conversation, standing.mode
-        for event in standing.ledger.events.get(standing.node, ()):
-            if event.kind == "folded" and event.created >= standing.arrival.now:
-                place = (conversation.tenant, conversation.id, standing.thread, mode, standing.node)
-                self._noted(Fold(*place, event.subject))
+        for event in standing.ledger.events.get(standing.entry_id, ()):
+            if event.kind == "folded" and event.created >= standing.parsed_request.now:
+                place = (conversation.tenant, conversation.id, standing.thread, mode, standing.entry_id)
+                self._enqueue(Fold(*place, event.subject))
 
-    def _noted(self, fold: Fold) -> None:
+    def _enqueue(self, fold: Fold) -> None:
         try:
             self._folds.put_nowait(fold)
         except asyncio.QueueFull:
-            self._told(fold, "queue_full")
+            self._report(fold, "queue_full")
 
     # ------------------------------------------------------------------------------------------------------------ work
     async def run(self) -> None:
@@ -134,106 +134,112 @@ class Summaries:
         while True:
             fold = await self._folds.get()
             try:
-                await self._summarised(fold)
+                await self._summarize(fold)
             except ProxyError as error:
-                self._told(fold, error.code)
+                self._report(fold, error.code)
             except Exception as error:  # the outermost edge: no request hangs on it, the next fold has its turn
                 # Without the error's words: they may be content.
-                self._told(fold, "internal", type(error).__name__)
+                self._report(fold, "internal", type(error).__name__)
 
-    async def _summarised(self, fold: Fold) -> None:
+    async def _summarize(self, fold: Fold) -> None:
         """Raises Unsummarised or StoreError where nothing is asked, or nothing of it may be kept."""
-        span = await self._span(fold)
-        question = await self._question(span)
-        await self._affordable(question)
-        text, reason = await self._asked(fold, span, question)
-        shelved = await self._shelved(fold)
+        span = await self._read_span(fold)
+        question = await self._build_request(span)
+        await self._check_budget(question)
+        text, reason = await self._request_summary(fold, span, question)
+        shelved = await self._load_conversation(fold)
         if not reason:
-            written = recorded(Summarised(fold.frame, text), fold.node, 0, shelved.ledger.seq, self.now())
-            self.shelf.record(shelved, [written])
-            shelved.stories.clear()  # each of them was folded without it
-        self._told(fold, reason or "kept")
+            written = as_ledger_event(
+                FoldSummarized(fold.frame, text), fold.entry_id, 0, shelved.ledger.next_seq, self.now()
+            )
+            self.conversation_cache.record(shelved, [written])
+            shelved.path_states.clear()  # each of them was folded without it
+        self._report(fold, reason or "kept")
 
-    async def _shelved(self, fold: Fold) -> Shelved:
+    async def _load_conversation(self, fold: Fold) -> CachedConversation:
         """The conversation. Raises Unsummarised where it was deleted: then nothing of its content may be kept."""
-        shelved = await self.shelf.get(fold.tenant, fold.conversation)
-        if shelved is None or fold.node not in shelved.ledger.entries:
-            raise Unsummarised("it was deleted meanwhile", code="gone")
+        shelved = await self.conversation_cache.get(fold.tenant, fold.conversation)
+        if shelved is None or fold.entry_id not in shelved.ledger.entries:
+            raise SummarySkipped("it was deleted meanwhile", code="gone")
         return shelved
 
-    async def _span(self, fold: Fold) -> Span:
+    async def _read_span(self, fold: Fold) -> SummarySpan:
         """What left, read anew from the shelf. Paths are folded beside those that requests go on from."""
-        shelved = await self._shelved(fold)
+        shelved = await self._load_conversation(fold)
         ledger = shelved.ledger
-        span = span_of(ledger, follow(ledger, ledger.path(fold.node), shelved.stories), fold.node, fold.frame)
+        span = span_of(
+            ledger, replay(ledger, ledger.path(fold.entry_id), shelved.path_states), fold.entry_id, fold.frame
+        )
         if span is None:
-            raise Unsummarised("it was not folded after all", code="gone")
-        if span.tokens < SMALLEST:
-            raise Unsummarised("so little is not worth a question", code="small")
+            raise SummarySkipped("it was not folded after all", code="gone")
+        if span.tokens < MIN_SPAN_TOKENS:
+            raise SummarySkipped("so little is not worth a question", code="small")
         return span
 
-    async def _question(self, span: Span) -> Question:
-        task = instructions(span, self.settings.template)
-        head = heading(span, _date(self.now()), _date(span.frame.created_at))
-        texts = [quoted(message) for message in span.messages]
+    async def _build_request(self, span: SummarySpan) -> SummaryRequest:
+        task = summary_instructions(span, self.settings.template)
+        head = summary_heading(span, _iso_date(self.now()), _iso_date(span.frame.created_at))
+        texts = [quote_message(message) for message in span.messages]
         fixed, *counts = await self.counter.count_all([task + head, *texts])
         room = self.settings.input_tokens - fixed
         if not counts or room < counts[-1]:
-            raise Unsummarised("the span does not fit a question", code="input_full")
+            raise SummarySkipped("the span does not fit a question", code="input_full")
         said = head + newest_fitting(texts, counts, room)
         messages = [{"role": "system", "content": task}, {"role": "user", "content": said}]
         fields = {"model": self.model, "messages": messages, self.settings.output_field: self.settings.output_tokens}
         (tokens,) = await self.counter.count_all([task + said])
-        return Question(self.fresh_id(), msgspec.json.encode(fields), tokens)
+        return SummaryRequest(self.new_id(), msgspec.json.encode(fields), tokens)
 
     # ----------------------------------------------------------------------------------------------------------- money
-    async def _affordable(self, question: Question) -> None:
+    async def _check_budget(self, question: SummaryRequest) -> None:
         """Raises Unsummarised where the question at its dearest would not fit what is left of the day."""
-        await self._day_begun()
+        await self._start_day()
         tariff = self.tariff.for_input(question.tokens)
         dearest = question.tokens * max(1.0, tariff.write) * tariff.input
         dearest += self.settings.output_tokens * (tariff.output or 0.0)
-        if self._spent + dearest / MILLION > self.settings.usd_per_day:
-            raise Unsummarised("the money of this day is spent", code="no_money")
+        if self._spent_usd + dearest / MILLION > self.settings.usd_per_day:
+            raise SummarySkipped("the money of this day is spent", code="no_money")
 
-    async def _day_begun(self) -> None:
+    async def _start_day(self) -> None:
         """At midnight nothing has been spent; at the start, what the receipts of today tell."""
         today = self.now() // DAY_MS
         if self._day == today:
             return
-        self._spent = await self._spent_since(today * DAY_MS) if self._day < 0 else 0.0
+        self._spent_usd = await self._read_spent_since(today * DAY_MS) if self._day < 0 else 0.0
         self._day = today
 
-    async def _spent_since(self, midnight: int) -> float:
-        limit = READ_BACK
+    async def _read_spent_since(self, midnight: int) -> float:
+        limit = RECEIPTS_READ_FIRST
         while True:
             rows = await self.store.requests(None, limit=limit)
             if len(rows) < limit or rows[-1].created < midnight:
                 break
             limit *= 4
-        ours = (row.receipt for row in rows if row.status == SUMMARY and row.created >= midnight)
+        ours = (row.receipt for row in rows if row.status == SUMMARY_STATUS and row.created >= midnight)
         return sum(msgspec.json.decode(receipt, type=Receipt).cost for receipt in ours)
 
-    def _settled(self, fold: Fold, question: Question, outcome: Outcome, usage: Usage | None, *, assumed: int) -> None:
+    def _record_cost(
+        self, fold: Fold, question: SummaryRequest, outcome: RequestOutcome, usage: Usage | None, *, assumed: int
+    ) -> None:
         """The receipt, with the question as it was sent: all of it is our own overhead, for the untouched run asks
         nobody. `assumed` are tokens of output that nobody reported."""
         account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
-        account.note_sent([(question.id, question.tokens)])
+        account.add_round([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
         cost = settled.cost + assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
         receipt = msgspec.structs.replace(
             settled, own_rounds=settled.tokens_sent, cost=cost, cost_untouched=0.0, saved=-cost
         )
-        self._spent += receipt.cost
-        self.metrics.summary_paid(receipt)
+        self._spent_usd += receipt.cost
+        self.metrics.count_summary_cost(receipt)
         kept = RequestRecord(
             question.id,
             fold.conversation,
             fold.thread,
             fold.frame,
-            fold.node,
+            fold.entry_id,
             outcome.created,
-            SUMMARY,
+            SUMMARY_STATUS,
             msgspec.json.encode(receipt),
         )
         # In one write: of a conversation that was deleted meanwhile the store keeps no question.
@@ -244,32 +250,32 @@ class Summaries:
             log.warning("receipt not kept", extra={"request": question.id, "reason": error.code})
 
     # ------------------------------------------------------------------------------------------------------------- ask
-    async def _asked(self, fold: Fold, span: Span, question: Question) -> tuple[str, str]:
+    async def _request_summary(self, fold: Fold, span: SummarySpan, question: SummaryRequest) -> tuple[str, str]:
         """The summary, and why there is none. What left is paid for: of a question without an answer, all that it could
         cost."""
-        call = _Asking(fold, self.now(), perf_counter())
+        call = _SummaryCall(fold, self.now(), perf_counter())
         call.reason, assumed = "stopped", self.settings.output_tokens
         text, usage, kept = "", None, ""
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                await self._answered(call, question)
-            text, usage = read_answer(call.body) if call.status < 300 else ("", None)
-            kept = usable(text, span, self.counter.count)
+                await self._send(call, question)
+            text, usage = parse_answer(call.body) if call.status < 300 else ("", None)
+            kept = usable_summary(text, span, self.counter.count)
             assumed = 0 if usage else self.counter.count(text)
-            call.reason = self._why_not(call, text, kept)
+            call.reason = self._rejection_reason(call, text, kept)
         except TimeoutError:
             call.reason = "timeout"
         except UpstreamUnreachable as error:
-            call.reason, call.left = error.code, False
+            call.reason, call.may_have_been_read = error.code, False
         except ProxyError as error:
             call.reason = error.code
         finally:
-            if call.left:
-                outcome = call.outcome(question, self.upstream.name, self.model)
-                self._settled(fold, question, outcome, usage, assumed=assumed)
+            if call.may_have_been_read:
+                outcome = call.build_outcome(question, self.upstream.name, self.model)
+                self._record_cost(fold, question, outcome, usage, assumed=assumed)
         return kept, call.reason
 
-    def _why_not(self, call: _Asking, text: str, kept: str) -> str:
+    def _rejection_reason(self, call: _SummaryCall, text: str, kept: str) -> str:
         """Why an answer is not used; empty where it is."""
         if call.status >= 300:
             return "upstream_error"
@@ -277,11 +283,11 @@ class Summaries:
             return "empty"
         return "" if kept else "too_long"
 
-    async def _answered(self, call: _Asking, question: Question) -> None:
-        got = await self.upstream.send("POST", PATH, b"", self._headers(), question.body)
+    async def _send(self, call: _SummaryCall, question: SummaryRequest) -> None:
+        got = await self.upstream.send("POST", COMPLETIONS_PATH, b"", self._headers(), question.body)
         call.status = got.status
         async with aclosing(got):
-            call.body = await _bounded(got)
+            call.body = await _read_bounded(got)
 
     def _headers(self) -> RawHeaders:
         own = [
@@ -291,30 +297,30 @@ class Summaries:
         ]
         return outgoing_headers(own, self.upstream.settings, readable=True)
 
-    def _told(self, fold: Fold, outcome: str, error: str = "") -> None:
+    def _report(self, fold: Fold, outcome: str, error: str = "") -> None:
         """Counted, and one line in the log."""
-        self.metrics.summary_ended(outcome)
+        self.metrics.count_summary(outcome)
         ids = {"conversation": fold.conversation, "frame": fold.frame}
         level = logging.INFO if outcome in ("kept", "small", "gone") else logging.WARNING
         log.log(level, "summary", extra={**ids, "reason": outcome, **({"error": error} if error else {})})
 
 
 @dataclass
-class _Asking:
+class _SummaryCall:
     """A question on its way. `reason` is why nothing came of it."""
 
     fold: Fold
     created: int
-    began: float
+    started_at: float
     status: int = 0
     body: bytes = b""
     reason: str = ""
-    left: bool = True
+    may_have_been_read: bool = True
     """Whether the provider may have read the question."""
 
-    def outcome(self, question: Question, upstream: str, model: str) -> Outcome:
+    def build_outcome(self, question: SummaryRequest, upstream: str, model: str) -> RequestOutcome:
         fold = self.fold
-        return Outcome(
+        return RequestOutcome(
             id=question.id,
             conversation=fold.conversation,
             thread=fold.thread,
@@ -322,69 +328,69 @@ class _Asking:
             model=model,
             upstream=upstream,
             mode=fold.mode,
-            status=SUMMARY,
+            status=SUMMARY_STATUS,
             reason=self.reason,
             created=self.created,
-            duration_ms=(perf_counter() - self.began) * 1000,
+            duration_ms=(perf_counter() - self.started_at) * 1000,
             upstream_status=self.status,
         )
 
 
-def summaries(  # noqa: PLR0913  the parts of the process that a summariser works with
+def build_summarizer(  # noqa: PLR0913  the parts of the process that a summariser works with
     config: Config,
     routes: Routes,
-    shelf: Shelf,
+    shelf: ConversationCache,
     store: Store,
-    counter: Counter,
+    counter: TokenCounterProtocol,
     metrics: Metrics,
     now: Callable[[], int],
     fresh_id: Callable[[], str],
-) -> Summaries | None:
+) -> Summarizer | None:
     """The summariser as configured; None where it is off."""
     settings = config.summaries
-    if not settings.on:
+    if not settings.is_enabled:
         return None
     upstream = routes.upstreams[settings.upstream]
     model = upstream.settings.aliases.get(settings.model, settings.model)
     accountant = Accountant(now, counter.name, config.tariff_of)
     tariff = config.tariff_of(model)
-    return Summaries(settings, upstream, model, tariff, shelf, store, counter, accountant, metrics, now, fresh_id)
+    return Summarizer(settings, upstream, model, tariff, shelf, store, counter, accountant, metrics, now, fresh_id)
 
 
 # -------------------------------------------------------------------------------------------------------------- answer
-class _Said(msgspec.Struct):
+class _AnswerMessage(msgspec.Struct):
     content: str | None = None
 
 
-class _Choice(msgspec.Struct):
-    message: _Said = msgspec.field(default_factory=_Said)
+class _AnswerChoice(msgspec.Struct):
+    message: _AnswerMessage = msgspec.field(default_factory=_AnswerMessage)
 
 
-class _Answer(msgspec.Struct):
-    choices: list[_Choice] = []
+class _AnswerBody(msgspec.Struct):
+    choices: list[_AnswerChoice] = []
     usage: dict[str, Any] | None = None
 
 
-def read_answer(body: bytes) -> tuple[str, Usage | None]:
+def parse_answer(body: bytes) -> tuple[str, Usage | None]:
     """The text of an answer and what it used; no text where the body is no completion."""
     try:
-        told = msgspec.json.decode(body, type=_Answer)
+        told = msgspec.json.decode(body, type=_AnswerBody)
     except (msgspec.DecodeError, RecursionError):
         return "", None
     text = told.choices[0].message.content if told.choices else None
     return text or "", usage_of(told.usage) if told.usage else None
 
 
-async def _bounded(got: Answer) -> bytes:
+async def _read_bounded(got: Answer) -> bytes:
     """The body. Raises Unsummarised where it is larger than any summary."""
     pieces, size = [], 0
     async for chunk in got.chunks():
         pieces.append(chunk)
         size += len(chunk)
-        if size > LONGEST_ANSWER:
-            raise Unsummarised("the answer is no summary", code="too_large")
+        if size > MAX_ANSWER_BYTES:
+            raise SummarySkipped("the answer is no summary", code="too_large")
     return b"".join(pieces)
 
 
-def _date(ms: int) -> str:
+def _iso_date(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

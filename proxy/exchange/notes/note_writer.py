@@ -21,66 +21,66 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from proxy.config.model import Config
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.events import FrameEvent, recorded
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.events import FrameEvent, as_ledger_event
 from proxy.core.frames.tree import path_to
-from proxy.core.ledger.ledger import Entry, Kind, message_id
-from proxy.core.matching.match import How
-from proxy.core.observers.turns import user_spoke_last
-from proxy.dialects.compose import Writer
+from proxy.core.ledger.ledger import Entry, EntryKind, message_id
+from proxy.core.matching.match import MatchKind
+from proxy.core.observers.turns import ends_with_user_message
+from proxy.dialects.compose import DialectComposer
 from proxy.errors import StoreError
-from proxy.exchange.thread.activation import COMPACTED_TOKENS, Actor
-from proxy.exchange.thread.placement import Standing, here
-from proxy.store.conversation_cache import Shelf
+from proxy.exchange.thread.activation import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
+from proxy.exchange.thread.placement import Placement, policy_input_of
+from proxy.store.conversation_cache import ConversationCache
 
 log = logging.getLogger(__name__)
 
-BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)"')
+BLOCK_START_PATTERN = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)"')
 """How the block of a frame begins."""
 
 
 @dataclass(frozen=True)
-class Teller:
+class NoteWriter:
     """Writes down what is said to the model, and what was decided at a request, of one dialect."""
 
     config: Config
-    shelf: Shelf
-    writer: Writer
+    conversation_cache: ConversationCache
+    composer: DialectComposer
 
-    def told(self, standing: Standing, words: str) -> Standing:
+    def add_note(self, standing: Placement, words: str) -> Placement:
         """Words of ours behind the newest message of the request, there for good. Raises StoreError."""
-        text = self.writer.user_message(words)
+        text = self.composer.user_message(words)
         overlay = Entry(
-            message_id(standing.node, "overlay " + text.identity, standing.conversation),
-            standing.node,
-            standing.ledger.seq,
-            Kind.OVERLAY,
+            message_id(standing.entry_id, "overlay " + text.identity, standing.conversation),
+            standing.entry_id,
+            standing.ledger.next_seq,
+            EntryKind.OVERLAY,
             standing.thread,
             text,
-            created=standing.arrival.now,
+            created=standing.parsed_request.now,
         )
-        self.shelf.record(standing.shelved, [overlay])
-        return _told_anew(standing)
+        self.conversation_cache.record(standing.cached_conversation, [overlay])
+        return _with_new_path_state(standing)
 
-    def recorded(self, standing: Standing, decided: Sequence[FrameEvent]) -> Standing:
+    def record_events(self, standing: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """What was decided hangs on the request, and its story is told anew. Raises StoreError."""
-        seq, now = standing.ledger.seq, standing.arrival.now
-        made = [recorded(e, standing.node, 0, seq + n, now) for n, e in enumerate(decided)]
-        self.shelf.record(standing.shelved, made)
-        return _told_anew(standing)
+        seq, now = standing.ledger.next_seq, standing.parsed_request.now
+        made = [as_ledger_event(e, standing.entry_id, 0, seq + n, now) for n, e in enumerate(decided)]
+        self.conversation_cache.record(standing.cached_conversation, made)
+        return _with_new_path_state(standing)
 
-    def takes_words(self, model: str) -> bool:
+    def takes_text_after_results(self, model: str) -> bool:
         """Whether a model, by the client's name for it, takes words behind results as they are."""
-        return self.config.tariff_of(self.config.sent_as(model)).after_tool == "message"
+        return self.config.tariff_of(self.config.upstream_model_of(model)).after_tool == "message"
 
 
 class Note(Protocol):
     """Something that may be said at a request of an awake thread."""
 
-    def __call__(self, standing: Standing) -> Standing: ...
+    def __call__(self, standing: Placement) -> Placement: ...
 
 
-def noted(standing: Standing, notes: Iterable[Note]) -> Standing:
+def apply_notes(standing: Placement, notes: Iterable[Note]) -> Placement:
     """The request with what the notes, in their order, say of it. Raises StoreError."""
     for note in notes:
         try:
@@ -93,37 +93,43 @@ def noted(standing: Standing, notes: Iterable[Note]) -> Standing:
 
 
 @dataclass(frozen=True)
-class Introduction:
+class IntroductionNote:
     """A history that the client compacted, or cut at its head, no longer shows where the work stands: the block follows
     its newest message. A model that takes no words behind results is told with the user's next message."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
+    def __call__(self, standing: Placement) -> Placement:
         if standing.mode == "passive":
             return standing
-        if standing.how is not How.COMPACTED and not self._is_lost(standing):
+        if standing.match_kind is not MatchKind.COMPACTED and not self._block_is_lost(standing):
             return standing
-        return self.teller.told(standing, self.actor.block(here(standing), COMPACTED_TOKENS))
+        return self.note_writer.add_note(
+            standing, self.policy.render_block(policy_input_of(standing), MAX_COMPACTED_BLOCK_TOKENS)
+        )
 
-    def _is_lost(self, standing: Standing) -> bool:
+    def _block_is_lost(self, standing: Placement) -> bool:
         """Whether the client has just left out the call whose result tells the model which frame it is in, and nothing
         on the line tells it instead."""
-        story, request = standing.story, standing.request
-        if standing.how is not How.ALIGNED or not story.tree.active:
+        story, request = standing.path_state, standing.request
+        if standing.match_kind is not MatchKind.ALIGNED or not story.tree.active:
             return False
         opened = [frame for frame in path_to(story.tree, story.tree.active) if frame.opening]
-        if not opened or not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
+        if not opened or not (
+            self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
+        ):
             return False
-        frame, shown = opened[-1], on_line(story)
+        frame, shown = opened[-1], context_entries(story)
         if frame.opening is not None and any(p.entry.id == frame.opening.turn for p in shown):
             return False
-        texts = (p.entry.message.text for p in shown if p.entry.is_beside and p.entry.message)
-        told = (block[1] for text in texts if (block := BLOCK.match(text)) and block[1] in story.tree.frames)
+        texts = (p.entry.message.text for p in shown if p.entry.is_overlay and p.entry.message)
+        told = (
+            block[1] for text in texts if (block := BLOCK_START_PATTERN.match(text)) and block[1] in story.tree.frames
+        )
         return not any(frame in path_to(story.tree, each) for each in told)
 
 
-def _told_anew(standing: Standing) -> Standing:
-    standing.shelved.forget_story(standing.node)
-    return replace(standing, story=standing.shelved.story(standing.node))
+def _with_new_path_state(standing: Placement) -> Placement:
+    standing.cached_conversation.forget_path_state(standing.entry_id)
+    return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))

@@ -17,74 +17,81 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.core.context.undelivered import unheard
-from proxy.core.frames.events import Dequeued, recorded
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import Entry, Event, Kind, message_id
-from proxy.core.ledger.queued_messages import Lane, Queued, State, told
-from proxy.core.matching.match import How
-from proxy.core.policy.roots import begun_by
-from proxy.dialects.compose import Writer
-from proxy.exchange.background.in_flight import Flights
-from proxy.exchange.thread.placement import Standing
-from proxy.store.conversation_cache import Shelf
+from proxy.core.context.undelivered import undelivered_messages
+from proxy.core.frames.events import QueuedMessagesDelivered, as_ledger_event
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, message_id
+from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage, render_queued_messages
+from proxy.core.matching.match import MatchKind
+from proxy.core.policy.roots import build_root_from_person
+from proxy.dialects.compose import DialectComposer
+from proxy.exchange.background.in_flight import InFlight
+from proxy.exchange.thread.placement import Placement
+from proxy.store.conversation_cache import ConversationCache
 from proxy.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Hearing:
+class MessageDelivery:
     """Puts the words there, in one dialect. As a note it tells an arriving request what waits in the lane `steer`."""
 
-    shelf: Shelf
-    flights: Flights
-    writer: Writer
+    conversation_cache: ConversationCache
+    in_flight: InFlight
+    composer: DialectComposer
     metrics: Metrics
-    suffixed: Callable[[str], bool]
+    forbids_user_after_result: Callable[[str], bool]
     """Whether a model, by the client's name for it, takes no user message behind a result."""
 
-    def __call__(self, standing: Standing) -> Standing:
+    def __call__(self, standing: Placement) -> Placement:
         """Raises StoreError."""
-        now = standing.arrival.now
-        said = self.due(standing, standing.story, Lane.STEER, now)
-        if not said or self._was_sent(standing):
+        now = standing.parsed_request.now
+        said = self.due_messages(standing, standing.path_state, Lane.STEER, now)
+        if not said or self._was_already_sent(standing):
             return standing
-        self.tell(standing, standing.story, (standing.node, 0), said, now)
-        standing.shelved.forget_story(standing.node)
-        return replace(standing, story=standing.shelved.story(standing.node))
+        self.deliver(standing, standing.path_state, (standing.entry_id, 0), said, now)
+        standing.cached_conversation.forget_path_state(standing.entry_id)
+        return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
 
-    def due(self, standing: Standing, story: Story, lane: Lane, now: int) -> tuple[Queued, ...]:
+    def due_messages(self, standing: Placement, story: PathState, lane: Lane, now: int) -> tuple[QueuedMessage, ...]:
         """What is to be told now (ms) behind `story`, in the order in which it was said."""
         ledger = standing.ledger
         if not ledger.queue or not standing.request.tool_names:
             return ()
-        nodes = self.flights.nodes(standing.arrival.tenant, standing.conversation)
-        return unheard(ledger, story, standing.thread, lane, now, nodes)
+        nodes = self.in_flight.other_entry_ids(standing.parsed_request.tenant, standing.conversation)
+        return undelivered_messages(ledger, story, standing.thread, lane, now, nodes)
 
-    def _was_sent(self, standing: Standing) -> bool:
+    def _was_already_sent(self, standing: Placement) -> bool:
         """Whether these bytes have left already and may not get an end of ours: a result that is sent again, to a model
         that takes no words but inside of it."""
         request = standing.request
-        return standing.how is How.RETRIED and bool(request.messages[-1].answers) and self.suffixed(request.model)
+        return (
+            standing.match_kind is MatchKind.RETRIED
+            and bool(request.messages[-1].answers)
+            and self.forbids_user_after_result(request.model)
+        )
 
-    def tell(
-        self, standing: Standing, story: Story, where: tuple[str, int], said: Sequence[Queued], now: int
-    ) -> list[Event]:
+    def deliver(
+        self, standing: Placement, story: PathState, where: tuple[str, int], said: Sequence[QueuedMessage], now: int
+    ) -> list[LedgerEvent]:
         """All of `said` as one message of the user's, there for good: behind an entry, and of a turn behind its round
         of this number. Where the tree of frames has ended, the next one begins with it. Raises StoreError; then nothing
         was told."""
         at, number = where
         ledger, conversation = standing.ledger, standing.conversation
         ids = tuple(each.id for each in said)
-        message = self.writer.user_message(told(said))
+        message = self.composer.user_message(render_queued_messages(said))
         identity = message_id(at, "said " + " ".join(ids), conversation)
-        words = Entry(identity, at, ledger.seq, Kind.SAID, standing.thread, message, created=now)
-        root = begun_by(story.tree, words.id, "\n".join(each.text for each in said))
-        events = (*([root] if root else ()), Dequeued(root.frame if root else story.tree.active, words.id, ids))
-        made = [recorded(event, at, number, ledger.seq + 1 + n, now) for n, event in enumerate(events)]
-        settled = (replace(each, state=State.DELIVERED, settled=now, entry=words.id) for each in said)
-        self.shelf.record(standing.shelved, [words, *made, *settled])
-        self.metrics.spoken("dequeued", len(said))
+        words = Entry(identity, at, ledger.next_seq, EntryKind.USER_OVERLAY, standing.thread, message, created=now)
+        root = build_root_from_person(story.tree, words.id, "\n".join(each.text for each in said))
+        events = (
+            *([root] if root else ()),
+            QueuedMessagesDelivered(root.frame if root else story.tree.active, words.id, ids),
+        )
+        made = [as_ledger_event(event, at, number, ledger.next_seq + 1 + n, now) for n, event in enumerate(events)]
+        settled = (replace(each, state=DeliveryState.DELIVERED, settled=now, entry=words.id) for each in said)
+        self.conversation_cache.record(standing.cached_conversation, [words, *made, *settled])
+        self.metrics.count_messages("dequeued", len(said))
         log.info("message dequeued", extra={"conversation": conversation, "messages": len(said), "lane": said[0].lane})
         return made

@@ -17,49 +17,51 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.compaction.truncate_outputs import NO_RULES, OutputRules
-from proxy.core.ledger.ledger import Entry, Kind
-from proxy.core.recall.reread_stats import regretted
-from proxy.exchange.thread.placement import Standing
-from proxy.telemetry.metrics import OTHER, Metrics
+from proxy.core.compaction.truncate_outputs import NO_OUTPUT_RULES, OutputRules
+from proxy.core.ledger.ledger import Entry, EntryKind
+from proxy.core.recall.reread_stats import reread_tools
+from proxy.exchange.thread.placement import Placement
+from proxy.telemetry.metrics import OTHER_LABEL, Metrics
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Regret:
+class RereadCounter:
     """A note that says nothing."""
 
     metrics: Metrics
-    rules: OutputRules = NO_RULES
+    output_rules: OutputRules = NO_OUTPUT_RULES
 
-    def __call__(self, standing: Standing) -> Standing:
-        tree = standing.story.tree
-        if tree.trims or tree.replaced or tree.told:  # else nothing has left
+    def __call__(self, standing: Placement) -> Placement:
+        tree = standing.path_state.tree
+        if tree.removals or tree.replaced_results or tree.result_texts:  # else nothing has left
             results = _new_results(standing)
             turn = standing.ledger.entries.get(results[0].parent) if results else None
-            if turn is not None and turn.kind is Kind.TURN:
-                story = standing.shelved.story(turn.parent)
-                if story.tree.awake:
-                    tools = regretted(standing.ledger, turn, story, results, self.rules.names)
+            if turn is not None and turn.kind is EntryKind.TURN:
+                story = standing.cached_conversation.path_state(turn.parent)
+                if story.tree.is_awake:
+                    tools = reread_tools(standing.ledger, turn, story, results, self.output_rules.names)
                     offered = standing.request.tool_names
-                    self._count([tool if tool in offered else OTHER for tool in tools], standing)
+                    self._count([tool if tool in offered else OTHER_LABEL for tool in tools], standing)
         return standing
 
-    def _count(self, tools: Sequence[str], standing: Standing) -> None:
-        self.metrics.regretted(tools)
+    def _count(self, tools: Sequence[str], standing: Placement) -> None:
+        self.metrics.count_rereads(tools)
         for tool in tools:
-            rule = self.rules.of(tool)
+            rule = self.output_rules.rule_for(tool)
             told = {"tool": tool, "rule": rule.name if rule else "", "conversation": standing.conversation}
             log.info("regret", extra=told)
 
 
-def _new_results(standing: Standing) -> list[Entry]:
+def _new_results(standing: Placement) -> list[Entry]:
     """Results that came with this request for the first time, right behind the turn that asked for them; the oldest
     first."""
     found: list[Entry] = []
-    entry = standing.ledger.entries.get(standing.node)
-    while entry is not None and entry.message and entry.message.answers and entry.created >= standing.arrival.now:
+    entry = standing.ledger.entries.get(standing.entry_id)
+    while (
+        entry is not None and entry.message and entry.message.answers and entry.created >= standing.parsed_request.now
+    ):
         found.append(entry)
         entry = standing.ledger.entries.get(entry.parent)
     return found[::-1]

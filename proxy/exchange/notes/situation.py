@@ -51,65 +51,78 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from proxy.core.commands.apply_command import note
-from proxy.core.compaction.llm_summary import where_it_stands
+from proxy.core.commands.apply_command import commands_note
+from proxy.core.compaction.llm_summary import describe_active_frame
 from proxy.core.context.block_nested import render_lineage
-from proxy.core.context.message_list import on_line
-from proxy.core.frames.branches import SWITCHED
-from proxy.core.frames.events import HandTold, Injected, ParentsTold, RootTold, Switched, read_event
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import Kind
-from proxy.core.matching.match import How
-from proxy.core.observers.turns import asks_for_summary, user_spoke_last
+from proxy.core.context.message_list import context_entries
+from proxy.core.frames.branches import BRANCH_SWITCHED_KIND
+from proxy.core.frames.events import (
+    BranchSwitched,
+    InjectionDelivered,
+    ParentsAnnounced,
+    RootAnnounced,
+    UserCommandsAnnounced,
+    decode_event,
+)
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import EntryKind
+from proxy.core.matching.match import MatchKind
+from proxy.core.observers.turns import asks_for_summary, ends_with_user_message
 from proxy.core.text import element, escape_xml, truncate_to_tokens
-from proxy.core.tools.branch_tools import injected_words, turned_words
-from proxy.exchange.notes.note_writer import Teller
+from proxy.core.tools.branch_tools import render_branch_switch, render_pending_injections
+from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread import attach_subagent as delegation
-from proxy.exchange.thread.activation import Actor
-from proxy.exchange.thread.placement import Standing, here
-from proxy.store.conversation_cache import Shelf
+from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.placement import Placement, policy_input_of
+from proxy.store.conversation_cache import ConversationCache
 
-MOST = 500
+MAX_NOTE_TOKENS = 500
 """Tokens of what is told of the frames."""
-NOTE = "compaction"
-ASKED = "If this asks for a summary of the conversation, let it say where the work stands, by these names:"
-_TIME = re.compile(r"^Created: .* ago$", re.MULTILINE)
+COMPACTION_NOTE = "compaction"
+SUMMARY_HINT = "If this asks for a summary of the conversation, let it say where the work stands, by these names:"
+_CREATED_LINE = re.compile(r"^Created: .* ago$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class CompactionNote:
     """The active frame, its parent, what is planned and what was finished beside it."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        if standing.mode != "active" or standing.how is How.COMPACTED or not _asks(standing):
+    def __call__(self, standing: Placement) -> Placement:
+        if (
+            standing.mode != "active"
+            or standing.match_kind is MatchKind.COMPACTED
+            or not _user_asks_for_summary(standing)
+        ):
             return standing
-        told = [entry.message.text for entry in standing.ledger.overlays.get(standing.node, ()) if entry.message]
-        if any(map(_is_one, told)):
+        told = [entry.message.text for entry in standing.ledger.overlays.get(standing.entry_id, ()) if entry.message]
+        if any(map(_is_compaction_note, told)):
             return standing
-        about = where_it_stands(standing.story.tree, standing.arrival.now)
-        words = f"{ASKED}\n{truncate_to_tokens(about, MOST, self.actor.count)}"
-        around = {"note": NOTE, "nonce": self.actor.nonce(standing.conversation)}
+        about = describe_active_frame(standing.path_state.tree, standing.parsed_request.now)
+        words = f"{SUMMARY_HINT}\n{truncate_to_tokens(about, MAX_NOTE_TOKENS, self.policy.count_tokens)}"
+        around = {"note": COMPACTION_NOTE, "nonce": self.policy.nonce_of(standing.conversation)}
         note = element("stack-context", around, escape_xml(words))
-        return standing if _stands(standing.story, note) else self.teller.told(standing, note)
+        return standing if _is_in_context(standing.path_state, note) else self.note_writer.add_note(standing, note)
 
 
-def _is_one(text: str) -> bool:
-    return f'note="{NOTE}"' in text
+def _is_compaction_note(text: str) -> bool:
+    return f'note="{COMPACTION_NOTE}"' in text
 
 
-def _stands(story: Story, note: str) -> bool:
+def _is_in_context(story: PathState, note: str) -> bool:
     """Whether the line has the note already, be it of another time."""
-    ours = (p.entry.message.text for p in on_line(story) if p.entry.kind is Kind.OVERLAY and p.entry.message)
-    return _TIME.sub("", note) in {_TIME.sub("", text) for text in ours if _is_one(text)}
+    ours = (
+        p.entry.message.text for p in context_entries(story) if p.entry.kind is EntryKind.OVERLAY and p.entry.message
+    )
+    return _CREATED_LINE.sub("", note) in {_CREATED_LINE.sub("", text) for text in ours if _is_compaction_note(text)}
 
 
-def _asks(standing: Standing) -> bool:
+def _user_asks_for_summary(standing: Placement) -> bool:
     """Whether the user's last words, behind an answer, ask for it."""
     messages = standing.request.messages
-    if not user_spoke_last(messages) or not any(m.role == "assistant" for m in messages):
+    if not ends_with_user_message(messages) or not any(m.role == "assistant" for m in messages):
         return False
     last = next((m for m in reversed(messages) if m.role == "user"), None)
     return last is not None and asks_for_summary(last.text)
@@ -119,24 +132,26 @@ def _asks(standing: Standing) -> bool:
 class BranchNote:
     """A line that begins, or is taken up again, with this request."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        turned = _turned(standing)
+    def __call__(self, standing: Placement) -> Placement:
+        turned = _branch_switch_at(standing)
         if turned is None:
             return standing
-        return self.teller.told(standing, turned_words(turned, self.actor.nonce(standing.conversation)))
+        return self.note_writer.add_note(
+            standing, render_branch_switch(turned, self.policy.nonce_of(standing.conversation))
+        )
 
 
-def _turned(standing: Standing) -> Switched | None:
+def _branch_switch_at(standing: Placement) -> BranchSwitched | None:
     """The turn that came with the new messages of this request, which are all of the user."""
-    entry = standing.ledger.entries.get(standing.node)
-    while entry is not None and entry.created >= standing.arrival.now:
+    entry = standing.ledger.entries.get(standing.entry_id)
+    while entry is not None and entry.created >= standing.parsed_request.now:
         for event in standing.ledger.events.get(entry.id, ()):
-            if event.kind == SWITCHED and event.created >= standing.arrival.now:
-                said = read_event(event)
-                return said if isinstance(said, Switched) else None
+            if event.kind == BRANCH_SWITCHED_KIND and event.created >= standing.parsed_request.now:
+                said = decode_event(event)
+                return said if isinstance(said, BranchSwitched) else None
         entry = standing.ledger.entries.get(entry.parent)
     return None
 
@@ -145,74 +160,78 @@ def _turned(standing: Standing) -> Switched | None:
 class InjectionNote:
     """What waits to be copied to the line this request stands on. It is noted first: lost is better than twice."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        lines, request = standing.story.lines, standing.request
-        if not lines.injections or not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
+    def __call__(self, standing: Placement) -> Placement:
+        lines, request = standing.path_state.branches, standing.request
+        if not lines.pending_injections or not (
+            self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
+        ):
             return standing
-        words = injected_words(lines, self.actor.nonce(standing.conversation))
+        words = render_pending_injections(lines, self.policy.nonce_of(standing.conversation))
         if not words:
             return standing
-        return self.teller.told(self.teller.recorded(standing, [Injected(lines.current)]), words)
+        return self.note_writer.add_note(
+            self.note_writer.record_events(standing, [InjectionDelivered(lines.current)]), words
+        )
 
 
 @dataclass(frozen=True)
-class HandNote:
+class UserCommandNote:
     """What a person did since the model was told last. A model that takes no words behind results is told with the
     user's next message."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        request, tree = standing.request, standing.story.tree
-        if not tree.by_hand or standing.mode != "active":
+    def __call__(self, standing: Placement) -> Placement:
+        request, tree = standing.request, standing.path_state.tree
+        if not tree.unannounced_commands or standing.mode != "active":
             return standing
-        if not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
+        if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
             return standing
-        words = note(tree, self.actor.nonce(standing.conversation))
-        told = HandTold(sha256(words.encode()).hexdigest()[:12])
-        return self.teller.told(self.teller.recorded(standing, [told]), words)
+        words = commands_note(tree, self.policy.nonce_of(standing.conversation))
+        told = UserCommandsAnnounced(sha256(words.encode()).hexdigest()[:12])
+        return self.note_writer.add_note(self.note_writer.record_events(standing, [told]), words)
 
 
-async def with_parents(standing: Standing, shelf: Shelf, teller: Teller) -> Standing:
+async def attach_parent_task(standing: Placement, shelf: ConversationCache, teller: NoteWriter) -> Placement:
     """The request with what its conversation works for, where it can be told of that now and was not before."""
-    request, tree = standing.request, standing.story.tree
-    if standing.mode != "active" or tree.parents_told or not standing.ledger.conversation.parent:
+    request, tree = standing.request, standing.path_state.tree
+    if standing.mode != "active" or tree.parents_announced or not standing.ledger.conversation.parent:
         return standing
-    in_loop = tree.awake and teller.takes_words(request.model)
-    if not (user_spoke_last(request.messages) or in_loop):
+    in_loop = tree.is_awake and teller.takes_text_after_results(request.model)
+    if not (ends_with_user_message(request.messages) or in_loop):
         return standing
-    return replace(standing, above=await delegation.above(shelf, standing.ledger.conversation))
+    return replace(standing, parent_task=await delegation.find_parent_task(shelf, standing.ledger.conversation))
 
 
 @dataclass(frozen=True)
 class ParentsNote:
     """What was found above, behind the newest message. It is noted first: lost is better than twice."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        if standing.above is None:
+    def __call__(self, standing: Placement) -> Placement:
+        if standing.parent_task is None:
             return standing
-        conversation, tree, frame = standing.above
-        budgets = self.actor.settings.budgets
+        conversation, tree, frame = standing.parent_task
+        budgets = self.policy.settings.budgets
         words = render_lineage(
             tree,
             frame,
-            nonce=self.actor.nonce(standing.conversation),
-            now=standing.arrival.now,
+            nonce=self.policy.nonce_of(standing.conversation),
+            now=standing.parsed_request.now,
             budgets=replace(budgets, total=min(budgets.total, budgets.ancestors)),
-            count=self.actor.count,
+            count=self.policy.count_tokens,
         )
-        told = ParentsTold(conversation, sha256(words.encode()).hexdigest()[:12])
-        return self.teller.told(self.teller.recorded(standing, [told]), words)
+        told = ParentsAnnounced(conversation, sha256(words.encode()).hexdigest()[:12])
+        return self.note_writer.add_note(self.note_writer.record_events(standing, [told]), words)
 
 
-ROOT_NOTE_TOKENS = 600
+MAX_BLOCK_TOKENS = 600
 """Tokens of the block: what its siblings did stands on the line, or behind their refs."""
 
 
@@ -220,16 +239,18 @@ ROOT_NOTE_TOKENS = 600
 class RootNote:
     """The root that began. A model that takes no words behind results is told with the user's next message."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
 
-    def __call__(self, standing: Standing) -> Standing:
-        root, request = standing.story.tree.untold_root, standing.request
+    def __call__(self, standing: Placement) -> Placement:
+        root, request = standing.path_state.tree.unannounced_root, standing.request
         if not root or standing.mode != "active":
             return standing
-        if not (self.teller.takes_words(request.model) or user_spoke_last(request.messages)):
+        if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
             return standing
-        standing = self.teller.recorded(standing, [RootTold(root)])
-        if standing.how is How.COMPACTED:
+        standing = self.note_writer.record_events(standing, [RootAnnounced(root)])
+        if standing.match_kind is MatchKind.COMPACTED:
             return standing
-        return self.teller.told(standing, self.actor.block(here(standing), ROOT_NOTE_TOKENS, root))
+        return self.note_writer.add_note(
+            standing, self.policy.render_block(policy_input_of(standing), MAX_BLOCK_TOKENS, root)
+        )

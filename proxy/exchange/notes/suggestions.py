@@ -16,66 +16,76 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.config.model import Config
-from proxy.core.frames.events import Suggested
-from proxy.core.policy.automatic_frames import Place, by_itself
-from proxy.core.policy.autonomy_rules import Autonomy
-from proxy.core.policy.signals import Reading, Signals, read, signals
-from proxy.core.policy.suggest import suggestion, words
-from proxy.exchange.notes.note_writer import Teller
-from proxy.exchange.thread.activation import Actor
-from proxy.exchange.thread.placement import Standing
+from proxy.core.frames.events import SuggestionMade
+from proxy.core.policy.automatic_frames import AutonomyInput, decide_automatic_frames
+from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.signals import FrameActivity, FrameSignals, read_activity, signals_of
+from proxy.core.policy.suggest import make_suggestion, suggestion_note
+from proxy.exchange.notes.note_writer import NoteWriter
+from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.placement import Placement
 
-REMEMBERED = 16
+MAX_CACHED_FRAMES = 16
 """Frames of a conversation of which a reading is kept: work comes back to the parent of a frame."""
 
 
 @dataclass(frozen=True)
-class Suggesting:
+class SuggestionNote:
     """Asked last, for its words can wait."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Standing) -> Standing:
-        rules = self._configured.with_chosen(standing.story.tree.advice.chosen)
+    def __call__(self, standing: Placement) -> Placement:
+        rules = self._configured_rules.with_overrides(standing.path_state.tree.suggestion_state.settings)
         if standing.mode != "active" or rules.level == "manual":
             return standing
-        reading = self._read(standing)
-        window = self.actor.window(standing.request.model, standing.conversation).known
-        seen = signals(reading, standing.story.tree.current, window)
+        reading = self._read_activity(standing)
+        window = self.policy.window_of(standing.request.model, standing.conversation).known_tokens
+        seen = signals_of(reading, standing.path_state.tree.active_frame, window)
         if rules.level == "auto":
-            where = Place(
-                standing.story, standing.node, standing.arrival.now, self.actor.watch.names, self.config.max_depth
+            where = AutonomyInput(
+                standing.path_state,
+                standing.entry_id,
+                standing.parsed_request.now,
+                self.policy.inference_rules.tool_roles,
+                self.config.max_depth,
             )
-            if events := by_itself(where, reading, seen, rules):
-                return self.teller.recorded(standing, events)
-        return self._suggested(standing, seen, rules)
+            if events := decide_automatic_frames(where, reading, seen, rules):
+                return self.note_writer.record_events(standing, events)
+        return self._suggest(standing, seen, rules)
 
     @cached_property
-    def _configured(self) -> Autonomy:
+    def _configured_rules(self) -> AutonomyRules:
         return self.config.autonomy_rules
 
-    def _suggested(self, standing: Standing, seen: Signals, rules: Autonomy) -> Standing:
-        tree = standing.story.tree
-        made = suggestion(tree, seen, rules, self.config.max_depth, standing.arrival.now)
-        if made is None or (made.told and not self._may_speak(standing)):
+    def _suggest(self, standing: Placement, seen: FrameSignals, rules: AutonomyRules) -> Placement:
+        tree = standing.path_state.tree
+        made = make_suggestion(tree, seen, rules, self.config.max_depth, standing.parsed_request.now)
+        if made is None or (made.told and not self._may_add_note(standing)):
             return standing
-        standing = self.teller.recorded(standing, [Suggested(tree.active, made)])
+        standing = self.note_writer.record_events(standing, [SuggestionMade(tree.active, made)])
         if not made.told:
             return standing
-        return self.teller.told(standing, words(made, self.actor.nonce(standing.conversation)))
+        return self.note_writer.add_note(standing, suggestion_note(made, self.policy.nonce_of(standing.conversation)))
 
-    def _may_speak(self, standing: Standing) -> bool:
+    def _may_add_note(self, standing: Placement) -> bool:
         """Whether words of ours may stand here, and the model could follow them."""
         request = standing.request
-        free = request.choice in ("auto", "required") and not request.structured
-        return free and not standing.ledger.overlays.get(standing.node) and self.teller.takes_words(request.model)
+        free = request.tool_choice in ("auto", "required") and not request.wants_structured_output
+        return (
+            free
+            and not standing.ledger.overlays.get(standing.entry_id)
+            and self.note_writer.takes_text_after_results(request.model)
+        )
 
-    def _read(self, standing: Standing) -> Reading:
-        readings = standing.shelved.readings
-        key = (standing.thread, standing.story.tree.current.owner)
-        reading = readings[key] = read(standing.story, self.actor.watch.names, readings.pop(key, None))
-        if len(readings) > REMEMBERED:
+    def _read_activity(self, standing: Placement) -> FrameActivity:
+        readings = standing.cached_conversation.readings
+        key = (standing.thread, standing.path_state.tree.active_frame.owner)
+        reading = readings[key] = read_activity(
+            standing.path_state, self.policy.inference_rules.tool_roles, readings.pop(key, None)
+        )
+        if len(readings) > MAX_CACHED_FRAMES:
             readings.popitem(last=False)
         return reading

@@ -25,81 +25,90 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from proxy.config.model import Config
-from proxy.core.frames.events import Looped, recorded
-from proxy.core.frames.path_state import Story
+from proxy.core.frames.events import LoopDetected, as_ledger_event
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Frame, Loop, Status, Tree, children
-from proxy.core.ledger.ledger import Entry, Kind, Ledger
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger
 from proxy.core.ledger.messages import Call
-from proxy.core.ledger.tool_call_interceptor import Refusing
-from proxy.core.observers.tool_roles import Names
-from proxy.core.observers.turns import user_spoke_last
-from proxy.core.policy.loop_detection import Rules, arisen, failed_again, note, refused, signature
+from proxy.core.ledger.tool_call_interceptor import ShouldRefuse
+from proxy.core.observers.tool_roles import ToolRoles
+from proxy.core.observers.turns import ends_with_user_message
+from proxy.core.policy.loop_detection import (
+    LoopRules,
+    call_signature,
+    find_new_loop,
+    find_repeated_failure,
+    loop_note,
+    looping_signatures,
+)
 from proxy.core.tools import frame_tools as moves
-from proxy.core.tools.base import Desk, Group
-from proxy.exchange.notes.note_writer import Teller
-from proxy.exchange.thread.activation import Actor
-from proxy.exchange.thread.placement import Standing
+from proxy.core.tools.base import CallGroup, ToolContext
+from proxy.exchange.notes.note_writer import NoteWriter
+from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.placement import Placement
 
 
 @dataclass(frozen=True)
-class Blocking:
+class FailingFrameBlocker:
     """A note that says nothing: what the frame returned says it."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Standing) -> Standing:
-        tree = standing.story.tree
-        loop = failed_again(tree) if self._may_end(standing) else None
-        turn = _turn_before(standing) if loop else None
+    def __call__(self, standing: Placement) -> Placement:
+        tree = standing.path_state.tree
+        loop = find_repeated_failure(tree) if self._may_end_frame(standing) else None
+        turn = _preceding_turn(standing) if loop else None
         if loop is None or turn is None:
             return standing
-        before = standing.shelved.story(turn.id)
+        before = standing.cached_conversation.path_state(turn.id)
         if before.tree.active != tree.active:
             return standing
-        now, desk = standing.arrival.now, self.actor
-        group = Group(alone=True, home=tree.active)
-        nonce = desk.nonce(standing.conversation)
-        at = Desk(before, standing.ledger, group, turn.id, "", 0, now, nonce, desk.count, desk.settings)
-        outcome = moves.pop(at, {"status": str(Status.BLOCKED), "results": _words(tree, tree.current, loop)})
-        number, seq = standing.ledger.rounds[turn.id][-1].number, standing.ledger.seq
-        events = [recorded(event, turn.id, number, seq + n, now) for n, event in enumerate(outcome.events)]
-        self.teller.shelf.record(standing.shelved, events)
-        standing.shelved.stories.clear()
-        return replace(standing, story=standing.shelved.story(standing.node))
+        now, desk = standing.parsed_request.now, self.policy
+        group = CallGroup(has_only_stack_calls=True, home_frame=tree.active)
+        nonce = desk.nonce_of(standing.conversation)
+        at = ToolContext(before, standing.ledger, group, turn.id, "", 0, now, nonce, desk.count_tokens, desk.settings)
+        outcome = moves.pop(
+            at, {"status": str(Status.BLOCKED), "results": _blocked_results(tree, tree.active_frame, loop)}
+        )
+        number, seq = standing.ledger.rounds[turn.id][-1].number, standing.ledger.next_seq
+        events = [as_ledger_event(event, turn.id, number, seq + n, now) for n, event in enumerate(outcome.events)]
+        self.note_writer.conversation_cache.record(standing.cached_conversation, events)
+        standing.cached_conversation.path_states.clear()
+        return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
 
-    def _may_end(self, standing: Standing) -> bool:
-        request, frame = standing.request, standing.story.tree.current
+    def _may_end_frame(self, standing: Placement) -> bool:
+        request, frame = standing.request, standing.path_state.tree.active_frame
         pushed = bool(frame.parent) and frame.opening is not None and frame.status is Status.IN_PROGRESS
         if not pushed or standing.mode != "active" or self.config.loops == "off":
             return False
-        rules = self.config.autonomy_rules.with_chosen(standing.story.tree.advice.chosen)
-        may = rules.level == "auto" and self.teller.takes_words(request.model)
-        return may and user_spoke_last(request.messages)
+        rules = self.config.autonomy_rules.with_overrides(standing.path_state.tree.suggestion_state.settings)
+        may = rules.level == "auto" and self.note_writer.takes_text_after_results(request.model)
+        return may and ends_with_user_message(request.messages)
 
 
-def _turn_before(standing: Standing) -> Entry | None:
+def _preceding_turn(standing: Placement) -> Entry | None:
     """The turn that the user's words of this request follow, where it has ended; None where they were known before or
     follow something else."""
-    ledger, now = standing.ledger, standing.arrival.now
-    entry = ledger.entries.get(standing.node)
-    while entry is not None and _is_said_now(entry, now):
+    ledger, now = standing.ledger, standing.parsed_request.now
+    entry = ledger.entries.get(standing.entry_id)
+    while entry is not None and _is_new_user_message(entry, now):
         entry = ledger.entries.get(entry.parent)
-    return entry if entry is not None and entry.id != standing.node and _has_ended(ledger, entry) else None
+    return entry if entry is not None and entry.id != standing.entry_id and _is_finished_turn(ledger, entry) else None
 
 
-def _is_said_now(entry: Entry, now: int) -> bool:
+def _is_new_user_message(entry: Entry, now: int) -> bool:
     message = entry.message
     return entry.created >= now and message is not None and message.role == "user" and not message.answers
 
 
-def _has_ended(ledger: Ledger, entry: Entry) -> bool:
-    last = ledger.rounds.get(entry.id, ())[-1:] if entry.kind is Kind.TURN else ()
+def _is_finished_turn(ledger: Ledger, entry: Entry) -> bool:
+    last = ledger.rounds.get(entry.id, ())[-1:] if entry.kind is EntryKind.TURN else ()
     return any(done.last and done.spoken.complete and not done.spoken.client_calls for done in last)
 
 
-def _words(tree: Tree, frame: Frame, loop: Loop) -> str:
+def _blocked_results(tree: Tree, frame: Frame, loop: Loop) -> str:
     """What the frame returns: how often what failed, and what came of the last attempt."""
     failed = [f for f in children(tree, frame.id) if f.status is Status.FAILED]
     newest = max(failed, key=lambda f: (f.updated_at, f.order))
@@ -110,36 +119,40 @@ def _words(tree: Tree, frame: Frame, loop: Loop) -> str:
 class LoopWarning:
     """A loop that closes with this request is told of behind it."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Standing) -> Standing:
-        takes = self.config.loops != "off" and self.teller.takes_words(standing.request.model)
+    def __call__(self, standing: Placement) -> Placement:
+        takes = self.config.loops != "off" and self.note_writer.takes_text_after_results(standing.request.model)
         if standing.mode != "active" or not takes:
             return standing
-        names = self.actor.watch.names
-        loop = arisen(standing.story, names, self._rules)
+        names = self.policy.inference_rules.tool_roles
+        loop = find_new_loop(standing.path_state, names, self._rules)
         if loop is not None:
-            words = note(loop, self.actor.nonce(standing.conversation))
-            looped = Looped(standing.frame, replace(loop, at=standing.node))
-            standing = self.teller.told(self.teller.recorded(standing, [looped]), words)
+            words = loop_note(loop, self.policy.nonce_of(standing.conversation))
+            looped = LoopDetected(standing.frame, replace(loop, at=standing.entry_id))
+            standing = self.note_writer.add_note(self.note_writer.record_events(standing, [looped]), words)
         if self.config.loops == "block":
-            standing = replace(standing, refused=refused(standing.story, names, self.config.loop_window))
+            standing = replace(
+                standing, refused_signatures=looping_signatures(standing.path_state, names, self.config.loop_window)
+            )
         return standing
 
     @cached_property
-    def _rules(self) -> Rules:
-        return loop_rules(self.config)
+    def _rules(self) -> LoopRules:
+        return loop_rules_of(self.config)
 
 
-def loop_rules(config: Config) -> Rules:
+def loop_rules_of(config: Config) -> LoopRules:
     """What counts as a loop."""
-    return Rules(config.loop_repeats, config.loop_window, config.loop_period)
+    return LoopRules(config.loop_repeats, config.loop_window, config.loop_period)
 
 
-def refuses(standing: Standing, story: Story, names: Names, window: int) -> Refusing | None:
+def loop_refusal(standing: Placement, story: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
     """Which calls of the client's tools are answered here, as the work stands in `story`: what the model did with stack
     calls since the request came may have ended a loop. None where none are."""
-    signatures = standing.refused & refused(story, names, window)
-    return (lambda name, arguments: signature(Call("", name, arguments), names) in signatures) if signatures else None
+    signatures = standing.refused_signatures & looping_signatures(story, names, window)
+    return (
+        (lambda name, arguments: call_signature(Call("", name, arguments), names) in signatures) if signatures else None
+    )

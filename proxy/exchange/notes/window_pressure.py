@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.config.model import Config
-from proxy.core.compaction.window_pressure import Room, arisen, note, tokens_on_line
-from proxy.core.frames.events import Pressed
-from proxy.exchange.notes.note_writer import Teller
-from proxy.exchange.thread.activation import Actor
-from proxy.exchange.thread.placement import Standing
+from proxy.core.compaction.window_pressure import WindowLimits, count_context_tokens, pressure_change, pressure_note
+from proxy.core.frames.events import ContextPressureWarned
+from proxy.exchange.notes.note_writer import NoteWriter
+from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.placement import Placement
 
-NEAR = 0.5
+MIN_CHECKED_SHARE = 0.5
 """Of the bound: a client's request below this share of it is looked at no closer. What is on the line beside what the
 client sent, our texts and hidden rounds, is far less than that."""
 
@@ -26,25 +26,29 @@ client sent, our texts and hidden rounds, is far less than that."""
 class PressureWarning:
     """A window that has become three quarters full with this request is told of behind it."""
 
-    teller: Teller
-    actor: Actor
+    note_writer: NoteWriter
+    policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Standing) -> Standing:
-        request, waking = standing.request, standing.story.tree.waking
-        takes = self.config.pressure_warning > 0 and self.teller.takes_words(request.model)
+    def __call__(self, standing: Placement) -> Placement:
+        request, waking = standing.request, standing.path_state.tree.wake_state
+        takes = self.config.pressure_warning > 0 and self.note_writer.takes_text_after_results(request.model)
         if standing.mode != "active" or not takes or waking is None:
             return standing
-        window = self.actor.window(request.model, standing.conversation)
-        room = Room(window.tokens, window.limit, self.config.pressure_warning)
-        if not window.binds or (request.tokens < NEAR * room.bound and not standing.story.tree.pressed):
+        window = self.policy.window_of(request.model, standing.conversation)
+        room = WindowLimits(window.tokens, window.limit, self.config.pressure_warning)
+        if not window.is_binding or (
+            request.tokens < MIN_CHECKED_SHARE * room.warning_tokens and not standing.path_state.tree.is_pressure_warned
+        ):
             return standing
-        ours = sum(map(self.actor.weigh, (waking.tools, waking.guidance, waking.appended)))
+        ours = sum(map(self.policy.count_memoized, (waking.tools, waking.guidance, waking.appended)))
         fixed = sum(m.tokens for m in request.head) + request.tools_tokens + ours
-        event = arisen(standing.story, fixed + tokens_on_line(standing.story, self.actor.weigh), room)
+        event = pressure_change(
+            standing.path_state, fixed + count_context_tokens(standing.path_state, self.policy.count_memoized), room
+        )
         if event is None:
             return standing
-        standing = self.teller.recorded(standing, [event])
-        if not isinstance(event, Pressed):
+        standing = self.note_writer.record_events(standing, [event])
+        if not isinstance(event, ContextPressureWarned):
             return standing
-        return self.teller.told(standing, note(event, self.actor.nonce(standing.conversation)))
+        return self.note_writer.add_note(standing, pressure_note(event, self.policy.nonce_of(standing.conversation)))

@@ -21,450 +21,491 @@ from msgspec.structs import replace
 
 from proxy.accounting.pricing import HOUR, Tariff, family_of
 from proxy.config.model import Config
-from proxy.core.compaction.compaction_plan import Decision, Folding, Moment, Pen, folding, is_due
-from proxy.core.compaction.cost_gate import Prices, expected_requests, weighed
-from proxy.core.compaction.one_line_outputs import minimized
-from proxy.core.compaction.segments import thoughts_of
-from proxy.core.compaction.truncate_outputs import removed_by_cuts
-from proxy.core.compaction.unfold import unfolding
-from proxy.core.context.block_format import block_of
-from proxy.core.context.block_refresh import at_waking, due, rewritten_block
-from proxy.core.context.guidance import guidance
-from proxy.core.context.message_list import Scribe, rewritten
-from proxy.core.frames.events import (
-    HEAD,
-    BlockRenewed,
-    Folded,
-    FrameEvent,
-    ProviderTrimmed,
-    ReasoningRemoved,
-    Replaced,
-    Sealed,
-    Unfolded,
-    Woken,
+from proxy.core.compaction.compaction_plan import (
+    CompactionDecision,
+    CompactionInput,
+    CompactionPlan,
+    TraceWriter,
+    is_compaction_due,
+    plan_compaction,
 )
-from proxy.core.frames.path_state import Placed, Story
-from proxy.core.frames.reducer import apply
+from proxy.core.compaction.cost_gate import CachePrices, evaluate_rewrite, expected_requests
+from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
+from proxy.core.compaction.segments import reasoning_tokens
+from proxy.core.compaction.truncate_outputs import tokens_removed_by_cuts
+from proxy.core.compaction.unfold import plan_unfolds
+from proxy.core.context.block_format import block_of
+from proxy.core.context.block_refresh import guidance_frame, refreshable_frames, replace_block
+from proxy.core.context.guidance import guidance_text
+from proxy.core.context.message_list import MessageComposer, entries_after_client_rewrite
+from proxy.core.frames.events import (
+    HEAD_CHANGED,
+    BlockRenewed,
+    FrameEvent,
+    FrameFolded,
+    FrameUnfolded,
+    ProviderCompacted,
+    ProviderEditedContext,
+    ReasoningRemoved,
+    ResultReplaced,
+    ThreadWoken,
+)
+from proxy.core.frames.path_state import PathEntry, PathState
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Thread, is_edited
+from proxy.core.ledger.ledger import Thread, is_edited_by_provider
 from proxy.core.ledger.messages import Message, Request, Usage
-from proxy.core.observers.step import rounds_of, said_by
-from proxy.core.observers.turns import user_spoke_last
-from proxy.core.policy.infer_frames import Watch
-from proxy.core.recall.unchanged_notes import Means
-from proxy.core.tools.base import Settings
+from proxy.core.observers.step import message_of, rounds_of
+from proxy.core.observers.turns import ends_with_user_message
+from proxy.core.policy.infer_frames import InferenceRules
+from proxy.core.recall.unchanged_notes import RestoreOptions
+from proxy.core.tools.base import ToolSettings
 from proxy.dialects import Dialect
-from proxy.dialects.dialect import Appending, Headers, seals_nothing
-from proxy.exchange.thread.block_format import form_of, is_minimal
-from proxy.upstream.context_windows import Window
+from proxy.dialects.dialect import AppendedTools, Headers, never_holds_compaction
+from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
+from proxy.upstream.context_windows import ContextWindow
 
-ROOT_TOKENS = 120
+MAX_ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""
-BORDER = 0.4
+USER_TURN_FRAME_SHARE = 0.4
 """Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
-COMPACTED_TOKENS = 300
+MAX_COMPACTED_BLOCK_TOKENS = 300
 """What the block behind a client's own summary may cost: that tells itself where the work stands."""
-RECALL_PART = 4
+RECALL_WINDOW_DIVISOR = 4
 """Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
-TOLD_TWICE = 2
+UNCACHED_ROUNDS_LIMIT = 2
 """So many rounds in a row without a cached token, from a provider that told of some, and nothing is taken to be
 cached."""
 
 
-class Here(msgspec.Struct, frozen=True):
+class PolicyInput(msgspec.Struct, frozen=True):
     """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
     active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
     are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
     it is a subagent's, who is to be told what it works for; `outdated` are, in a thread that is awake, answers
     that lost their reasoning to a change of the client's on a path beside this one."""
 
-    story: Story
+    path_state: PathState
     request: Request
     conversation: str
-    node: str
+    entry_id: str
     now: int
     mode: str
-    since: Thread | None = None
+    previous_thread: Thread | None = None
     headers: Headers = ()
-    spoken_to: bool = False
-    delegated: bool = False
-    outdated: frozenset[str] = frozenset()
+    message_is_waiting: bool = False
+    needs_parent_task: bool = False
+    outdated_answers: frozenset[str] = frozenset()
 
 
-class Acted(msgspec.Struct, frozen=True):
+class PolicyDecision(msgspec.Struct, frozen=True):
     """What is done with it. An asleep thread stays so for a `reason`."""
 
     events: tuple[FrameEvent, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[CompactionDecision, ...] = ()
     reason: str = ""
 
 
 @dataclass(frozen=True)
-class Actor:
+class ContextPolicy:
     """Decides for one dialect. `tools` are the arrays of ours as JSON, by mode; `count` counts tokens; `window` tells
     how much fits, by the client's name for the model and the conversation, learned limits included."""
 
     config: Config
     dialect: Dialect
-    scribe: Scribe
-    tools: dict[str, str]
-    watch: Watch
-    settings: Settings
-    count: Callable[[str], int]
-    weigh: Callable[[str], int]
-    nonce: Callable[[str], str]
-    window: Callable[[str, str], Window]
+    composer: MessageComposer
+    tools_by_mode: dict[str, str]
+    inference_rules: InferenceRules
+    settings: ToolSettings
+    count_tokens: Callable[[str], int]
+    count_memoized: Callable[[str], int]
+    nonce_of: Callable[[str], str]
+    window_of: Callable[[str, str], ContextWindow]
 
-    def act(self, here: Here) -> Acted:
+    def decide(self, here: PolicyInput) -> PolicyDecision:
         """What happens at this request."""
-        noticed = self._noticed(here)
-        tree = here.story.tree
+        noticed = self._provider_events(here)
+        tree = here.path_state.tree
         for event in noticed:
-            tree = apply(tree, event, here.now)
-        here = replace(here, story=replace(here.story, tree=tree)) if noticed else here
-        acted = self._acted(here)
-        if tree.awake or acted.events:
-            acted = self._renewed(here, self._minimized(here, acted))
-        before = (*noticed, *self._outdated(here), *self._rewritten(here), *self._answered_past_us(here))
+            tree = reduce(tree, event, here.now)
+        here = replace(here, path_state=replace(here.path_state, tree=tree)) if noticed else here
+        acted = self._wake_or_compact(here)
+        if tree.is_awake or acted.events:
+            acted = self._renew_blocks(here, self._minimize_outputs(here, acted))
+        before = (
+            *noticed,
+            *self._drop_outdated_reasoning(here),
+            *self._drop_rewritten_reasoning(here),
+            *self._drop_unrecorded_reasoning(here),
+        )
         return replace(acted, events=(*before, *acted.events)) if before else acted
 
-    def _noticed(self, here: Here) -> list[FrameEvent]:
+    def _provider_events(self, here: PolicyInput) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
-        tree, placed = here.story.tree, here.story.placed
-        seals = self.dialect.seals
+        tree, placed = here.path_state.tree, here.path_state.entries
+        seals = self.dialect.holds_compaction
         noticed: list[FrameEvent] = []
-        if seals is not seals_nothing:
-            sealed = (p for p in placed if p.entry.id not in tree.sealed and (m := said_by(p)) and seals(m))
+        if seals is not never_holds_compaction:
+            sealed = (
+                p for p in placed if p.entry.id not in tree.provider_compactions and (m := message_of(p)) and seals(m)
+            )
             if found := tuple(dict.fromkeys(p.entry.id for p in sealed)):
-                noticed.append(Sealed(found))
-        if not tree.provider_trimmed and any(map(is_edited, rounds_of(placed))):
-            noticed.append(ProviderTrimmed())
+                noticed.append(ProviderCompacted(found))
+        if not tree.provider_edited_context and any(map(is_edited_by_provider, rounds_of(placed))):
+            noticed.append(ProviderEditedContext())
         return noticed
 
-    def _acted(self, here: Here) -> Acted:
-        if here.story.tree.awake:
-            again = self._given_in_front(here)
-            if self._must_wait(here):
-                return Acted(again)
-            done = self._folding(here, None)
-            return Acted((*again, *done.events), done.decisions)
+    def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
+        if here.path_state.tree.is_awake:
+            again = self._move_guidance_to_front(here)
+            if self._loop_needs_reasoning(here):
+                return PolicyDecision(again)
+            done = self._plan_compaction(here, None)
+            return PolicyDecision((*again, *done.events), done.decisions)
         # on a branch the client's own bytes tell too much
-        wanted = here.spoken_to or here.delegated or bool(here.story.aside)
-        if reason := self._stays_asleep(here.request, wanted=wanted):
-            return Acted(reason=reason)
-        return self._woken(here)
+        wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
+        if reason := self._reason_to_sleep(here.request, wanted=wanted):
+            return PolicyDecision(reason=reason)
+        return self._wake(here)
 
     # --------------------------------------------------------------------------------------------------------- waking
-    def _stays_asleep(self, request: Request, *, wanted: bool) -> str:
+    def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
         """Why this request cannot wake its thread, whatever there is to fold; empty where it can. A thread that a
         person speaks to, or branches, may be small, and a subagent's that is to be told what it works for."""
         if not request.tool_names:
             return "no_tools"
-        if request.choice not in ("auto", "required") or request.structured:
+        if request.tool_choice not in ("auto", "required") or request.wants_structured_output:
             return "no_choice"
         return "small" if request.tokens < self.config.wake_at_tokens and not wanted else ""
 
-    def _woken(self, here: Here) -> Acted:
+    def _wake(self, here: PolicyInput) -> PolicyDecision:
         """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
         only with a fold, or a cut of a new output, that pays for both. What is appended breaks no prefix and voids no
         reasoning, so a fold has to pay by itself then."""
-        in_loop = not user_spoke_last(here.request.messages)
-        if in_loop and self._must_wait(here):
-            return Acted(reason="in_loop")
-        woken = self.waking(here)
-        added = sum(map(self.weigh, woken.texts))
+        in_loop = not ends_with_user_message(here.request.messages)
+        if in_loop and self._loop_needs_reasoning(here):
+            return PolicyDecision(reason="in_loop")
+        woken = self.wake_event(here)
+        added = sum(map(self.count_memoized, woken.texts))
         appended = bool(woken.appended)
-        done = self._folding(here, None if appended and not in_loop else added, appended=appended)
+        done = self._plan_compaction(here, None if appended and not in_loop else added, appended=appended)
         decisions = done.decisions
-        if in_loop and not done.events and not here.spoken_to:
-            cut = self._cutting(here, decisions)
+        if in_loop and not done.events and not here.message_is_waiting:
+            cut = self._wake_with_truncation(here, decisions)
             decisions = (cut,) if cut else decisions
-            if cut is None or not cut.verdict.worth:
-                return Acted((), decisions, "in_loop")
-        return Acted((woken, *([] if appended else self._voided(here)), *done.events), decisions)
+            if cut is None or not cut.verdict.is_worth_it:
+                return PolicyDecision((), decisions, "in_loop")
+        return PolicyDecision((woken, *([] if appended else self._drop_bound_reasoning(here)), *done.events), decisions)
 
-    def _cutting(self, here: Here, decisions: Sequence[Decision]) -> Decision | None:
+    def _wake_with_truncation(
+        self, here: PolicyInput, decisions: Sequence[CompactionDecision]
+    ) -> CompactionDecision | None:
         """Waking weighed again, with what a cut takes off new outputs that alone are too long (S4-64); None where none
         is."""
-        most, rules = self._window(here).longest_output, self.config.output_rules
-        removed = removed_by_cuts(here.story, self.config.output_cap or most, rules, most)
+        most, rules = self._window(here).max_output_tokens, self.config.output_rules
+        removed = tokens_removed_by_cuts(here.path_state, self.config.output_cap or most, rules, most)
         asked = next((decision for decision in decisions if decision.kind == "wake"), None)
-        if not removed or asked is None or here.story.tree.provider_trimmed:
+        if not removed or asked is None or here.path_state.tree.provider_edited_context:
             return None
-        moment, before = self._moment(here, None), asked.verdict.rewrite
-        cut = structs.replace(before, removed=removed, compaction=0, behind=before.line - removed)
-        verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-        if verdict.worth and moment.binds and self._appending(here) is None:
-            lost = thoughts_of(here.story.placed, here.story.tree.mute, self.dialect.without_reasoning)
+        moment, before = self._compaction_input(here, None), asked.verdict.rewrite
+        cut = structs.replace(before, removed=removed, compaction=0, behind=before.context_tokens - removed)
+        verdict = evaluate_rewrite(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+        if verdict.is_worth_it and moment.binds_reasoning and self._appended_tools(here) is None:
+            lost = reasoning_tokens(
+                here.path_state.entries, here.path_state.tree.without_reasoning, self.dialect.without_reasoning
+            )
             cut = structs.replace(cut, reasoning=lost)
-            verdict = weighed(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-        return Decision("wake", (), verdict)
+            verdict = evaluate_rewrite(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+        return CompactionDecision("wake", (), verdict)
 
-    def waking(self, here: Here) -> Woken:
+    def wake_event(self, here: PolicyInput) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
-        in_front = self._in_front(here)
-        if (how := self._appending(here)) is None:
+        in_front = self._leading_wake_event(here)
+        if (how := self._appended_tools(here)) is None:
             return in_front
-        wire = how.written(here.request, in_front.guidance, in_front.tools)
-        return Woken("", "", wire.decode(), here.node)
+        wire = how.encode(here.request, in_front.guidance, in_front.tools)
+        return ThreadWoken("", "", wire.decode(), here.entry_id)
 
-    def _in_front(self, here: Here, frame: str = "") -> Woken:
+    def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
         if here.mode == "passive":
-            return Woken("", self.tools["passive"])
-        told = guidance(self.config.guidance, here.request.tool_names, self.watch.names)
-        return Woken(told + "\n\n" + self.block(here, frame=frame), self.tools["active"])
+            return ThreadWoken("", self.tools_by_mode["passive"])
+        told = guidance_text(self.config.guidance, here.request.tool_names, self.inference_rules.tool_roles)
+        return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
 
-    def _appending(self, here: Here) -> Appending | None:
+    def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """How tools and guidance are told behind this request's newest message; None where they cannot be."""
-        how, model = self.dialect.appending, self.config.sent_as(here.request.model)
-        if how is None or family_of(model) != how.family or not {"system", "tools"} <= set(self._tariff(here).append):
+        how, model = self.dialect.appended_tools, self.config.upstream_model_of(here.request.model)
+        if (
+            how is None
+            or family_of(model) != how.model_family
+            or not {"system", "tools"} <= set(self._tariff(here).append)
+        ):
             return None
-        return how if how.offered(here.request, here.headers) else None
+        return how if how.is_supported(here.request, here.headers) else None
 
-    def _given_in_front(self, here: Here) -> tuple[FrameEvent, ...]:
+    def _move_guidance_to_front(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """What was appended is told in front of all from now on, where a request comes that cannot have it inside:
         another model, or a client that no longer asks for it."""
-        waking = here.story.tree.waking
-        if waking is None or not waking.appended or self._appending(here):
+        waking = here.path_state.tree.wake_state
+        if waking is None or not waking.appended or self._appended_tools(here):
             return ()
-        return (structs.replace(self._in_front(here), at=here.node), *self._voided(here))
+        return (structs.replace(self._leading_wake_event(here), at=here.entry_id), *self._drop_bound_reasoning(here))
 
-    def block(self, here: Here, most: int | None = None, frame: str = "") -> str:
+    def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame, the active one by default, of at most so many tokens. What a root is for stands on its
         line already, so a short form will do."""
-        tree, budgets = here.story.tree, self.settings.budgets
+        tree, budgets = here.path_state.tree, self.settings.budgets
         told = tree.frames[frame or tree.active]
         if most is not None:
             budgets = replace(budgets, total=min(budgets.total, most))
         if not told.parent:
-            budgets = replace(budgets, current=min(budgets.current, ROOT_TOKENS))
+            budgets = replace(budgets, current=min(budgets.current, MAX_ROOT_TOKENS))
         return block_of(
-            form_of(self.config, here.request.model),
-            here.story,
+            block_format_for(self.config, here.request.model),
+            here.path_state,
             tree,
             told.id,
             session=here.conversation,
-            nonce=self.nonce(here.conversation),
+            nonce=self.nonce_of(here.conversation),
             now=here.now,
             budgets=budgets,
-            count=self.count,
+            count=self.count_tokens,
         )
 
-    def _voided(self, here: Here) -> list[FrameEvent]:
+    def _drop_bound_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
         """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
-        return self._without_reasoning(here) if self._binds(here) else []
+        return self._drop_reasoning(here) if self._binds_reasoning(here) else []
 
-    def _outdated(self, here: Here) -> list[FrameEvent]:
+    def _drop_outdated_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
         """L8, where the client changed what stands before everything: its system text or tools, which signed reasoning
         does not outlive (it leaves out its own then, and what only we have is left out too), or the model, which reads
         none of another vendor's. A path from before the change was made behind what stood there then."""
-        since, request, awake = here.since, here.request, here.story.tree.awake
+        since, request, awake = here.previous_thread, here.request, here.path_state.tree.is_awake
         if since is not None:
-            if since.model and family_of(since.model) != family_of(self.config.sent_as(request.model)):
-                return self._without_reasoning(here, why=HEAD)
+            if since.model and family_of(since.model) != family_of(self.config.upstream_model_of(request.model)):
+                return self._drop_reasoning(here, why=HEAD_CHANGED)
             same = (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
             if not same and awake:
-                return self._without_reasoning(here, why=HEAD) if self._binds(here) else []
-        if not here.outdated or not awake:
+                return self._drop_reasoning(here, why=HEAD_CHANGED) if self._binds_reasoning(here) else []
+        if not here.outdated_answers or not awake:
             return []
-        before = [placed for placed in here.story.placed if placed.entry.id in here.outdated]
-        return self._without_reasoning(here, before, why=HEAD) if before else []
+        before = [placed for placed in here.path_state.entries if placed.entry.id in here.outdated_answers]
+        return self._drop_reasoning(here, before, why=HEAD_CHANGED) if before else []
 
-    def _rewritten(self, here: Here) -> list[FrameEvent]:
+    def _drop_rewritten_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
         """L8, where the client changed its own history: it leaves out of it what it thought behind the change, and what
         we have of that no longer fits either."""
-        if not here.story.adopted or not self._binds(here):
+        if not here.path_state.adopted or not self._binds_reasoning(here):
             return []
-        return self._without_reasoning(here, rewritten(here.story))
+        return self._drop_reasoning(here, entries_after_client_rewrite(here.path_state))
 
-    def _answered_past_us(self, here: Here) -> list[FrameEvent]:
+    def _drop_unrecorded_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
         """L8: what the client was answered without a line of ours since the thread woke, and nobody kept as a turn, was
         made behind another prefix. Behind the newest turn that left on a line there can be more of it. Where the
         client has such reasoning dropped, that is between it and its provider."""
-        waking = here.story.tree.waking
-        if waking is None or not self._binds(here) or self.dialect.has_dropped(here.request):
+        waking = here.path_state.tree.wake_state
+        if waking is None or not self._binds_reasoning(here) or self.dialect.asks_to_drop_reasoning(here.request):
             return []
         found: list[str] = []
-        for placed in reversed(here.story.placed):
-            if placed.entry.id in here.story.tree.mute:
+        for placed in reversed(here.path_state.entries):
+            if placed.entry.id in here.path_state.tree.without_reasoning:
                 continue
-            if placed.round is not None or waking.at in (placed.at, placed.entry.id):
+            if placed.round is not None or waking.at in (placed.path_id, placed.entry.id):
                 break
-            if _is_answer(placed) and self._reasons(placed):
+            if _is_assistant_entry(placed) and self._has_reasoning(placed):
                 found.append(placed.entry.id)
         return [ReasoningRemoved(tuple(reversed(found)))] if found else []
 
-    def _without_reasoning(
-        self, here: Here, placed: Sequence[Placed] | None = None, *, why: str = ""
+    def _drop_reasoning(
+        self, here: PolicyInput, placed: Sequence[PathEntry] | None = None, *, why: str = ""
     ) -> list[FrameEvent]:
         """All reasoning so far is left out, or that of `placed`, but what must stand in front of the calls that are
         being answered."""
-        kept = newest_answer(here.story.placed) if self._must_wait(here) else None
-        answers = (p for p in (here.story.placed if placed is None else placed) if p is not kept and _is_answer(p))
-        bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._reasons(p)))
-        return [ReasoningRemoved(bound, why)] if set(bound) - here.story.tree.mute else []
+        kept = newest_assistant_entry(here.path_state.entries) if self._loop_needs_reasoning(here) else None
+        answers = (
+            p
+            for p in (here.path_state.entries if placed is None else placed)
+            if p is not kept and _is_assistant_entry(p)
+        )
+        bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
+        return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
 
     # -------------------------------------------------------------------------------------------------------- folding
-    def means(self, here: Here) -> Means:
+    def restore_options(self, here: PolicyInput) -> RestoreOptions:
         """What telling a file's content again takes: a part of the window at most."""
-        room = self._window(here).tokens // RECALL_PART
-        return Means(self.nonce(here.conversation), self.count, room, self.watch.names)
-
-    def _folding(self, here: Here, added: int | None, *, appended: bool = False) -> Folding:
-        at_words = user_spoke_last(here.request.messages)
-        frame_max = int(self.config.frame_max_tokens * (BORDER if at_words else 1))
-        if added is None and not here.story.tree.kept and not is_due(here.story, frame_max):
-            return Folding()
-        moment = self._moment(here, added, appended=appended, frame_max=frame_max)
-        moment = structs.replace(moment, voids=moment.binds and not (added is None or appended or at_words))
-        pen = Pen(self.watch.names, self.count, self.nonce(here.conversation), self.scribe)
-        return unfolding(here.story, moment, folding(here.story, moment, pen), self.scribe)
-
-    def _moment(self, here: Here, added: int | None, *, appended: bool = False, frame_max: int = 0) -> Moment:
-        window = self._window(here)
-        usages = [made.spoken.usage for made in rounds_of(here.story.placed) if made.spoken.usage]
-        tariff = _as_kept(self._tariff(here), usages)
-        uncached = _tells_of_none(usages)
-        return Moment(
-            node=here.node,
-            now=here.now,
-            prices=Prices(1.0, 1.0) if uncached else Prices(tariff.read, tariff.write),
-            requests=expected_requests(len(usages)),
-            cold=uncached or _is_cold(here, tariff.ttl_s),
-            window=window.tokens if window.binds else 0,
-            frame_max=frame_max,
-            head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
-            added=added,
-            binds=self._binds(here),
-            edited=here.story.tree.provider_trimmed,
-            appended=appended,
+        room = self._window(here).tokens // RECALL_WINDOW_DIVISOR
+        return RestoreOptions(
+            self.nonce_of(here.conversation), self.count_tokens, room, self.inference_rules.tool_roles
         )
 
-    def _minimized(self, here: Here, acted: Acted) -> Acted:
+    def _plan_compaction(self, here: PolicyInput, added: int | None, *, appended: bool = False) -> CompactionPlan:
+        at_words = ends_with_user_message(here.request.messages)
+        frame_max = int(self.config.frame_max_tokens * (USER_TURN_FRAME_SHARE if at_words else 1))
+        if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, frame_max):
+            return CompactionPlan()
+        moment = self._compaction_input(here, added, appended=appended, frame_max=frame_max)
+        moment = structs.replace(
+            moment, voids_reasoning=moment.binds_reasoning and not (added is None or appended or at_words)
+        )
+        pen = TraceWriter(
+            self.inference_rules.tool_roles, self.count_tokens, self.nonce_of(here.conversation), self.composer
+        )
+        return plan_unfolds(here.path_state, moment, plan_compaction(here.path_state, moment, pen), self.composer)
+
+    def _compaction_input(
+        self, here: PolicyInput, added: int | None, *, appended: bool = False, frame_max: int = 0
+    ) -> CompactionInput:
+        window = self._window(here)
+        usages = [made.spoken.usage for made in rounds_of(here.path_state.entries) if made.spoken.usage]
+        tariff = _tariff_in_use(self._tariff(here), usages)
+        uncached = _stopped_reporting_cache(usages)
+        return CompactionInput(
+            newest_entry=here.entry_id,
+            now=here.now,
+            prices=CachePrices(1.0, 1.0) if uncached else CachePrices(tariff.read, tariff.write),
+            requests=expected_requests(len(usages)),
+            cold=uncached or _cache_is_cold(here, tariff.ttl_s),
+            window=window.tokens if window.is_binding else 0,
+            frame_max=frame_max,
+            head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
+            added_tokens=added,
+            binds_reasoning=self._binds_reasoning(here),
+            provider_edits=here.path_state.tree.provider_edited_context,
+            wake_is_appended=appended,
+        )
+
+    def _minimize_outputs(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """With view `minimal` older results are told in a line each, at a moment for it."""
-        if not is_minimal(self.config, here.request.model) or self._must_wait(here):
+        if not uses_minimal_view(self.config, here.request.model) or self._loop_needs_reasoning(here):
             return acted
-        tree = here.story.tree
+        tree = here.path_state.tree
         for event in acted.events:
-            tree = apply(tree, event, here.now)
-        if not tree.awake or tree.provider_trimmed:
+            tree = reduce(tree, event, here.now)
+        if not tree.is_awake or tree.provider_edited_context:
             return acted
-        here = replace(here, story=replace(here.story, tree=tree))
-        breaks = any(_breaks(event) for event in acted.events)
+        here = replace(here, path_state=replace(here.path_state, tree=tree))
+        breaks = any(_breaks_cache(event) for event in acted.events)
         rules = self.config.output_rules
-        done = minimized(here.story, self._moment(here, None), self.count, breaks=breaks, rules=rules)
-        changed = {event.entry for event in done.events if isinstance(event, Replaced)}
-        behind = tuple(dropwhile(lambda placed: placed.entry.id not in changed, here.story.placed))
-        voided = self._without_reasoning(here, behind) if behind and self._binds(here) else []
+        done = plan_one_line_outputs(
+            here.path_state, self._compaction_input(here, None), self.count_tokens, breaks=breaks, rules=rules
+        )
+        changed = {event.entry for event in done.events if isinstance(event, ResultReplaced)}
+        behind = tuple(dropwhile(lambda placed: placed.entry.id not in changed, here.path_state.entries))
+        voided = self._drop_reasoning(here, behind) if behind and self._binds_reasoning(here) else []
         return replace(
             acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
         )
 
-    def _renewed(self, here: Here, acted: Acted) -> Acted:
+    def _renew_blocks(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """Blocks that somebody wants written anew are, where nothing is lost by it, no reasoning either."""
-        if not here.story.tree.stale or here.mode == "passive" or self._must_wait(here):
+        if not here.path_state.tree.stale_blocks or here.mode == "passive" or self._loop_needs_reasoning(here):
             return acted
-        story, tree = here.story, here.story.tree
+        story, tree = here.path_state, here.path_state.tree
         for event in acted.events:
-            tree = apply(tree, event, here.now)
-        if not tree.awake or tree.provider_trimmed:
+            tree = reduce(tree, event, here.now)
+        if not tree.is_awake or tree.provider_edited_context:
             return acted
-        in_front = any(isinstance(event, Woken) and not event.appended for event in acted.events)
-        frames = due(story, tree, cold=self._moment(here, None).cold, in_front=in_front)
-        here = replace(here, story=replace(story, tree=tree))
-        voided = self._voided(here) if frames else []
-        if voided and not any(isinstance(event, Folded | ReasoningRemoved) for event in acted.events):
+        in_front = any(isinstance(event, ThreadWoken) and not event.appended for event in acted.events)
+        frames = refreshable_frames(story, tree, cold=self._compaction_input(here, None).cold, in_front=in_front)
+        here = replace(here, path_state=replace(story, tree=tree))
+        voided = self._drop_bound_reasoning(here) if frames else []
+        if voided and not any(isinstance(event, FrameFolded | ReasoningRemoved) for event in acted.events):
             return acted
-        return replace(acted, events=(*acted.events, *voided, *(self._told_anew(here, frame) for frame in frames)))
+        return replace(acted, events=(*acted.events, *voided, *(self._renew_block(here, frame) for frame in frames)))
 
-    def _told_anew(self, here: Here, frame: Frame) -> BlockRenewed:
+    def _renew_block(self, here: PolicyInput, frame: Frame) -> BlockRenewed:
         if frame.opening is not None:
-            return BlockRenewed(frame.id, rewritten_block(frame.opening.block, self.block(here, frame=frame.id)))
-        how, in_front = self._appending(here), self._in_front(here, at_waking(here.story.tree).id)
-        waking = here.story.tree.waking
+            return BlockRenewed(frame.id, replace_block(frame.opening.block, self.render_block(here, frame=frame.id)))
+        how, in_front = (
+            self._appended_tools(here),
+            self._leading_wake_event(here, guidance_frame(here.path_state.tree).id),
+        )
+        waking = here.path_state.tree.wake_state
         if how is None or waking is None or not waking.appended:
             return BlockRenewed(frame.id, guidance=in_front.guidance)
-        wire = how.written(here.request, in_front.guidance, in_front.tools)
+        wire = how.encode(here.request, in_front.guidance, in_front.tools)
         return BlockRenewed(frame.id, appended=wire.decode())
 
-    def _binds(self, here: Here) -> bool:
-        return binds_by_name(self.config, self.dialect, here.request.model)
+    def _binds_reasoning(self, here: PolicyInput) -> bool:
+        return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
 
-    def _tariff(self, here: Here) -> Tariff:
+    def _tariff(self, here: PolicyInput) -> Tariff:
         """By the name the upstream knows the model by: an alias hides what it costs and binds."""
-        return self.config.tariff_of(self.config.sent_as(here.request.model))
+        return self.config.tariff_of(self.config.upstream_model_of(here.request.model))
 
-    def _window(self, here: Here) -> Window:
-        return self.window(here.request.model, here.conversation)
+    def _window(self, here: PolicyInput) -> ContextWindow:
+        return self.window_of(here.request.model, here.conversation)
 
-    def _must_wait(self, here: Here) -> bool:
+    def _loop_needs_reasoning(self, here: PolicyInput) -> bool:
         """Inside a tool loop that must open with its reasoning nothing is cut. Where it holds none there is none to
         keep."""
-        if not must_open(self.config, self.dialect, here.request, self.config.sent_as(here.request.model)):
+        if not must_open_with_reasoning(
+            self.config, self.dialect, here.request, self.config.upstream_model_of(here.request.model)
+        ):
             return False
-        newest = newest_answer(here.story.placed)
-        return newest is not None and self._reasons(newest)
+        newest = newest_assistant_entry(here.path_state.entries)
+        return newest is not None and self._has_reasoning(newest)
 
-    def _reasons(self, placed: Placed) -> bool:
-        message = said_by(placed)
+    def _has_reasoning(self, placed: PathEntry) -> bool:
+        message = message_of(placed)
         return message is not None and self.dialect.without_reasoning(message) is not message
 
 
-def binds(config: Config, dialect: Dialect, model: str) -> bool:
+def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
     Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
-    return dialect.signs or config.tariff_of(model).binding != "none"
+    return dialect.has_signed_reasoning or config.tariff_of(model).binding != "none"
 
 
-def binds_by_name(config: Config, dialect: Dialect, model: str) -> bool:
+def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     """The same by the client's name for the model."""
-    return binds(config, dialect, config.sent_as(model))
+    return binds_reasoning(config, dialect, config.upstream_model_of(model))
 
 
-def suffixed(config: Config, model: str) -> bool:
+def forbids_user_after_result(config: Config, model: str) -> bool:
     """Whether this model, by the client's name for it, takes no user message behind a result."""
-    return config.tariff_of(config.sent_as(model)).after_tool == "suffix"
+    return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
-def must_open(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
+def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` stands inside a tool loop whose last answer must open with its reasoning: where the request
     itself does not say so, the model (by the upstream's name) does."""
-    if user_spoke_last(request.messages):
+    if ends_with_user_message(request.messages):
         return False
-    told = dialect.manual(request)
+    told = dialect.must_open_with_reasoning(request)
     return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
 
 
-def _breaks(event: FrameEvent) -> bool:
+def _breaks_cache(event: FrameEvent) -> bool:
     """Whether what the provider has cached ends with this."""
-    return isinstance(event, Folded | Unfolded) or (isinstance(event, Woken) and not event.appended)
+    return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
 
 
-def _is_answer(placed: Placed) -> bool:
-    message = said_by(placed)
+def _is_assistant_entry(placed: PathEntry) -> bool:
+    message = message_of(placed)
     return message is not None and message.role == "assistant"
 
 
-def newest_answer(placed: Sequence[Placed]) -> Placed | None:
-    return next((p for p in reversed(placed) if _is_answer(p)), None)
+def newest_assistant_entry(placed: Sequence[PathEntry]) -> PathEntry | None:
+    return next((p for p in reversed(placed) if _is_assistant_entry(p)), None)
 
 
-def without_bound(
+def strip_client_reasoning(
     config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
     """The last of the client's own messages less their reasoning, but what the loop they end with must open with."""
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
-    opening = last if must_open(config, dialect, request, model) else None
+    opening = last if must_open_with_reasoning(config, dialect, request, model) else None
     return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
 
 
-def _is_cold(here: Here, ttl_s: int) -> bool:
+def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
     """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
-    last = next((p.round.created for p in reversed(here.story.placed) if p.round), 0)
+    last = next((p.round.created for p in reversed(here.path_state.entries) if p.round), 0)
     return here.now - last > ttl_s * 1000
 
 
-def _as_kept(tariff: Tariff, usages: list[Usage]) -> Tariff:
+def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
     """The tariff of a line as its end is kept: where the provider wrote all that it wrote last for an hour, because the
     client asks for that, writing is dearer and the cache stays warm for longer."""
     newest = next((usage for usage in reversed(usages) if usage.written), None)
@@ -473,7 +514,7 @@ def _as_kept(tariff: Tariff, usages: list[Usage]) -> Tariff:
     return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, HOUR))
 
 
-def _tells_of_none(usages: list[Usage]) -> bool:
+def _stopped_reporting_cache(usages: list[Usage]) -> bool:
     """A provider that told of cached tokens and tells of none any more."""
-    newest = usages[-TOLD_TWICE:]
-    return any(u.cached for u in usages) and len(newest) == TOLD_TWICE and not any(u.cached for u in newest)
+    newest = usages[-UNCACHED_ROUNDS_LIMIT:]
+    return any(u.cached for u in usages) and len(newest) == UNCACHED_ROUNDS_LIMIT and not any(u.cached for u in newest)

@@ -14,22 +14,29 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from proxy.config.sections import SubagentSettings
-from proxy.core.frames.events import Delegated, FrameEvent, Popped, read_event, recorded, subagent_id
-from proxy.core.frames.results import CRITERION, title_of
-from proxy.core.frames.tree import FINAL, RETURNED, Status, Tree
-from proxy.core.ledger.ledger import Conversation, Ledger, seen_calls
+from proxy.core.frames.events import (
+    FrameEvent,
+    FramePopped,
+    SubagentStarted,
+    as_ledger_event,
+    decode_event,
+    subagent_frame_id,
+)
+from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
+from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Status, Tree
+from proxy.core.ledger.ledger import Conversation, Ledger, visible_calls
 from proxy.core.matching import guess_parent as presuming
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.text import clean, cut_for_display
+from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.errors import StoreError
-from proxy.store.conversation_cache import Shelf, Shelved
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
 
-WORDS = 4_000
+MAX_RESULT_CHARACTERS = 4_000
 """Characters of what a subagent said last that are kept as its result."""
-NO_WORD = "Ended without a word."
+NO_RESULT_TEXT = "Ended without a word."
 
 
-class Above(NamedTuple):
+class ParentTask(NamedTuple):
     """What a subagent works for: the `tree` of the conversation that delegated it, as it stood at the call, and the
     `frame` in it that stands for the subagent."""
 
@@ -38,8 +45,8 @@ class Above(NamedTuple):
     frame: str
 
 
-async def begun(  # noqa: PLR0913  who delegated what to whom, and when
-    shelf: Shelf, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
+async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
+    shelf: ConversationCache, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
 ) -> None:
     """Tell the conversation that delegated `child` of it: a frame under the one in which the call was made. `origin` is
     that conversation and the turn of the call; where no call says so there is no frame (a fork, a session's parent)."""
@@ -47,29 +54,29 @@ async def begun(  # noqa: PLR0913  who delegated what to whom, and when
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
     call = anchors.delegating_call(rounds, prompt)
     if parent is not None and call is None:  # none says these words: it was presumed by a title
-        call = presuming.unclaimed(parent.ledger, origin[1], rounds)
+        call = presuming.longest_unclaimed_call(parent.ledger, origin[1], rounds)
     if parent is None or call is None:
         return
-    tree, turn = parent.story(origin[1]).tree, origin[1]
-    frame = subagent_id(turn, [c.id for c in seen_calls(rounds)].index(call.id))
+    tree, turn = parent.path_state(origin[1]).tree, origin[1]
+    frame = subagent_frame_id(turn, [c.id for c in visible_calls(rounds)].index(call.id))
     if tree.active:
-        title, criterion = title_of(prompt), prompt.strip()[:CRITERION]
-        _record(shelf, parent, Delegated(frame, tree.active, title, criterion, child, call.id), turn, now)
+        title, criterion = title_of(prompt), prompt.strip()[:MAX_CRITERION_CHARACTERS]
+        _record_event(shelf, parent, SubagentStarted(frame, tree.active, title, criterion, child, call.id), turn, now)
 
 
-def presumed(shelf: Shelf, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
+def guess_parent(shelf: ConversationCache, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
     """The conversation, and the turn of a call of it, that somebody may have come from whom only a title shows to be a
     subagent: of those at hand the one with a call that waits since `since` (ms) or later, the newest of them. Two empty
     words where there is none. With `conversation` only that one is looked at."""
     found = ("", "", since)
-    for shelved in shelf.at_hand(tenant):
+    for shelved in shelf.recent_conversations(tenant):
         known = shelved.ledger.conversation.id
-        if conversation in ("", known) and (waiting := presuming.waiting_call(shelved.ledger, found[2])):
+        if conversation in ("", known) and (waiting := presuming.guess_parent_call(shelved.ledger, found[2])):
             found = (known, waiting.turn, waiting.since)
     return found[:2]
 
 
-async def above(shelf: Shelf, child: Conversation) -> Above | None:
+async def find_parent_task(shelf: ConversationCache, child: Conversation) -> ParentTask | None:
     """What is above a conversation that a call of another one began; None where it is a fork, only names its parent, or
     where the other one was forgotten or cannot be read now."""
     try:
@@ -78,30 +85,32 @@ async def above(shelf: Shelf, child: Conversation) -> Above | None:
         return None
     if parent is None or child.parent_entry not in parent.ledger.entries:
         return None
-    tree = parent.story(child.parent_entry).tree
-    called = (f.id for f in tree.frames.values() if f.conversation == child.id and f.key)
-    return next((Above(child.parent, tree, frame) for frame in called), None)
+    tree = parent.path_state(child.parent_entry).tree
+    called = (f.id for f in tree.frames.values() if f.conversation == child.id and f.client_key)
+    return next((ParentTask(child.parent, tree, frame) for frame in called), None)
 
 
-async def returned(shelf: Shelf, ledger: Ledger, known: Tree, node: str, now: int) -> None:
+async def end_returned_subagents(shelf: ConversationCache, ledger: Ledger, known: Tree, node: str, now: int) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
     root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the
     frames there."""
     for event in ledger.events.get(node, ()):
-        ended = read_event(event) if event.kind == "popped" else None
-        frame = known.frames.get(ended.frame) if isinstance(ended, Popped) else None
+        ended = decode_event(event) if event.kind == "popped" else None
+        frame = known.frames.get(ended.frame) if isinstance(ended, FramePopped) else None
         does = frame.conversation if frame else ""
         child = await shelf.get(ledger.conversation.tenant, does) if does else None
         tip = child.ledger.newest_tip() if child else None
-        if child is None or tip is None or not isinstance(ended, Popped):
+        if child is None or tip is None or not isinstance(ended, FramePopped):
             continue
-        tree = child.story(tip.id).tree
-        if tree.frames and tree.root.status not in FINAL | RETURNED:
+        tree = child.path_state(tip.id).tree
+        if tree.frames and tree.root.status not in FINAL_STATUSES | RETURN_STATUSES:
             words = (ended.results, cut_for_display(ended.results))
-            _record(shelf, child, Popped(tree.root.id, ended.status, *words), tip.id, now)
+            _record_event(shelf, child, FramePopped(tree.root.id, ended.status, *words), tip.id, now)
 
 
-async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSettings, now: int) -> None:
+async def attach_unannounced(
+    shelf: ConversationCache, tenant: str, child: str, least: SubagentSettings, now: int
+) -> None:
     """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
     parent), gets a frame where its parent stands, ended with its last words unless ends are a person's: if it was long
     enough, and has none (S1-71c). Raises StoreError."""
@@ -111,32 +120,39 @@ async def unannounced(shelf: Shelf, tenant: str, child: str, least: SubagentSett
         return
     async with shelf.lock(tenant, parent.ledger.conversation.hint):
         tip, own = parent.ledger.newest_tip(), known.ledger.newest_tip()
-        tree = parent.story(tip.id).tree if tip else Tree()
-        if tip is None or own is None or not tree.active or has_frame(parent.ledger, child):
+        tree = parent.path_state(tip.id).tree if tip else Tree()
+        if tip is None or own is None or not tree.active or has_subagent_frame(parent.ledger, child):
             return
-        root, frame = known.story(own.id).tree.root, subagent_id(child)
-        said = cut_for_display(clean(_last_words(known.ledger, own.id)), WORDS) or NO_WORD
-        _record(shelf, parent, Delegated(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now)
+        root, frame = known.path_state(own.id).tree.root, subagent_frame_id(child)
+        said = (
+            cut_for_display(remove_illegal_xml(_last_assistant_text(known.ledger, own.id)), MAX_RESULT_CHARACTERS)
+            or NO_RESULT_TEXT
+        )
+        _record_event(
+            shelf, parent, SubagentStarted(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now
+        )
         if least.auto_complete:
-            _record(shelf, parent, Popped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
+            _record_event(shelf, parent, FramePopped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
 
 
-def has_frame(ledger: Ledger, child: str) -> bool:
+def has_subagent_frame(ledger: Ledger, child: str) -> bool:
     """Whether a frame of this conversation stands for another one."""
     events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
-    return any(isinstance(told := read_event(event), Delegated) and told.conversation == child for event in events)
+    return any(
+        isinstance(told := decode_event(event), SubagentStarted) and told.conversation == child for event in events
+    )
 
 
 def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
     """Whether a conversation is worth a frame that nobody asked for."""
-    on_path = [entry for entry in ledger.entries.values() if not entry.is_beside]
+    on_path = [entry for entry in ledger.entries.values() if not entry.is_overlay]
     spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
     last = max((*(entry.created for entry in on_path), *spoken), default=0)
     lasted = last - ledger.conversation.created
     return len(on_path) >= least.min_messages and lasted >= least.min_duration
 
 
-def _last_words(ledger: Ledger, tip: str) -> str:
+def _last_assistant_text(ledger: Ledger, tip: str) -> str:
     """The newest text of the assistant up to an entry."""
     for entry in reversed(ledger.path(tip)):
         texts = [done.spoken.message.text for done in ledger.rounds.get(entry.id, ())]
@@ -147,8 +163,10 @@ def _last_words(ledger: Ledger, tip: str) -> str:
     return ""
 
 
-def _record(shelf: Shelf, shelved: Shelved, event: FrameEvent, entry: str, now: int) -> None:
+def _record_event(
+    shelf: ConversationCache, shelved: CachedConversation, event: FrameEvent, entry: str, now: int
+) -> None:
     """What was decided beside the requests of a conversation hangs on an entry of it; its paths are folded anew."""
     ledger = shelved.ledger
-    shelf.record(shelved, [recorded(event, entry, ledger.newest_round(entry), ledger.seq, now)])
-    shelved.stories.clear()
+    shelf.record(shelved, [as_ledger_event(event, entry, ledger.newest_round_number(entry), ledger.next_seq, now)])
+    shelved.path_states.clear()

@@ -10,28 +10,28 @@ from __future__ import annotations
 from functools import partial
 
 from proxy.config.model import Config
-from proxy.core.context.block_format import DrawMap, Form
-from proxy.core.filemap import frame_map
+from proxy.core.context.block_format import BlockFormat, DrawMap
+from proxy.core.filemap import file_map_text
 
 
-def is_minimal(config: Config, model: str) -> bool:
+def uses_minimal_view(config: Config, model: str) -> bool:
     """Whether a model is told no more than it needs to know."""
-    return (config.for_model(model).view or config.view) == "minimal"
+    return (config.model_settings_of(model).view or config.view) == "minimal"
 
 
-def form_of(config: Config, model: str) -> Form:
+def block_format_for(config: Config, model: str) -> BlockFormat:
     """The form of its blocks."""
-    return Form(
-        (config.for_model(model).block_format or config.block_format) == "nested",
-        is_minimal(config, model),
+    return BlockFormat(
+        (config.model_settings_of(model).block_format or config.block_format) == "nested",
+        uses_minimal_view(config, model),
         config.block_figures,
         config.observed_tools,
         tuple(config.probes.items()),
-        _map(config),
+        _file_map_renderer(config),
     )
 
 
-def _map(config: Config) -> DrawMap | None:
+def _file_map_renderer(config: Config) -> DrawMap | None:
     """What draws the map of seen files, where one is wanted."""
     most = config.budgets.map
-    return partial(frame_map, most=most, names=config.observed_tools) if most else None
+    return partial(file_map_text, most=most, names=config.observed_tools) if most else None

@@ -11,21 +11,21 @@ from collections.abc import Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.compaction_plan import Decision
-from proxy.core.frames.events import HEAD, REASONING_REMOVED, ReasoningRemoved, read_event
-from proxy.core.frames.path_state import Story
+from proxy.core.compaction.compaction_plan import CompactionDecision
+from proxy.core.frames.events import HEAD_CHANGED, REASONING_REMOVED, ReasoningRemoved, decode_event
+from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.ledger import Entry, Ledger, Thread
 from proxy.core.ledger.messages import Request
-from proxy.core.ledger.queued_messages import waits_for
-from proxy.core.matching.match import How
-from proxy.exchange.thread.activation import Here
-from proxy.exchange.thread.attach_subagent import Above
-from proxy.store.conversation_cache import Shelved
+from proxy.core.ledger.queued_messages import has_waiting_message
+from proxy.core.matching.match import MatchKind
+from proxy.exchange.thread.activation import PolicyInput
+from proxy.exchange.thread.attach_subagent import ParentTask
+from proxy.store.conversation_cache import CachedConversation
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request as it came in, of this tenant, at `now` (ms since the epoch). `mode` is the one of the tenant's key, or
     empty."""
 
@@ -35,99 +35,99 @@ class Arrival(msgspec.Struct, frozen=True):
     now: int
     mode: str = ""
 
-    def behind(self, ledger: Ledger, tip: Entry) -> Arrival:
+    def later_than(self, ledger: Ledger, tip: Entry) -> ParsedRequest:
         """The same, later than `tip` and what was decided there, behind which it goes on: what is new with a request is
         known by its time, and the clock of a machine may be set back."""
         newest = max([tip.created, *[event.created for event in ledger.events.get(tip.id, ())]])
         return self if self.now > newest else replace(self, now=newest + 1)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off,
     shadow or bypass, with the `reason` where there is one."""
 
-    arrival: Arrival
-    shelved: Shelved
-    story: Story
-    node: str
+    parsed_request: ParsedRequest
+    cached_conversation: CachedConversation
+    path_state: PathState
+    entry_id: str
     thread: str
     status: str
     reason: str = ""
-    how: How = How.NEW
+    match_kind: MatchKind = MatchKind.NEW
     mode: str = ""
-    since: Thread | None = None
+    previous_thread: Thread | None = None
     """How the thread looked with the request before, where that is not as now."""
-    refused: frozenset[str] = frozenset()
+    refused_signatures: frozenset[str] = frozenset()
     """Signatures of calls that run in a loop and are answered here."""
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[CompactionDecision, ...] = ()
     """What was weighed at this request, also where nothing came of it."""
-    above: Above | None = None
+    parent_task: ParentTask | None = None
     """What a subagent works for, where it is to be told of that with this request."""
 
     @property
     def request(self) -> Request:
-        return self.arrival.request
+        return self.parsed_request.request
 
     @property
     def ledger(self) -> Ledger:
-        return self.shelved.ledger
+        return self.cached_conversation.ledger
 
     @property
     def conversation(self) -> str:
-        return self.shelved.ledger.conversation.id
+        return self.cached_conversation.ledger.conversation.id
 
     @property
     def frame(self) -> str:
-        return self.story.tree.active
+        return self.path_state.tree.active
 
     @property
-    def rendered(self) -> bool:
+    def is_rendered(self) -> bool:
         return self.status == "full"
 
 
-def made_behind_ours(ledger: Ledger, story: Story, count: int) -> Set[int]:
+def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:
     """Which of the `count` messages of the client on this path, by their place, come from a line of ours, behind our
     tools and hidden rounds: those since the thread woke, and in a thread that sleeps those it took over from one that
     was awake."""
-    if story.tree.awake:
-        return set(range(woken_at(ledger, story), count))
-    if not story.tree.mute:
+    if story.tree.is_awake:
+        return set(range(message_count_at_wake(ledger, story), count))
+    if not story.tree.without_reasoning:
         return set()
-    return {at for at, entry in enumerate(ledger.path(story.tip)[:count]) if entry.id in story.tree.mute}
+    return {at for at, entry in enumerate(ledger.path(story.tip)[:count]) if entry.id in story.tree.without_reasoning}
 
 
-def woken_at(ledger: Ledger, story: Story) -> int:
+def message_count_at_wake(ledger: Ledger, story: PathState) -> int:
     """How many messages of the path the client had sent when the thread woke; 0 where that was on another path."""
     path = ledger.path(story.tip)
     waking = (at for at, e in enumerate(path, 1) if any(h.kind == "woken" for h in ledger.events.get(e.id, ())))
     return next(waking, 0)
 
 
-def outdated_at(ledger: Ledger, path: str, how: How) -> frozenset[str]:
+def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[str]:
     """Answers on the path to the entry `path` whose reasoning was left out on one beside it, because the client changed
     what stands before everything: a rewind or a retry goes back to before that, and the change stays (L8)."""
-    if how not in (How.BRANCHED, How.RETRIED, How.ALIGNED):
+    if how not in (MatchKind.BRANCHED, MatchKind.RETRIED, MatchKind.ALIGNED):
         return frozenset()
     removed = [(at, e) for at, events in ledger.events.items() for e in events if e.kind == REASONING_REMOVED]
     here = {entry.id for entry in ledger.path(path)} if removed else set()
-    said = (read_event(event) for at, event in removed if at not in here)
-    changed = (event for event in said if isinstance(event, ReasoningRemoved) and event.why == HEAD)
+    said = (decode_event(event) for at, event in removed if at not in here)
+    changed = (event for event in said if isinstance(event, ReasoningRemoved) and event.why == HEAD_CHANGED)
     return frozenset(turn for event in changed for turn in event.turns)
 
 
-def here(standing: Standing, mode: str = "") -> Here:
+def policy_input_of(standing: Placement, mode: str = "") -> PolicyInput:
     """The same as those who decide take it; `mode` instead of its own."""
-    arrival, ledger, story = standing.arrival, standing.ledger, standing.story
-    return Here(
+    arrival, ledger, story = standing.parsed_request, standing.ledger, standing.path_state
+    return PolicyInput(
         story,
         arrival.request,
         ledger.conversation.id,
-        standing.node,
+        standing.entry_id,
         arrival.now,
         mode or standing.mode,
-        standing.since,
+        standing.previous_thread,
         arrival.headers,
-        bool(ledger.queue) and waits_for(ledger.queue.values(), standing.thread, arrival.now),
-        standing.above is not None,
-        outdated_at(ledger, standing.node, standing.how) if story.tree.awake else frozenset(),
+        bool(ledger.queue) and has_waiting_message(ledger.queue.values(), standing.thread, arrival.now),
+        standing.parent_task is not None,
+        outdated_answers_at(ledger, standing.entry_id, standing.match_kind) if story.tree.is_awake else frozenset(),
     )

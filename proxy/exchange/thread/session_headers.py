@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-SESSION = (b"x-stack-session", b"x-session-id", b"x-session-affinity", b"thread-id", b"x-claude-code-session-id")
+SESSION_HEADERS = (
+    b"x-stack-session",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"thread-id",
+    b"x-claude-code-session-id",
+)
 """Ours first; opencode's two, which are equal; Codex; Claude Code."""
-AGENT = b"x-claude-code-agent-id"
+AGENT_HEADER = b"x-claude-code-agent-id"
 """Names one of the agents that share a session of Claude Code; the main one has none."""
-PARENT = (b"x-parent-session-id", b"x-codex-parent-thread-id")
+PARENT_HEADERS = (b"x-parent-session-id", b"x-codex-parent-thread-id")
 """The session that delegated this one (opencode, Codex)."""
-LONGEST = 200
+MAX_SESSION_BYTES = 200
 """Bytes of a session name that count."""
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -24,20 +30,22 @@ Headers = Iterable[tuple[bytes, bytes]]
 def session_hint(headers: Headers) -> str:
     """The session the client names, or empty; an agent of a session is one of its own."""
     told = dict(headers)
-    if told.keys().isdisjoint(SESSION):
+    if told.keys().isdisjoint(SESSION_HEADERS):
         return ""
-    session, agent = _first(told, SESSION), _first(told, (AGENT,))
+    session, agent = _first_header(told, SESSION_HEADERS), _first_header(told, (AGENT_HEADER,))
     return f"{session}/{agent}" if session and agent else session
 
 
 def parent_hint(headers: Headers) -> str:
     """The session that this one was delegated by, or empty."""
     told = dict(headers)
-    return _first(told, PARENT) or (_first(told, SESSION) if _first(told, (AGENT,)) else "")
+    return _first_header(told, PARENT_HEADERS) or (
+        _first_header(told, SESSION_HEADERS) if _first_header(told, (AGENT_HEADER,)) else ""
+    )
 
 
-def _first(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:
+def _first_header(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:
     for name in names:
         if name in told and (value := told[name].strip()):
-            return value[:LONGEST].decode("latin-1").strip()
+            return value[:MAX_SESSION_BYTES].decode("latin-1").strip()
     return ""

@@ -17,20 +17,20 @@ from msgspec.structs import replace
 from typing_extensions import TypedDict
 
 from proxy.config.model import Config
-from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared, recorded
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, Tally
-from proxy.core.ledger.ledger import Event, Kind, Ledger
-from proxy.core.policy.autonomy_rules import RULES
-from proxy.core.policy.heuristics import HEURISTICS, Input, Score
-from proxy.core.policy.scoring import Verdict, judged
-from proxy.core.policy.signals import read, signals
-from proxy.core.policy.suggest import pointless, stats, waiting
-from proxy.management.views.lookup import newest_story, stories
-from proxy.store import Owned, Store
+from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared, as_ledger_event
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, SuggestionCounts
+from proxy.core.ledger.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.policy.autonomy_rules import RULE_NAMES
+from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, ScoreInput
+from proxy.core.policy.scoring import AutonomyVerdict, judge
+from proxy.core.policy.signals import read_activity, signals_of
+from proxy.core.policy.suggest import pending_suggestions, reason_not_to_suggest, tally_at
+from proxy.management.views.lookup import all_path_states, newest_path_state
+from proxy.store import LedgerRecord, Store
 
 
-class ScoreTold(TypedDict):
+class ScoreView(TypedDict):
     """One heuristic. `type` is what it speaks for, `inputs` are what its score is made of."""
 
     name: str
@@ -38,10 +38,10 @@ class ScoreTold(TypedDict):
     enabled: bool
     score: int
     reason: str
-    inputs: dict[str, Input]
+    inputs: dict[str, ScoreInput]
 
 
-class VerdictTold(TypedDict):
+class VerdictView(TypedDict):
     """What the enabled heuristics come to. `status` is what a pop would end as; `pointless` says why nothing would be
     suggested, whatever speaks for it."""
 
@@ -53,7 +53,7 @@ class VerdictTold(TypedDict):
     pointless: str | None
 
 
-class SuggestionTold(TypedDict):
+class SuggestionView(TypedDict):
     """`state`: waiting, acted, expired or cleared. Times are ms since the epoch."""
 
     type: str
@@ -68,7 +68,7 @@ class SuggestionTold(TypedDict):
     state: str
 
 
-class StatsTold(TypedDict):
+class AutonomyStatsView(TypedDict):
     total: int
     push: int
     pop: int
@@ -78,7 +78,7 @@ class StatsTold(TypedDict):
     auto_pops: int
 
 
-class AutonomyTold(TypedDict):
+class AutonomyView(TypedDict):
     """The rules in force, what they say of the active frame, and what was suggested. `chosen` names the rules that were
     set for this conversation; the others are the configuration's."""
 
@@ -91,21 +91,23 @@ class AutonomyTold(TypedDict):
     suggest_in_context: bool
     heuristics: list[str]
     chosen: list[str]
-    scores: list[ScoreTold]
-    push: VerdictTold
-    pop: VerdictTold
-    pending: list[SuggestionTold]
-    history: list[SuggestionTold]
-    stats: StatsTold
+    scores: list[ScoreView]
+    push: VerdictView
+    pop: VerdictView
+    pending: list[SuggestionView]
+    history: list[SuggestionView]
+    stats: AutonomyStatsView
 
 
-def explained(ledger: Ledger, story: Story, config: Config, now: int) -> AutonomyTold:
+def autonomy_view(ledger: Ledger, story: PathState, config: Config, now: int) -> AutonomyView:
     """Everything about one path at `now` (ms since the epoch)."""
     tree = story.tree
-    advice = tree.advice
-    rules = config.autonomy_rules.with_chosen(advice.chosen)
-    seen = signals(read(story, config.observed_tools), tree.current, _window(ledger, story, config))
-    push, pop = judged(PUSH, seen, rules), judged(POP, seen, rules)
+    advice = tree.suggestion_state
+    rules = config.autonomy_rules.with_overrides(advice.settings)
+    seen = signals_of(
+        read_activity(story, config.observed_tools), tree.active_frame, _context_window(ledger, story, config)
+    )
+    push, pop = judge(PUSH, seen, rules), judge(POP, seen, rules)
     scores = {**push.scores, **pop.scores}
     return {
         "conversation": ledger.conversation.id,
@@ -116,17 +118,17 @@ def explained(ledger: Ledger, story: Story, config: Config, now: int) -> Autonom
         "combine": rules.combine,
         "suggest_in_context": rules.suggest_in_context,
         "heuristics": list(rules.heuristics),
-        "chosen": [name for name in RULES if getattr(advice.chosen, name) is not None],
-        "scores": [_score_told(name, score, name in rules.heuristics) for name, score in scores.items()],
-        "push": _verdict_told(push, pointless(tree, PUSH, config.max_depth)),
-        "pop": _verdict_told(pop, pointless(tree, POP, config.max_depth)),
-        "pending": [_suggestion_told(each, now) for each in waiting(advice, now)],
-        "history": [_suggestion_told(each, now) for each in advice.history],
-        "stats": _stats_told(stats(advice, now)),
+        "chosen": [name for name in RULE_NAMES if getattr(advice.settings, name) is not None],
+        "scores": [_score_view(name, score, name in rules.heuristics) for name, score in scores.items()],
+        "push": _verdict_view(push, reason_not_to_suggest(tree, PUSH, config.max_depth)),
+        "pop": _verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
+        "pending": [_suggestion_view(each, now) for each in pending_suggestions(advice, now)],
+        "history": [_suggestion_view(each, now) for each in advice.history],
+        "stats": _stats_view(tally_at(advice, now)),
     }
 
 
-def _stats_told(tally: Tally) -> StatsTold:
+def _stats_view(tally: SuggestionCounts) -> AutonomyStatsView:
     return {
         "total": tally.total,
         "push": tally.push,
@@ -138,7 +140,7 @@ def _stats_told(tally: Tally) -> StatsTold:
     }
 
 
-def _window(ledger: Ledger, story: Story, config: Config) -> int:
+def _context_window(ledger: Ledger, story: PathState, config: Config) -> int:
     """What the model of a path holds by its row of prices, in tokens; 0 where it has none."""
     entry = ledger.entries.get(story.tip)
     thread = ledger.threads.get(entry.thread) if entry else None
@@ -146,7 +148,7 @@ def _window(ledger: Ledger, story: Story, config: Config) -> int:
     return tariff.window if tariff and tariff.window_known else 0
 
 
-def _score_told(name: str, score: Score, enabled: bool) -> ScoreTold:  # noqa: FBT001  one of its members
+def _score_view(name: str, score: HeuristicScore, enabled: bool) -> ScoreView:  # noqa: FBT001  one of its members
     return {
         "name": name,
         "type": HEURISTICS[name].kind,
@@ -157,18 +159,18 @@ def _score_told(name: str, score: Score, enabled: bool) -> ScoreTold:  # noqa: F
     }
 
 
-def _verdict_told(verdict: Verdict, reason: str) -> VerdictTold:
+def _verdict_view(verdict: AutonomyVerdict, reason: str) -> VerdictView:
     return {
         "confidence": verdict.confidence,
         "threshold": verdict.threshold,
-        "reached": verdict.reached,
+        "reached": verdict.is_reached,
         "primary": verdict.primary or None,
         "status": verdict.status or None,
         "pointless": reason or None,
     }
 
 
-def _suggestion_told(each: Suggestion, now: int) -> SuggestionTold:
+def _suggestion_view(each: Suggestion, now: int) -> SuggestionView:
     return {
         "type": each.kind,
         "time": each.at,
@@ -179,46 +181,51 @@ def _suggestion_told(each: Suggestion, now: int) -> SuggestionTold:
         "frame": each.frame,
         "told": each.told,
         "actedUpon": bool(each.acted),
-        "state": state_of(each, now),
+        "state": suggestion_status(each, now),
     }
 
 
-def state_of(each: Suggestion, now: int) -> str:
+def suggestion_status(each: Suggestion, now: int) -> str:
     """What became of a suggestion: acted, cleared, expired, or that it waits."""
-    return "acted" if each.acted else "cleared" if each.cleared else "expired" if each.expired(now) else "waiting"
+    return "acted" if each.acted else "cleared" if each.cleared else "expired" if each.is_expired(now) else "waiting"
 
 
 # ------------------------------------------------------------------------------------------------------- changing them
-async def choose(store: Store, ledger: Ledger, wanted: Mapping[str, Any], at: int) -> Sequence[Event]:
+async def change_rules(store: Store, ledger: Ledger, wanted: Mapping[str, Any], at: int) -> Sequence[LedgerEvent]:
     """Record at `at` (ms since the epoch) what a person sets for this conversation, by the names of `RULES`; None goes
     back to the configuration. Durable when this returns. Raises StoreError."""
-    chosen = replace(newest_story(ledger).tree.advice.chosen, at=at, **wanted)
-    firsts = [entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not Kind.OVERLAY]
+    chosen = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
+    firsts = [entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY]
     placed = [(AutonomySet(chosen), first.id, 0) for first in firsts]
-    return await _stored(store, ledger, placed, at)
+    return await _store_events(store, ledger, placed, at)
 
 
-async def take_back(store: Store, ledger: Ledger, *, counts: bool, at: int) -> tuple[Sequence[Event], int]:
+async def clear_pending_suggestions(
+    store: Store, ledger: Ledger, *, counts: bool, at: int
+) -> tuple[Sequence[LedgerEvent], int]:
     """Record at `at` that nothing waits any more, with `counts` that the counts begin anew; how many waited. Durable
     when this returns. Raises StoreError."""
     placed: list[tuple[FrameEvent, str, int]] = []
     waited = 0
-    for story in stories(ledger):
-        if story.tree.advice.history or counts:
+    for story in all_path_states(ledger):
+        if story.tree.suggestion_state.history or counts:
             rounds = ledger.rounds.get(story.tip, ())
             event = SuggestionsCleared(at, waiting=True, counts=counts)
             placed.append((event, story.tip, rounds[-1].number if rounds else 0))
-            waited = waited or len(waiting(story.tree.advice, at))
-    return await _stored(store, ledger, placed, at), waited
+            waited = waited or len(pending_suggestions(story.tree.suggestion_state, at))
+    return await _store_events(store, ledger, placed, at), waited
 
 
-async def _stored(
+async def _store_events(
     store: Store, ledger: Ledger, placed: Sequence[tuple[FrameEvent, str, int]], at: int
-) -> Sequence[Event]:
-    events = [recorded(event, entry, number, ledger.seq + n, at) for n, (event, entry, number) in enumerate(placed)]
+) -> Sequence[LedgerEvent]:
+    events = [
+        as_ledger_event(event, entry, number, ledger.next_seq + n, at)
+        for n, (event, entry, number) in enumerate(placed)
+    ]
     if events:
         owner = ledger.conversation
-        await store.durable(store.write(owner.tenant, [Owned(owner.id, event) for event in events]))
+        await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, event) for event in events]))
         for event in events:
             ledger.add_event(event)
     return events

@@ -13,27 +13,27 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from proxy.core.frames.branches import Checkpoint
-from proxy.core.frames.events import FrameEvent, recorded
-from proxy.core.frames.path_state import Story, follow
-from proxy.core.ledger.ledger import Event, Ledger
-from proxy.core.observers.step import said_by
+from proxy.core.frames.events import FrameEvent, as_ledger_event
+from proxy.core.frames.path_state import PathState, replay
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.core.observers.step import message_of
 from proxy.core.tools.branch_tools import (
-    branch_from,
-    checkpoint_at,
-    copied,
-    line_named,
-    numbered,
-    spoken,
-    switch_to,
-    wanted_on,
+    branch_named,
+    copy_texts,
+    copyable_entries,
+    create_checkpoint,
+    numbered_messages,
+    request_branch,
+    request_injection,
+    request_switch,
 )
-from proxy.errors import UnknownFrame
+from proxy.errors import NotFound
 from proxy.management.views import conversations
-from proxy.management.views.lookup import shown
+from proxy.management.views.lookup import quote_reference
 from proxy.management.views.schemas import FrameState
-from proxy.store import Owned, Store
+from proxy.store import LedgerRecord, Store
 
-WITH_NEXT = "with the user's next message"
+WITH_NEXT_MESSAGE = "with the user's next message"
 
 
 class CheckpointRow(TypedDict):
@@ -47,7 +47,7 @@ class CheckpointRow(TypedDict):
     created: int
 
 
-class MessageOn(TypedDict):
+class BranchMessage(TypedDict):
     """A message of a line by its number there. `wire` is its stored text, byte for byte."""
 
     number: int
@@ -59,7 +59,7 @@ class MessageOn(TypedDict):
 class CheckpointDetail(CheckpointRow):
     """The line and the frames as they were there."""
 
-    messages: list[MessageOn]
+    messages: list[BranchMessage]
     frames: dict[str, FrameState]
     activeFrameID: str | None
 
@@ -78,12 +78,12 @@ class BranchRow(TypedDict):
 class BranchDetail(BranchRow):
     """The line as it stands, or was left, with its frames."""
 
-    messages: list[MessageOn]
+    messages: list[BranchMessage]
     frames: dict[str, FrameState]
     activeFrameID: str | None
 
 
-class BranchTold(TypedDict):
+class BranchSwitchView(TypedDict):
     """What the user's next message goes to."""
 
     conversation: str
@@ -92,7 +92,7 @@ class BranchTold(TypedDict):
     comes: str
 
 
-class InjectionTold(TypedDict):
+class InjectionView(TypedDict):
     """How many texts are copied, and to which branch."""
 
     conversation: str
@@ -102,141 +102,153 @@ class InjectionTold(TypedDict):
 
 
 # ---------------------------------------------------------------------------------------------------------------- look
-def checkpoint_rows(story: Story) -> list[CheckpointRow]:
+def checkpoint_rows(story: PathState) -> list[CheckpointRow]:
     """The oldest first."""
-    return [_row(each) for each in story.lines.checkpoints.values()]
+    return [_checkpoint_row(each) for each in story.branches.checkpoints.values()]
 
 
-def _row(point: Checkpoint) -> CheckpointRow:
+def _checkpoint_row(point: Checkpoint) -> CheckpointRow:
     return {
         "name": point.name,
-        "branch": point.line,
+        "branch": point.branch,
         "entry": point.at,
         "automatic": point.automatic,
         "created": point.created,
     }
 
 
-def checkpoint_detail(ledger: Ledger, story: Story, name: str) -> CheckpointDetail:
+def checkpoint_detail(ledger: Ledger, story: PathState, name: str) -> CheckpointDetail:
     """What stood at a checkpoint, whatever happened since. Raises UnknownFrame."""
-    point = story.lines.checkpoints.get(name)
+    point = story.branches.checkpoints.get(name)
     if point is None or point.at not in ledger.entries:
-        raise UnknownFrame(f"There is no checkpoint {shown(name)} here. `callstack checkpoint --list` lists them.")
-    then = follow(ledger, ledger.path(point.at), {})
-    frames = conversations.state(ledger, then)["frames"]
-    wires = [m.wire.decode("utf-8", "replace") for placed in spoken(then) if (m := said_by(placed)) is not None]
-    rows = _messages(then)
-    told: list[MessageOn] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]
-    return {**_row(point), "messages": told, "frames": frames, "activeFrameID": then.tree.active or None}
+        raise NotFound(
+            f"There is no checkpoint {quote_reference(name)} here. `callstack checkpoint --list` lists them."
+        )
+    then = replay(ledger, ledger.path(point.at), {})
+    frames = conversations.tree_state_view(ledger, then)["frames"]
+    wires = [
+        m.wire.decode("utf-8", "replace") for placed in copyable_entries(then) if (m := message_of(placed)) is not None
+    ]
+    rows = _message_rows(then)
+    told: list[BranchMessage] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]
+    return {**_checkpoint_row(point), "messages": told, "frames": frames, "activeFrameID": then.tree.active or None}
 
 
-def branch_rows(story: Story) -> list[BranchRow]:
+def branch_rows(story: PathState) -> list[BranchRow]:
     """The main line first, then in the order they began; one that is to begin comes last."""
-    lines, wanted = story.lines, story.lines.wanted
-    rows = [_branch(story, name, checkpoint) for name, checkpoint in lines.begun.items()]
-    if wanted is not None and wanted.line not in lines.begun:
-        rows.append(_branch(story, wanted.line, wanted.checkpoint))
+    lines, wanted = story.branches, story.branches.requested_switch
+    rows = [_branch_row(story, name, checkpoint) for name, checkpoint in lines.start_checkpoints.items()]
+    if wanted is not None and wanted.line not in lines.start_checkpoints:
+        rows.append(_branch_row(story, wanted.line, wanted.checkpoint))
     return rows
 
 
-def _branch(story: Story, name: str, checkpoint: str) -> BranchRow:
-    lines = story.lines
-    wanted = lines.wanted is not None and lines.wanted.line == name
+def _branch_row(story: PathState, name: str, checkpoint: str) -> BranchRow:
+    lines = story.branches
+    wanted = lines.requested_switch is not None and lines.requested_switch.line == name
     return {
         "name": name,
         "checkpoint": checkpoint or None,
-        "begun": name in lines.begun,
+        "begun": name in lines.start_checkpoints,
         "current": name == lines.current,
         "wanted": wanted,
     }
 
 
-def branch_detail(ledger: Ledger, story: Story, name: str) -> BranchDetail:
+def branch_detail(ledger: Ledger, story: PathState, name: str) -> BranchDetail:
     """The messages of one line, numbered as they are named when they are copied. Raises UnknownFrame."""
-    if name not in story.lines.begun:
-        raise UnknownFrame(f"There is no branch {shown(name)} here. `callstack branch --list` lists them.")
-    line = line_named(story, name)
-    frames = conversations.state(ledger, line)["frames"]
-    row = _branch(story, name, story.lines.begun[name])
-    return {**row, "messages": _messages(line), "frames": frames, "activeFrameID": line.tree.active or None}
+    if name not in story.branches.start_checkpoints:
+        raise NotFound(f"There is no branch {quote_reference(name)} here. `callstack branch --list` lists them.")
+    line = branch_named(story, name)
+    frames = conversations.tree_state_view(ledger, line)["frames"]
+    row = _branch_row(story, name, story.branches.start_checkpoints[name])
+    return {**row, "messages": _message_rows(line), "frames": frames, "activeFrameID": line.tree.active or None}
 
 
-def _messages(line: Story) -> list[MessageOn]:
-    return [{"number": each.number, "role": each.role, "text": each.text} for each in numbered(line)]
+def _message_rows(line: PathState) -> list[BranchMessage]:
+    return [{"number": each.number, "role": each.role, "text": each.text} for each in numbered_messages(line)]
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
 @dataclass(frozen=True, slots=True)
-class Path:
+class ConversationPath:
     """A path of a conversation, asked at `at` (ms since the epoch)."""
 
     ledger: Ledger
-    story: Story
-    at: int
+    path_state: PathState
+    now: int
 
 
-async def kept(store: Store, path: Path, event: FrameEvent) -> Sequence[Event]:
+async def store_event(store: Store, path: ConversationPath, event: FrameEvent) -> Sequence[LedgerEvent]:
     """What was decided, hung behind the newest entry of the path; durable when this returns. Raises StoreError."""
-    ledger, tip = path.ledger, path.story.tip
+    ledger, tip = path.ledger, path.path_state.tip
     if tip not in ledger.entries:
-        raise UnknownFrame("This conversation has no message yet.")
+        raise NotFound("This conversation has no message yet.")
     rounds = ledger.rounds.get(tip, ())
-    made = recorded(event, tip, rounds[-1].number if rounds else 0, ledger.seq, path.at)
+    made = as_ledger_event(event, tip, rounds[-1].number if rounds else 0, ledger.next_seq, path.now)
     owner = ledger.conversation
-    await store.durable(store.write(owner.tenant, [Owned(owner.id, made)]))
+    await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, made)]))
     return [made]
 
 
-async def set_checkpoint(store: Store, path: Path, name: str) -> tuple[CheckpointRow, Sequence[Event]]:
+async def set_checkpoint(
+    store: Store, path: ConversationPath, name: str
+) -> tuple[CheckpointRow, Sequence[LedgerEvent]]:
     """Name the newest point of the current line. Raises NotAllowed, StoreError."""
-    event = checkpoint_at(path.story, path.ledger, path.story.tip, name)
-    events = await kept(store, path, event)
-    point = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, path.at)
-    return _row(point), events
+    event = create_checkpoint(path.path_state, path.ledger, path.path_state.tip, name)
+    events = await store_event(store, path, event)
+    point = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, path.now)
+    return _checkpoint_row(point), events
 
 
 async def begin_branch(
-    store: Store, path: Path, checkpoint: str, name: str, reason: str
-) -> tuple[BranchTold, Sequence[Event]]:
+    store: Store, path: ConversationPath, checkpoint: str, name: str, reason: str
+) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
     """A new line from a checkpoint, from the user's next message on. Raises NotAllowed, StoreError."""
-    event = branch_from(path.story.lines, checkpoint, name, reason)
-    return _told(path, event.line, event.checkpoint), await kept(store, path, event)
+    event = request_branch(path.path_state.branches, checkpoint, name, reason)
+    return _switch_view(path, event.line, event.checkpoint), await store_event(store, path, event)
 
 
-async def switch(store: Store, path: Path, name: str, reason: str) -> tuple[BranchTold, Sequence[Event]]:
+async def switch_to_branch(
+    store: Store, path: ConversationPath, name: str, reason: str
+) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
     """Go on with another line, from the user's next message on. Raises NotAllowed, StoreError."""
-    event = switch_to(path.story.lines, name, reason)
-    return _told(path, name, path.story.lines.begun[name]), await kept(store, path, event)
+    event = request_switch(path.path_state.branches, name, reason)
+    return _switch_view(path, name, path.path_state.branches.start_checkpoints[name]), await store_event(
+        store, path, event
+    )
 
 
-def _told(path: Path, line: str, checkpoint: str) -> BranchTold:
+def _switch_view(path: ConversationPath, line: str, checkpoint: str) -> BranchSwitchView:
     return {
         "conversation": path.ledger.conversation.id,
         "branch": line,
         "checkpoint": checkpoint or None,
-        "comes": WITH_NEXT,
+        "comes": WITH_NEXT_MESSAGE,
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class InjectionSelection:
     """What is to be copied from the line `source`: messages by number, or what a frame returned; to the line `to`, or
     to the one the next request stands on."""
 
-    source: str
-    numbers: Sequence[int]
+    source_branch: str
+    message_numbers: Sequence[int]
     frame: str
-    to: str = ""
+    target_branch: str = ""
 
 
-async def inject(store: Store, path: Path, choice: Choice) -> tuple[InjectionTold, Sequence[Event]]:
+async def inject(
+    store: Store, path: ConversationPath, choice: InjectionSelection
+) -> tuple[InjectionView, Sequence[LedgerEvent]]:
     """Copy from one line to the end of another, with the next request there. Raises NotAllowed, StoreError."""
-    texts = copied(path.story, choice.source, choice.numbers, choice.frame)
-    event = wanted_on(path.story.lines, choice.to, choice.source, texts)
-    told: InjectionTold = {
+    texts = copy_texts(path.path_state, choice.source_branch, choice.message_numbers, choice.frame)
+    event = request_injection(path.path_state.branches, choice.target_branch, choice.source_branch, texts)
+    told: InjectionView = {
         "conversation": path.ledger.conversation.id,
         "branch": event.line,
         "texts": len(texts),
         "comes": "with the next request there",
     }
-    return told, await kept(store, path, event)
+    return told, await store_event(store, path, event)

@@ -28,29 +28,29 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.accounting.token_counter import estimate
+from proxy.accounting.token_counter import estimate_tokens
 from proxy.config.model import Config
-from proxy.core.commands.apply_command import Hand, did, hung
-from proxy.core.commands.command_values import Deed
-from proxy.core.commands.stop_work import stopped
-from proxy.core.compaction.unfold import Wish, wish
-from proxy.core.frames.events import FrameEvent, Kept, Popped, recorded
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.tree import FINAL, RETURNED
-from proxy.core.ledger.ledger import Entry, Event, Kind, Ledger
+from proxy.core.commands.apply_command import CommandContext, apply_command, attach
+from proxy.core.commands.command_values import FrameCommand
+from proxy.core.commands.stop_work import stop_path
+from proxy.core.compaction.unfold import UnfoldTarget, find_unfold_target
+from proxy.core.frames.events import FrameEvent, FrameKept, FramePopped, as_ledger_event
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent
 from proxy.core.text import cut_for_display
-from proxy.core.tools.base import Mistake
-from proxy.core.tools.subagent_tools import ended, tracked
+from proxy.core.tools.base import ToolError
+from proxy.core.tools.subagent_tools import subagent_end_event, tracked_subagent
 from proxy.errors import NotAllowed
 from proxy.exchange.resolver import tool_settings
-from proxy.exchange.thread.activation import suffixed
-from proxy.management.views.conversations import shortened, state
-from proxy.management.views.lookup import folded, newest_story, stories, thread_tips
-from proxy.management.views.schemas import FrameState, UnfoldingTold
-from proxy.store import Owned, Store
+from proxy.exchange.thread.activation import forbids_user_after_result
+from proxy.management.views.conversations import tree_state_view, truncate_line
+from proxy.management.views.lookup import all_path_states, newest_path_state, path_state_of_tip, thread_tips
+from proxy.management.views.schemas import FrameState, UnfoldView
+from proxy.store import LedgerRecord, Store
 
 
-class HandTold(TypedDict):
+class FrameCommandView(TypedDict):
     """What came of it: the frames it was about as they are now, the active one, and the same in words."""
 
     conversation: str
@@ -60,80 +60,94 @@ class HandTold(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class CommandTarget:
     """Where a person does something: a path of a conversation, at `now` (ms)."""
 
     ledger: Ledger
-    story: Story
+    path_state: PathState
     now: int
 
 
-async def do(store: Store, config: Config, at: At, deed: Deed) -> tuple[HandTold, Sequence[Event]]:
+async def run_command(
+    store: Store, config: Config, at: CommandTarget, deed: FrameCommand
+) -> tuple[FrameCommandView, Sequence[LedgerEvent]]:
     """Do it; durable when this returns. Raises UnknownFrame, NotAllowed, StoreError."""
     ledger, conversation = at.ledger, at.ledger.conversation
-    hand = Hand(
-        at.story, ledger, secrets.token_hex(8), at.now, estimate, tool_settings(config), suffixed(config, _model(at))
+    hand = CommandContext(
+        at.path_state,
+        ledger,
+        secrets.token_hex(8),
+        at.now,
+        estimate_tokens,
+        tool_settings(config),
+        forbids_user_after_result(config, _newest_model(at)),
     )
-    done = did(hand, deed)
-    events = hung(hand, done)
-    await store.durable(store.write(conversation.tenant, [Owned(conversation.id, event) for event in events]))
-    frames = state(ledger, replace(at.story, tree=done.tree))["frames"]
-    told: HandTold = {
+    done = apply_command(hand, deed)
+    events = attach(hand, done)
+    await store.wait_until_durable(
+        store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
+    )
+    frames = tree_state_view(ledger, replace(at.path_state, tree=done.tree))["frames"]
+    told: FrameCommandView = {
         "conversation": conversation.id,
         "frames": [frames[frame] for frame in done.frames],
         "activeFrameID": done.tree.active,
-        "told": done.told,
+        "told": done.user_text,
     }
     return told, events
 
 
-def _model(at: At) -> str:
+def _newest_model(at: CommandTarget) -> str:
     """Of the newest request there; empty where nobody knows it."""
-    tip = at.ledger.entries.get(at.story.tip)
+    tip = at.ledger.entries.get(at.path_state.tip)
     thread = at.ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SubagentEnd:
     """What was recorded, by conversation."""
 
-    events: Sequence[tuple[str, Event]]
+    events: Sequence[tuple[str, LedgerEvent]]
 
 
-async def end(store: Store, ledger: Ledger, story: Story, wanted: tuple[str, str, str], now: int) -> Ended:
+async def end_subagent(
+    store: Store, ledger: Ledger, story: PathState, wanted: tuple[str, str, str], now: int
+) -> SubagentEnd:
     """End a subagent at `now` (ms): `wanted` are its frame, the status and the summary. Durable when this returns.
 
     Raises NotAllowed, StoreError.
     """
     frame, status, summary = wanted
     try:
-        event = ended(tracked(story.tree, frame), status, summary)
-    except Mistake as mistake:
+        event = subagent_end_event(tracked_subagent(story.tree, frame), status, summary)
+    except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
     owner = ledger.conversation
-    told = [(owner.id, _hung(ledger, story.tip, event, now))]
+    told = [(owner.id, _attach(ledger, story.tip, event, now))]
     if (child := await store.load(owner.tenant, story.tree.frames[frame].conversation)) is not None:
-        told += [(child.conversation.id, root) for root in _root(child, event, now)]
-    await store.durable(store.write(owner.tenant, [Owned(conversation, made) for conversation, made in told]))
-    return Ended(told)
+        told += [(child.conversation.id, root) for root in _end_own_root(child, event, now)]
+    await store.wait_until_durable(
+        store.write(owner.tenant, [LedgerRecord(conversation, made) for conversation, made in told])
+    )
+    return SubagentEnd(told)
 
 
-def _root(child: Ledger, ended: Popped, now: int) -> list[Event]:
+def _end_own_root(child: Ledger, ended: FramePopped, now: int) -> list[LedgerEvent]:
     """The end of the subagent's own conversation, where that goes on."""
-    story = newest_story(child)
+    story = newest_path_state(child)
     root = story.tree.root if story.tree.frames else None
-    if root is None or root.status in FINAL | RETURNED:
+    if root is None or root.status in FINAL_STATUSES | RETURN_STATUSES:
         return []
-    popped = Popped(root.id, ended.status, ended.results, cut_for_display(ended.results))
-    return [_hung(child, story.tip, popped, now)]
+    popped = FramePopped(root.id, ended.status, ended.results, cut_for_display(ended.results))
+    return [_attach(child, story.tip, popped, now)]
 
 
-def _hung(ledger: Ledger, entry: str, event: FrameEvent, now: int) -> Event:
-    return recorded(event, entry, ledger.newest_round(entry), ledger.seq, now)
+def _attach(ledger: Ledger, entry: str, event: FrameEvent, now: int) -> LedgerEvent:
+    return as_ledger_event(event, entry, ledger.newest_round_number(entry), ledger.next_seq, now)
 
 
-class TreeStopped(TypedDict):
+class StopView(TypedDict):
     """Ids of frames: those that are blocked now, those that were given up before they began, and those that are still
     under way, because a subagent does their work in a conversation of its own."""
 
@@ -142,40 +156,42 @@ class TreeStopped(TypedDict):
     left: list[str]
 
 
-async def stop_all(store: Store, config: Config, ledger: Ledger, now: int) -> tuple[TreeStopped, Sequence[Event]]:
+async def stop_all(store: Store, config: Config, ledger: Ledger, now: int) -> tuple[StopView, Sequence[LedgerEvent]]:
     """Stop it at `now` (ms); durable when this returns. `ledger` is the caller's own, and has it then. Raises
     StoreError, Unreadable."""
-    found: TreeStopped = {"blocked": [], "invalidated": [], "left": []}
-    events: list[Event] = []
-    for tip in _ends(ledger):
-        story = folded(ledger, tip)
+    found: StopView = {"blocked": [], "invalidated": [], "left": []}
+    events: list[LedgerEvent] = []
+    for tip in _thread_ends(ledger):
+        story = path_state_of_tip(ledger, tip)
         thread = ledger.threads.get(tip.thread)
-        takes_none_behind = suffixed(config, thread.model if thread else "")
-        hand = Hand(story, ledger, secrets.token_hex(8), now, estimate, tool_settings(config), takes_none_behind)
-        came = stopped(hand)
-        for event in hung(hand, came.done) if came.done else ():
+        takes_none_behind = forbids_user_after_result(config, thread.model if thread else "")
+        hand = CommandContext(
+            story, ledger, secrets.token_hex(8), now, estimate_tokens, tool_settings(config), takes_none_behind
+        )
+        came = stop_path(hand)
+        for event in attach(hand, came.result) if came.result else ():
             ledger.add_event(event)
             events.append(event)
         found["blocked"] += came.blocked
         found["invalidated"] += came.invalidated
-        found["left"] += came.left
+        found["left"] += came.still_running
     if events:
         about = ledger.conversation
-        await store.durable(store.write(about.tenant, [Owned(about.id, event) for event in events]))
-    return _each_once(found), events
+        await store.wait_until_durable(store.write(about.tenant, [LedgerRecord(about.id, event) for event in events]))
+    return _without_duplicates(found), events
 
 
-def _ends(ledger: Ledger) -> Iterator[Entry]:
+def _thread_ends(ledger: Ledger) -> Iterator[Entry]:
     """Where each thread was left off."""
     for tip in thread_tips(ledger).values():
-        if tip.id in ledger.has_child:
+        if tip.id in ledger.parent_ids:
             continue
         rounds = ledger.rounds.get(tip.id, ())
-        broken = tip.kind is Kind.TURN and not (rounds and rounds[-1].last and rounds[-1].spoken.complete)
+        broken = tip.kind is EntryKind.TURN and not (rounds and rounds[-1].last and rounds[-1].spoken.complete)
         yield ledger.entries[tip.parent] if broken else tip
 
 
-def _each_once(found: TreeStopped) -> TreeStopped:
+def _without_duplicates(found: StopView) -> StopView:
     blocked, invalidated, left = (list(dict.fromkeys(found[name])) for name in ("blocked", "invalidated", "left"))
     return {"blocked": blocked, "invalidated": invalidated, "left": left}
 
@@ -185,32 +201,34 @@ WHEN_CHEAP = "with the next request that finds its cache cold, or folds somethin
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StoredUnfoldRequest:
     """What was recorded, and what is told of it."""
 
-    events: Sequence[Event]
-    told: UnfoldingTold
+    events: Sequence[LedgerEvent]
+    view: UnfoldView
 
 
-async def ask_back(store: Store, ledger: Ledger, frame: str, *, now: bool, at: int) -> Asked:
+async def store_unfold_request(store: Store, ledger: Ledger, frame: str, *, now: bool, at: int) -> StoredUnfoldRequest:
     """Record at `at` (ms since the epoch) that `frame`, a frame of this conversation, is wanted back; durable when
     this returns.
 
     Raises NotAllowed where there is nothing to bring back, StoreError.
     """
-    story, wanted = _found(ledger, frame, now=now)
-    events: list[Event] = []
+    story, wanted = _path_with_fold(ledger, frame, now=now)
+    events: list[LedgerEvent] = []
     if wanted.is_new:
-        kept = Kept(wanted.frame, now)
-        events = [recorded(kept, entry, 0, ledger.seq + n, at) for n, entry in enumerate(wanted.entries)]
+        kept = FrameKept(wanted.frame, now)
+        events = [as_ledger_event(kept, entry, 0, ledger.next_seq + n, at) for n, entry in enumerate(wanted.entries)]
         conversation = ledger.conversation
-        await store.durable(store.write(conversation.tenant, [Owned(conversation.id, event) for event in events]))
-    at_once = now or story.tree.kept.get(wanted.frame, False)
-    return Asked(
+        await store.wait_until_durable(
+            store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
+        )
+    at_once = now or story.tree.kept_frames.get(wanted.frame, False)
+    return StoredUnfoldRequest(
         events,
         {
             "frame": wanted.frame,
-            "title": shortened(story.tree.frames[wanted.frame].title),
+            "title": truncate_line(story.tree.frames[wanted.frame].title),
             "conversation": ledger.conversation.id,
             "new": wanted.is_new,
             "now": at_once,
@@ -219,13 +237,13 @@ async def ask_back(store: Store, ledger: Ledger, frame: str, *, now: bool, at: i
     )
 
 
-def _found(ledger: Ledger, frame: str, *, now: bool) -> tuple[Story, Wish]:
+def _path_with_fold(ledger: Ledger, frame: str, *, now: bool) -> tuple[PathState, UnfoldTarget]:
     """The newest path on which the frame is folded. Raises NotAllowed with what the newest one says."""
     refused: NotAllowed | None = None
-    for story in stories(ledger):
+    for story in all_path_states(ledger):
         if frame in story.tree.frames:
             try:
-                return story, wish(ledger, story, frame, now=now)
+                return story, find_unfold_target(ledger, story, frame, now=now)
             except NotAllowed as error:
                 refused = refused or error
     raise refused or NotAllowed(f"Frame {frame} stands on no path.", code="not_folded")

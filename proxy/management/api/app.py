@@ -31,22 +31,22 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import __version__
-from proxy.auth import Headers, Tenant, is_operator
+from proxy.auth import Headers, Tenant, has_operator_token
 from proxy.errors import ProxyError
 from proxy.management.api import conversations as routes
 from proxy.management.api import events
-from proxy.management.api.base import Backstage, Json, answer_errors, error_answer
-from proxy.management.api.limits import Bounds, Pace
+from proxy.management.api.base import ApiContext, JsonResponse, add_error_handlers, error_response
+from proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
 
-OPEN = frozenset({"/health"})
-OPERATOR = Tenant("operator", "operator", admin=True)
+PUBLIC_PATHS = frozenset({"/health"})
+OPERATOR_TENANT = Tenant("operator", "operator", admin=True)
 """Whoever can read the file in which this process left its token: the user it runs as."""
 
 
-class Identity:
+class IdentityMiddleware:
     """Puts the tenant, and what the routes look at, into the request's state, or answers without a tenant."""
 
-    def __init__(self, app: ASGIApp, backstage: Backstage) -> None:
+    def __init__(self, app: ASGIApp, backstage: ApiContext) -> None:
         self._app = app
         self._backstage = backstage
         self._token = backstage.operator_token.encode()
@@ -56,28 +56,28 @@ class Identity:
             state = scope.setdefault("state", {})
             state["backstage"] = self._backstage
             try:
-                state["tenant"] = None if scope["path"] in OPEN else self._tenant(scope["headers"])
+                state["tenant"] = None if scope["path"] in PUBLIC_PATHS else self._authenticate(scope["headers"])
             except ProxyError as error:
-                await error_answer(error)(scope, receive, send)
+                await error_response(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _tenant(self, headers: Headers) -> Tenant:
-        return OPERATOR if is_operator(headers, self._token) else self._backstage.tenant_of(headers)
+    def _authenticate(self, headers: Headers) -> Tenant:
+        return OPERATOR_TENANT if has_operator_token(headers, self._token) else self._backstage.tenant_of(headers)
 
 
-__all__ = ["Backstage", "build_api"]
+__all__ = ["ApiContext", "build_api"]
 
 
-def build_api(backstage: Backstage) -> ASGIApp:
+def build_api(backstage: ApiContext) -> ASGIApp:
     """The application of `/stack` and `/health`; it has no start or stop of its own."""
     # Around the framework and not in it: it would answer what the edge is to answer.
-    bounded = Bounds(application(), Pace(backstage.config.api_requests_per_minute))
-    return Identity(bounded, backstage)
+    bounded = LimitsMiddleware(build_routes(), RequestRateLimiter(backstage.config.api_requests_per_minute))
+    return IdentityMiddleware(bounded, backstage)
 
 
 @cache
-def application() -> FastAPI:
+def build_routes() -> FastAPI:
     """The routes. They are the same for every proxy of a process, and what they look at comes with the request: to make
     them takes 0.2 s, most of it with the first one."""
     # The pages FastAPI brings load scripts from elsewhere, and its schema route would know no tenant: ours stands in
@@ -90,9 +90,9 @@ def application() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        default_response_class=Json,
+        default_response_class=JsonResponse,
     )
     for router in (routes.open_router, routes.router, events.router):
         api.include_router(router)
-    answer_errors(api)
+    add_error_handlers(api)
     return api

@@ -31,19 +31,19 @@ from typing_extensions import TypedDict
 from proxy.auth import Headers, Tenant
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
-from proxy.core.ledger.ledger import Event
-from proxy.core.text import Count, estimate_tokens
-from proxy.errors import BadRequest, ProxyError, TooOften
-from proxy.exchange.background.inbox import Speaking
+from proxy.core.ledger.ledger import LedgerEvent
+from proxy.core.text import CountTokens, estimate_tokens
+from proxy.errors import BadRequest, ProxyError, RateLimited
+from proxy.exchange.background.inbox import Inbox
 from proxy.management.api.openapi import methods_at
-from proxy.management.views.as_of import LATEST
-from proxy.management.views.lookup import shown
+from proxy.management.views.as_of import MAX_TIMESTAMP_MS
+from proxy.management.views.lookup import quote_reference
 from proxy.store import Store
-from proxy.telemetry.event_bus import Feed
+from proxy.telemetry.event_bus import EventBus
 
-MOST_FAULTS = 5
+MAX_FAULTS_REPORTED = 5
 """So many are told, however many a request has."""
-DESCRIBED = "GET /stack/openapi.json says what each path takes."
+SEE_OPENAPI = "GET /stack/openapi.json says what each path takes."
 
 log = logging.getLogger(__name__)
 
@@ -61,84 +61,84 @@ class Error(TypedDict):
     error: ErrorBody
 
 
-class Json(JSONResponse):
+class JsonResponse(JSONResponse):
     """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot say and `\\ud83d` can."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
-async def answered(view: Callable[[], Any]) -> Json:
+async def respond_in_thread(view: Callable[[], Any]) -> JsonResponse:
     """What `view` tells, as JSON. Of a conversation of thousands of messages that takes tenths of a second: a thread
     does, for requests that are being answered do not wait for it."""
-    return await run_in_threadpool(lambda: Json(view()))
+    return await run_in_threadpool(lambda: JsonResponse(view()))
 
 
-def error_answer(error: ProxyError) -> Json:
-    answer = _answer(error.status, str(error), error.code)
-    if isinstance(error, TooOften):
+def error_response(error: ProxyError) -> JsonResponse:
+    answer = _error_body_response(error.status, str(error), error.code)
+    if isinstance(error, RateLimited):
         answer.headers["retry-after"] = str(error.retry_after_s)
     return answer
 
 
-def _answer(status: int, message: str, code: str) -> Json:
+def _error_body_response(status: int, message: str, code: str) -> JsonResponse:
     kind = "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     told = {"x-stack-status": f"error; reason={code}"}
-    return Json({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, told)
+    return JsonResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, told)
 
 
-def answer_errors(api: FastAPI) -> None:
+def add_error_handlers(api: FastAPI) -> None:
     """Every way to fail, in the one shape."""
-    api.add_exception_handler(ProxyError, _refused)
-    api.add_exception_handler(HTTPException, _no_route)
-    api.add_exception_handler(RequestValidationError, _invalid)
-    api.add_exception_handler(Exception, _broken)
+    api.add_exception_handler(ProxyError, _handle_proxy_error)
+    api.add_exception_handler(HTTPException, _handle_http_error)
+    api.add_exception_handler(RequestValidationError, _handle_validation_error)
+    api.add_exception_handler(Exception, _handle_unexpected_error)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _handle_proxy_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)  # noqa: S101 - registered for nothing else
-    return error_answer(error)
+    return error_response(error)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(methods_at(request.app, request.url.path))
-        answer = _answer(error.status_code, f"This path answers {allowed}.", "method_not_allowed")
+        answer = _error_body_response(error.status_code, f"This path answers {allowed}.", "method_not_allowed")
         answer.headers["allow"] = allowed
         return answer
     if error.status_code == HTTPStatus.NOT_FOUND:
         message = "There is no such path. GET /stack/openapi.json lists those there are."
-        return _answer(error.status_code, message, "not_found")
+        return _error_body_response(error.status_code, message, "not_found")
     # Raised by the framework alone, and only for a body: no JSON, or JSON that no reader takes in (too deep, a number
     # of thousands of digits).
-    return error_answer(BadRequest(f"The body cannot be read as JSON. {DESCRIBED}"))
+    return error_response(BadRequest(f"The body cannot be read as JSON. {SEE_OPENAPI}"))
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _handle_validation_error(_: Request, error: Exception) -> Response:
     """A parameter or a body that is not what the description says; the value itself is not repeated."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
     faults = error.errors()
-    told = [_fault(fault) for fault in faults[:MOST_FAULTS]]
+    told = [_describe_fault(fault) for fault in faults[:MAX_FAULTS_REPORTED]]
     more = [f"and {len(faults) - len(told)} more faults"] if len(faults) > len(told) else []
-    return error_answer(BadRequest(f"The request is not as described. {'; '.join([*told, *more])}. {DESCRIBED}"))
+    return error_response(BadRequest(f"The request is not as described. {'; '.join([*told, *more])}. {SEE_OPENAPI}"))
 
 
-def _fault(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     """Where it is and what it is. A place may be named by a key that somebody made up."""
     place = ".".join(str(part) for part in fault["loc"])
-    return f"{shown(place)}: {fault['msg']}"
+    return f"{quote_reference(place)}: {fault['msg']}"
 
 
-async def _broken(request: Request, error: Exception) -> Response:
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     """A fault of ours. The caller learns that, and the log learns which."""
     log.error("a page failed", extra={"path": request.url.path, "error": type(error).__name__})
-    return _answer(500, "The proxy could not answer this; its log says more.", "proxy_error")
+    return _error_body_response(500, "The proxy could not answer this; its log says more.", "proxy_error")
 
 
 @dataclass(frozen=True)
-class Backstage:
+class ApiContext:
     """`started` is in ms since the epoch; `counter` names what counts tokens.
 
     `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
@@ -150,38 +150,38 @@ class Backstage:
 
     store: Store
     tenant_of: Callable[[Headers], Tenant]
-    changed: Callable[[str | None, str], None]
-    mode_set: Callable[[str, str, str], None]
-    decided: Callable[[str, str, Sequence[Event]], None]
-    speaking: Speaking
-    draining: Callable[[], bool]
+    on_deleted: Callable[[str | None, str], None]
+    on_mode_changed: Callable[[str, str, str], None]
+    on_events_stored: Callable[[str, str, Sequence[LedgerEvent]], None]
+    inbox: Inbox
+    is_draining: Callable[[], bool]
     started: int
-    live: LiveSettings
-    counter: str
+    live_settings: LiveSettings
+    counter_name: str
     operator_token: str = ""
     config: Config = field(default_factory=Config)
-    feed: Feed = field(default_factory=Feed)
+    feed: EventBus = field(default_factory=EventBus)
     """Where what happens is heard."""
-    count: Count = estimate_tokens
+    count_tokens: CountTokens = estimate_tokens
     """Tokens of a text."""
-    counted_since: dict[str | None, int] = field(default_factory=dict)
+    subagents_counted_since: dict[str | None, int] = field(default_factory=dict)
     """From when on subagents are counted (ms), by tenant, None for an operator; not there: all that is stored."""
 
 
-Documented = dict[int | str, dict[str, Any]]
-ERRORS: Documented = {
+ResponseDocs = dict[int | str, dict[str, Any]]
+ERROR_RESPONSES: ResponseDocs = {
     400: {"model": Error, "description": "A parameter that is not as described"},
     401: {"model": Error, "description": "No key, or one that is not known here"},
     500: {"model": Error, "description": "The store could not answer"},
 }
-UNKNOWN: Documented = {404: {"model": Error, "description": "Not there, or not yours"}}
+NOT_FOUND_RESPONSE: ResponseDocs = {404: {"model": Error, "description": "Not there, or not yours"}}
 
 
 @dataclass(frozen=True)
-class Asking:
+class Caller:
     """Who asks, and what of. `scope` is the tenant, or None for an operator."""
 
-    backstage: Backstage
+    context: ApiContext
     tenant: Tenant
 
     @property
@@ -189,13 +189,13 @@ class Asking:
         return None if self.tenant.admin else self.tenant.id
 
 
-async def asking(request: Request) -> Asking:
-    return Asking(request.state.backstage, request.state.tenant)
+async def caller_of(request: Request) -> Caller:
+    return Caller(request.state.backstage, request.state.tenant)
 
 
-Asked = Annotated[Asking, Depends(asking)]
+CurrentCaller = Annotated[Caller, Depends(caller_of)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
-Offset = Annotated[int, Query(ge=0, le=LATEST, description="Leave out so many of the newest")]
+Offset = Annotated[int, Query(ge=0, le=MAX_TIMESTAMP_MS, description="Leave out so many of the newest")]
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 """Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]

@@ -14,23 +14,25 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.ledger.ledger import Event
+from proxy.core.ledger.ledger import LedgerEvent
 from proxy.management.actions import branches
 from proxy.management.actions.branches import (
     BranchDetail,
     BranchRow,
-    BranchTold,
+    BranchSwitchView,
     CheckpointDetail,
     CheckpointRow,
-    Choice,
-    InjectionTold,
-    Path,
+    ConversationPath,
+    InjectionSelection,
+    InjectionView,
 )
-from proxy.management.api.base import UNKNOWN, Asked, Documented, Error, Id, Json, Thread
+from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Error, Id, JsonResponse, ResponseDocs, Thread
 from proxy.management.views import lookup
-from proxy.management.views.conversations import story_of
+from proxy.management.views.conversations import path_state_of
 
-REFUSED: Documented = {409: {"model": Error, "description": "Not possible here; the message says what to do"}}
+BRANCH_CONFLICT_RESPONSE: ResponseDocs = {
+    409: {"model": Error, "description": "Not possible here; the message says what to do"}
+}
 
 router = APIRouter(prefix="/conversations/{conversation}")
 
@@ -42,14 +44,14 @@ Reason = Annotated[str, Field(max_length=2_000, description="For the model: why"
 OnThread = Annotated[str, Field(max_length=64, description="The path of this thread; default: the one that grew last")]
 
 
-class CheckpointWanted(BaseModel):
+class CheckpointBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: Name = ""
     thread: OnThread = ""
 
 
-class BranchWanted(BaseModel):
+class BranchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     checkpoint: Annotated[str, Field(max_length=64, description="Where it begins; default: the newest")] = ""
@@ -58,7 +60,7 @@ class BranchWanted(BaseModel):
     thread: OnThread = ""
 
 
-class SwitchWanted(BaseModel):
+class SwitchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     branch: Known
@@ -66,7 +68,7 @@ class SwitchWanted(BaseModel):
     thread: OnThread = ""
 
 
-class InjectionWanted(BaseModel):
+class InjectionBody(BaseModel):
     """Either `messages` or `frame`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,85 +82,85 @@ class InjectionWanted(BaseModel):
     thread: OnThread = ""
 
 
-class Checkpoints(TypedDict):
+class CheckpointList(TypedDict):
     checkpoints: list[CheckpointRow]
 
 
-class Branches(TypedDict):
+class BranchList(TypedDict):
     branches: list[BranchRow]
 
 
 # ---------------------------------------------------------------------------------------------------------------- look
-@router.get("/checkpoints", response_model=Checkpoints, responses=UNKNOWN)
-async def list_checkpoints(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+@router.get("/checkpoints", response_model=CheckpointList, responses=NOT_FOUND_RESPONSE)
+async def list_checkpoints(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The points that have a name, the oldest first."""
-    path = await _path(asked, conversation, thread)
-    return Json({"checkpoints": branches.checkpoint_rows(path.story)})
+    path = await _load_path(asked, conversation, thread)
+    return JsonResponse({"checkpoints": branches.checkpoint_rows(path.path_state)})
 
 
-@router.get("/checkpoints/{name}", response_model=CheckpointDetail, responses=UNKNOWN)
-async def show_checkpoint(asked: Asked, conversation: Id, name: str, thread: Thread = "") -> Response:
+@router.get("/checkpoints/{name}", response_model=CheckpointDetail, responses=NOT_FOUND_RESPONSE)
+async def show_checkpoint(asked: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
     """The messages and the frames as they were at a checkpoint; they never change."""
-    path = await _path(asked, conversation, thread)
-    return Json(branches.checkpoint_detail(path.ledger, path.story, name))
+    path = await _load_path(asked, conversation, thread)
+    return JsonResponse(branches.checkpoint_detail(path.ledger, path.path_state, name))
 
 
-@router.get("/branches", response_model=Branches, responses=UNKNOWN)
-async def list_branches(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+@router.get("/branches", response_model=BranchList, responses=NOT_FOUND_RESPONSE)
+async def list_branches(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The lines of work, the main one first."""
-    path = await _path(asked, conversation, thread)
-    return Json({"branches": branches.branch_rows(path.story)})
+    path = await _load_path(asked, conversation, thread)
+    return JsonResponse({"branches": branches.branch_rows(path.path_state)})
 
 
-@router.get("/branches/{name}", response_model=BranchDetail, responses=UNKNOWN)
-async def show_branch(asked: Asked, conversation: Id, name: str, thread: Thread = "") -> Response:
+@router.get("/branches/{name}", response_model=BranchDetail, responses=NOT_FOUND_RESPONSE)
+async def show_branch(asked: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
     """The messages of one line with their numbers."""
-    path = await _path(asked, conversation, thread)
-    return Json(branches.branch_detail(path.ledger, path.story, name))
+    path = await _load_path(asked, conversation, thread)
+    return JsonResponse(branches.branch_detail(path.ledger, path.path_state, name))
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
-@router.post("/checkpoints", response_model=CheckpointRow, responses={**UNKNOWN, **REFUSED})
-async def set_checkpoint(asked: Asked, conversation: Id, wanted: CheckpointWanted) -> Response:
+@router.post("/checkpoints", response_model=CheckpointRow, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
+async def set_checkpoint(asked: CurrentCaller, conversation: Id, wanted: CheckpointBody) -> Response:
     """Name the newest point of the current line behind which the user could speak."""
-    path = await _path(asked, conversation, wanted.thread)
-    told, events = await branches.set_checkpoint(asked.backstage.store, path, wanted.name)
-    return _answered(asked, path, events, told)
+    path = await _load_path(asked, conversation, wanted.thread)
+    told, events = await branches.set_checkpoint(asked.context.store, path, wanted.name)
+    return _publish_and_respond(asked, path, events, told)
 
 
-@router.post("/branches", response_model=BranchTold, responses={**UNKNOWN, **REFUSED})
-async def begin_branch(asked: Asked, conversation: Id, wanted: BranchWanted) -> Response:
+@router.post("/branches", response_model=BranchSwitchView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
+async def begin_branch(asked: CurrentCaller, conversation: Id, wanted: BranchBody) -> Response:
     """Begin a new line at a checkpoint with the user's next message; what was done since is not known there."""
-    path = await _path(asked, conversation, wanted.thread)
-    told, events = await branches.begin_branch(
-        asked.backstage.store, path, wanted.checkpoint, wanted.name, wanted.reason
-    )
-    return _answered(asked, path, events, told)
+    path = await _load_path(asked, conversation, wanted.thread)
+    told, events = await branches.begin_branch(asked.context.store, path, wanted.checkpoint, wanted.name, wanted.reason)
+    return _publish_and_respond(asked, path, events, told)
 
 
-@router.post("/switch", response_model=BranchTold, responses={**UNKNOWN, **REFUSED})
-async def switch(asked: Asked, conversation: Id, wanted: SwitchWanted) -> Response:
+@router.post("/switch", response_model=BranchSwitchView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
+async def switch(asked: CurrentCaller, conversation: Id, wanted: SwitchBody) -> Response:
     """Go on with another line, as it was left, with the user's next message."""
-    path = await _path(asked, conversation, wanted.thread)
-    told, events = await branches.switch(asked.backstage.store, path, wanted.branch, wanted.reason)
-    return _answered(asked, path, events, told)
+    path = await _load_path(asked, conversation, wanted.thread)
+    told, events = await branches.switch_to_branch(asked.context.store, path, wanted.branch, wanted.reason)
+    return _publish_and_respond(asked, path, events, told)
 
 
-@router.post("/inject", response_model=InjectionTold, responses={**UNKNOWN, **REFUSED})
-async def inject(asked: Asked, conversation: Id, wanted: InjectionWanted) -> Response:
+@router.post("/inject", response_model=InjectionView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
+async def inject(asked: CurrentCaller, conversation: Id, wanted: InjectionBody) -> Response:
     """Copy messages of a line, or what a frame of it returned, once to the end of another."""
-    path = await _path(asked, conversation, wanted.thread)
-    choice = Choice(wanted.branch, wanted.messages, wanted.frame, wanted.to)
-    told, events = await branches.inject(asked.backstage.store, path, choice)
-    return _answered(asked, path, events, told)
+    path = await _load_path(asked, conversation, wanted.thread)
+    choice = InjectionSelection(wanted.branch, wanted.messages, wanted.frame, wanted.to)
+    told, events = await branches.inject(asked.context.store, path, choice)
+    return _publish_and_respond(asked, path, events, told)
 
 
-async def _path(asked: Asked, conversation: str, thread: str) -> Path:
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return Path(ledger, await run_in_threadpool(story_of, ledger, thread), time.time_ns() // 1_000_000)
+async def _load_path(asked: CurrentCaller, conversation: str, thread: str) -> ConversationPath:
+    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    return ConversationPath(ledger, await run_in_threadpool(path_state_of, ledger, thread), time.time_ns() // 1_000_000)
 
 
-def _answered(asked: Asked, path: Path, events: Sequence[Event], told: object) -> Response:
+def _publish_and_respond(
+    asked: CurrentCaller, path: ConversationPath, events: Sequence[LedgerEvent], told: object
+) -> Response:
     owner = path.ledger.conversation
-    asked.backstage.decided(owner.tenant, owner.id, events)
-    return Json(told)
+    asked.context.on_events_stored(owner.tenant, owner.id, events)
+    return JsonResponse(told)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.management.actions import frames as completing
-from proxy.management.api.base import UNKNOWN, Asked, Error, Id, Json
+from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Error, Id, JsonResponse
 from proxy.management.views import lookup
 from proxy.management.views.conversations import frame_detail
 from proxy.management.views.schemas import FrameDetail
@@ -17,7 +17,7 @@ from proxy.management.views.schemas import FrameDetail
 router = APIRouter()
 
 
-class CompletionWanted(BaseModel):
+class CompletionBody(BaseModel):
     """How the subagent ended, and what came of it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -29,16 +29,16 @@ class CompletionWanted(BaseModel):
 @router.post(
     "/frames/{frame}/complete",
     response_model=FrameDetail,
-    responses={**UNKNOWN, 409: {"model": Error, "description": "No subagent's frame, or it has ended"}},
+    responses={**NOT_FOUND_RESPONSE, 409: {"model": Error, "description": "No subagent's frame, or it has ended"}},
 )
-async def complete(asked: Asked, frame: Id, wanted: CompletionWanted) -> Response:
+async def complete(asked: CurrentCaller, frame: Id, wanted: CompletionBody) -> Response:
     """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
-    store = asked.backstage.store
-    ledger, story = await lookup.frame_of(store, asked.scope, frame)
-    told = await completing.end(
+    store = asked.context.store
+    ledger, story = await lookup.ledger_with_frame(store, asked.scope, frame)
+    told = await completing.end_subagent(
         store, ledger, story, (frame, wanted.status, wanted.summary), time.time_ns() // 1_000_000
     )
     for conversation, event in told.events:
-        asked.backstage.decided(ledger.conversation.tenant, conversation, [event])
-    ledger, story = await lookup.frame_of(store, asked.scope, frame)
-    return Json(frame_detail(ledger, story, frame, asked.backstage.config.observed_tools))
+        asked.context.on_events_stored(ledger.conversation.tenant, conversation, [event])
+    ledger, story = await lookup.ledger_with_frame(store, asked.scope, frame)
+    return JsonResponse(frame_detail(ledger, story, frame, asked.context.config.observed_tools))

@@ -14,108 +14,122 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from proxy.core.context.actions import with_artifacts
-from proxy.core.filemap import BUDGET
-from proxy.core.tools.context_tools import LONGEST, PREVIEW
-from proxy.management.api.base import UNKNOWN, Asked, Id, Json, Thread, answered
+from proxy.core.context.actions import with_open_frame_artifacts
+from proxy.core.filemap import DEFAULT_MAP_TOKENS
+from proxy.core.tools.context_tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS
+from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Id, JsonResponse, Thread, respond_in_thread
 from proxy.management.views import contexts, lookup
 from proxy.management.views import explain as explained
-from proxy.management.views.contexts import SeenFilesTold, seen_files
-from proxy.management.views.conversations import story_of
-from proxy.management.views.search import MOST, FoundRows, found_rows
+from proxy.management.views.contexts import SeenFilesView, seen_files_view
+from proxy.management.views.conversations import path_state_of
+from proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
 
 router = APIRouter()
 
 
-@router.get("/conversations/{conversation}/context", response_model=contexts.ContextTold, responses=UNKNOWN)
-async def show_context(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+@router.get("/conversations/{conversation}/context", response_model=contexts.ContextView, responses=NOT_FOUND_RESPONSE)
+async def show_context(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    stage = asked.backstage
-    return await answered(
-        lambda: contexts.context_told(ledger, story_of(ledger, thread), stage.config, _now(), stage.count)
+    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    stage = asked.context
+    return await respond_in_thread(
+        lambda: contexts.context_view(ledger, path_state_of(ledger, thread), stage.config, _now(), stage.count_tokens)
     )
 
 
-@router.get("/conversations/{conversation}/context/preview", response_model=contexts.Preview, responses=UNKNOWN)
+@router.get(
+    "/conversations/{conversation}/context/preview", response_model=contexts.BlockPreview, responses=NOT_FOUND_RESPONSE
+)
 async def show_preview(
-    asked: Asked,
+    asked: CurrentCaller,
     conversation: Id,
     thread: Thread = "",
-    max_length: Annotated[int, Query(ge=1, le=LONGEST, description="Characters that are shown")] = PREVIEW,
+    max_length: Annotated[
+        int, Query(ge=1, le=MAX_PREVIEW_CHARACTERS, description="Characters that are shown")
+    ] = DEFAULT_PREVIEW_CHARACTERS,
 ) -> Response:
     """The block of the active frame as it was told; where none was, as it would be."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    stage = asked.backstage
+    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    stage = asked.context
 
-    def preview() -> contexts.Preview:
-        story = story_of(ledger, thread, stage.config.observed_tools)
-        block, told = contexts.block_of_active(ledger, story, stage.config, _now(), stage.count)
-        return contexts.preview(story.tree.active, block, max_length, told=told)
+    def preview() -> contexts.BlockPreview:
+        story = path_state_of(ledger, thread, stage.config.observed_tools)
+        block, told = contexts.active_block(ledger, story, stage.config, _now(), stage.count_tokens)
+        return contexts.block_preview(story.tree.active, block, max_length, told=told)
 
-    return await answered(preview)
+    return await respond_in_thread(preview)
 
 
-@router.get("/conversations/{conversation}/explain", response_model=explained.Explained, responses=UNKNOWN)
-async def show_explanation(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+@router.get(
+    "/conversations/{conversation}/explain", response_model=explained.ExplanationView, responses=NOT_FOUND_RESPONSE
+)
+async def show_explanation(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
     by part, as it was when the block was told."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    stage = asked.backstage
+    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    stage = asked.context
 
-    def explained_now() -> explained.Explained:
-        story = story_of(ledger, thread, stage.config.observed_tools)
-        return explained.explained_told(ledger, story, stage.config, _now(), stage.count)
+    def explained_now() -> explained.ExplanationView:
+        story = path_state_of(ledger, thread, stage.config.observed_tools)
+        return explained.explanation_view(ledger, story, stage.config, _now(), stage.count_tokens)
 
-    return await answered(explained_now)
+    return await respond_in_thread(explained_now)
 
 
-@router.get("/conversations/{conversation}/compactions", response_model=contexts.CompactionsTold, responses=UNKNOWN)
-async def show_compactions(asked: Asked, conversation: Id, thread: Thread = "") -> Response:
+@router.get(
+    "/conversations/{conversation}/compactions", response_model=contexts.CompactionsView, responses=NOT_FOUND_RESPONSE
+)
+async def show_compactions(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What left the line, by how it did, and what waits to leave it or to come back."""
-    ledger = await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
-    return await answered(lambda: contexts.compactions_told(story_of(ledger, thread)))
+    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    return await respond_in_thread(lambda: contexts.compactions_view(path_state_of(ledger, thread)))
 
 
-@router.get("/frames/{frame}/summary", response_model=contexts.SummaryTold, responses=UNKNOWN)
-async def show_summary(asked: Asked, frame: Id) -> Response:
+@router.get("/frames/{frame}/summary", response_model=contexts.FrameSummaryView, responses=NOT_FOUND_RESPONSE)
+async def show_summary(asked: CurrentCaller, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
-    _, story = await lookup.frame_of(asked.backstage.store, asked.scope, frame)
-    names = asked.backstage.config.observed_tools
-    return await answered(lambda: contexts.summary_told(with_artifacts(story, names).tree.frames[frame]))
+    _, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    names = asked.context.config.observed_tools
+    return await respond_in_thread(
+        lambda: contexts.frame_summary_view(with_open_frame_artifacts(story, names).tree.frames[frame])
+    )
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-LEAST_TOKENS, MOST_TOKENS = 100, 16_000
+MIN_MAP_TOKENS, MAX_MAP_TOKENS = 100, 16_000
 """Tokens that may be asked for."""
 
 
-@router.get("/conversations/{conversation}/map", response_model=SeenFilesTold, responses=UNKNOWN)
+@router.get("/conversations/{conversation}/map", response_model=SeenFilesView, responses=NOT_FOUND_RESPONSE)
 async def show_map(
-    asked: Asked,
+    asked: CurrentCaller,
     conversation: Id,
     thread: Thread = "",
-    tokens: Annotated[int, Query(ge=LEAST_TOKENS, le=MOST_TOKENS, description="At most so many are told")] = BUDGET,
+    tokens: Annotated[
+        int, Query(ge=MIN_MAP_TOKENS, le=MAX_MAP_TOKENS, description="At most so many are told")
+    ] = DEFAULT_MAP_TOKENS,
 ) -> Response:
     """The definitions in files that were read or written, those first that others refer to most."""
-    stage = asked.backstage
+    stage = asked.context
     ledger = await lookup.ledger_of(stage.store, asked.scope, conversation)
-    return await answered(lambda: seen_files(ledger, story_of(ledger, thread), stage.config, tokens, stage.count))
+    return await respond_in_thread(
+        lambda: seen_files_view(ledger, path_state_of(ledger, thread), stage.config, tokens, stage.count_tokens)
+    )
 
 
-MOST_CHARACTERS = 2_000
+MAX_QUERY_LENGTH = 2_000
 """Of a query; the first words of it count (`finding.MOST_WORDS`)."""
 
 
-@router.get("/search", response_model=FoundRows)
+@router.get("/search", response_model=SearchResults)
 async def search(
-    asked: Asked,
-    q: Annotated[str, Query(min_length=1, max_length=MOST_CHARACTERS, description="Words; no syntax")],
-    limit: Annotated[int, Query(ge=1, le=MOST, description="At most so many, the best first")] = 10,
+    asked: CurrentCaller,
+    q: Annotated[str, Query(min_length=1, max_length=MAX_QUERY_LENGTH, description="Words; no syntax")],
+    limit: Annotated[int, Query(ge=1, le=MAX_RESULTS, description="At most so many, the best first")] = 10,
 ) -> Response:
     """Finished frames that have all these words in title, criteria, results, files or decisions; where none has, those
     that come close."""
-    return Json(await found_rows(asked.backstage.store, asked.scope, q, limit))
+    return JsonResponse(await search_frames(asked.context.store, asked.scope, q, limit))

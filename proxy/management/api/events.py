@@ -17,32 +17,32 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from msgspec.json import encode
 
-from proxy.management.api.base import ERRORS, UNKNOWN, Asked, Backstage, Error
+from proxy.management.api.base import ERROR_RESPONSES, NOT_FOUND_RESPONSE, ApiContext, CurrentCaller, Error
 from proxy.management.views import lookup
-from proxy.telemetry.event_bus import Listener, Numbered
+from proxy.telemetry.event_bus import EventListener, NumberedEvent
 
-LOOKED_EVERY_S = 0.5
+DRAIN_CHECK_INTERVAL_S = 0.5
 """How soon a stream notices that the process drains."""
-COMMENT_EVERY_S = 15.0
+KEEPALIVE_INTERVAL_S = 15.0
 """Silence after which a comment keeps the connection open."""
-MEDIA = "text/event-stream"
-HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+EVENT_STREAM_TYPE = "text/event-stream"
+STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """What keeps whoever stands between from holding the stream back."""
 
-router = APIRouter(prefix="/stack", responses=ERRORS)
+router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)
 
 
 @router.get(
     "/events",
     response_class=StreamingResponse,
     responses={
-        **UNKNOWN,
-        200: {"description": "Server-sent events", "content": {MEDIA: {}}},
+        **NOT_FOUND_RESPONSE,
+        200: {"description": "Server-sent events", "content": {EVENT_STREAM_TYPE: {}}},
         429: {"model": Error, "description": "As many listen as may; the message says what to do"},
     },
 )
 async def stream_events(
-    asked: Asked,
+    asked: CurrentCaller,
     conversation: Annotated[str, Query(description="Only what happens in this conversation")] = "",
     follow: Annotated[bool, Query(description="Stay, and tell what comes; else what is remembered, and an end")] = True,
     last: Annotated[
@@ -51,36 +51,42 @@ async def stream_events(
 ) -> StreamingResponse:
     """Frames that begin and end, contexts that are sent, folds, summaries and suggestions, as they happen."""
     if conversation:
-        await lookup.ledger_of(asked.backstage.store, asked.scope, conversation)
+        await lookup.ledger_of(asked.context.store, asked.scope, conversation)
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= len(str(2**53)) else None
-    feed, scope = asked.backstage.feed, asked.scope
+    feed, scope = asked.context.feed, asked.scope
     if not follow:
-        told = list(feed.since(after or 0, Listener(scope, conversation)))
-        return StreamingResponse(iter([_written(told, 0)]), media_type=MEDIA, headers=HEADERS)
+        told = list(feed.events_since(after or 0, EventListener(scope, conversation)))
+        return StreamingResponse(iter([_encode_events(told, 0)]), media_type=EVENT_STREAM_TYPE, headers=STREAM_HEADERS)
     feed.refuse_if_full(scope)
-    return StreamingResponse(_told(asked.backstage, scope, conversation, after), media_type=MEDIA, headers=HEADERS)
+    return StreamingResponse(
+        _stream_events_to(asked.context, scope, conversation, after),
+        media_type=EVENT_STREAM_TYPE,
+        headers=STREAM_HEADERS,
+    )
 
 
-async def _told(backstage: Backstage, scope: str | None, conversation: str, after: int | None) -> AsyncIterator[bytes]:
+async def _stream_events_to(
+    backstage: ApiContext, scope: str | None, conversation: str, after: int | None
+) -> AsyncIterator[bytes]:
     """What a listener hears until it leaves or the process drains."""
-    with backstage.feed.heard(scope, conversation, after) as listener:
+    with backstage.feed.listen(scope, conversation, after) as listener:
         yield b": listening\n\n"
         spoken = time.monotonic()
-        while not backstage.draining():
-            told, missed = await listener.news(LOOKED_EVERY_S)
+        while not backstage.is_draining():
+            told, missed = await listener.wait_for_events(DRAIN_CHECK_INTERVAL_S)
             if told or missed:
-                yield _written(told, missed)
-            elif time.monotonic() - spoken > COMMENT_EVERY_S:
+                yield _encode_events(told, missed)
+            elif time.monotonic() - spoken > KEEPALIVE_INTERVAL_S:
                 yield b": nothing new\n\n"
             else:
                 continue
             spoken = time.monotonic()
 
 
-def _written(told: Sequence[Numbered], missed: int) -> bytes:
+def _encode_events(told: Sequence[NumberedEvent], missed: int) -> bytes:
     """In the words of server-sent events."""
     pieces = [
-        f"id: {each.number}\nevent: {each.happening.type}\ndata: ".encode() + encode(each.happening.told()) + b"\n\n"
+        f"id: {each.number}\nevent: {each.event.type}\ndata: ".encode() + encode(each.event.as_dict()) + b"\n\n"
         for each in told
     ]
     if missed:

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.auth import Tenant
-from proxy.errors import TooOften
-from proxy.management.api.base import error_answer
+from proxy.errors import RateLimited
+from proxy.management.api.base import error_response
 
-TENANTS = 1024
+MAX_TENANTS = 1024
 """So many are remembered; of whom is forgotten, the minute begins anew."""
 MINUTE_S = 60.0
 
 
-class Pace:
+class RequestRateLimiter:
     """`per_minute` requests a minute of each tenant, 0 for any number; a whole minute's may come at once. `clock` tells
     seconds."""
 
@@ -45,20 +45,20 @@ class Pace:
         wait = spent - now - MINUTE_S
         if wait > 0:
             seconds = math.ceil(wait)
-            raise TooOften(
+            raise RateLimited(
                 f"More than {self._per_minute} requests a minute (api_requests_per_minute). Ask again in {seconds} s.",
                 retry_after_s=seconds,
             )
         self._spent[tenant.id] = spent
         self._spent.move_to_end(tenant.id)
-        if len(self._spent) > TENANTS:
+        if len(self._spent) > MAX_TENANTS:
             self._spent.popitem(last=False)
 
 
-class Bounds:
+class LimitsMiddleware:
     """Stands behind `Identity`, in front of the routes."""
 
-    def __init__(self, app: ASGIApp, pace: Pace) -> None:
+    def __init__(self, app: ASGIApp, pace: RequestRateLimiter) -> None:
         self._app = app
         self._pace = pace
 
@@ -68,14 +68,14 @@ class Bounds:
             try:
                 if tenant := scope.get("state", {}).get("tenant"):
                     self._pace.admit(tenant)
-            except TooOften as error:
-                await error_answer(error)(scope, receive, send)
+            except RateLimited as error:
+                await error_response(error)(scope, receive, send)
                 return
-            receive = await _whole(receive)
+            receive = await _read_whole_body(receive)
         await self._app(scope, receive, send)
 
 
-async def _whole(receive: Receive) -> Receive:
+async def _read_whole_body(receive: Receive) -> Receive:
     """The body as one message, then what else comes. Read here, for the framework tells every error while it reads a
     body, also that of the edge, as one of JSON."""
     pieces = []

@@ -9,28 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from proxy.core.ledger.queued_messages import Lane
-from proxy.exchange.background.inbox import LONGEST, MOST_WAITING
-from proxy.management.actions.frames import TreeStopped, stop_all
-from proxy.management.api.base import UNKNOWN, Asked, Asking, Error, Id, Json
+from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
+from proxy.management.actions.frames import StopView, stop_all
+from proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, CurrentCaller, Error, Id, JsonResponse
 from proxy.management.views import lookup
-from proxy.management.views.messages import flight_rows, message_rows
-from proxy.management.views.schemas import FlightRow, MessageRow
+from proxy.management.views.messages import in_flight_rows, message_rows
+from proxy.management.views.schemas import InFlightRow, MessageRow
 
 router = APIRouter()
 
 
-class Wanted(BaseModel):
+class MessageBody(BaseModel):
     """What an agent is to be told. `steer`: with its next request to the provider; `follow_up`: when the model has
     nothing more to do. `thread`: only there."""
 
     model_config = ConfigDict(extra="forbid")
 
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    text: Annotated[str, Field(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)]
     lane: Literal["steer", "follow_up"] = "steer"
     thread: Annotated[str, Field(max_length=64)] = ""
 
 
-class CancelWanted(BaseModel):
+class CancelBody(BaseModel):
     """`tree`: also block the frames that are under way, and give up those that are planned."""
 
     model_config = ConfigDict(extra="forbid")
@@ -38,99 +38,101 @@ class CancelWanted(BaseModel):
     tree: bool = False
 
 
-class Queued(TypedDict):
+class QueuedPosition(TypedDict):
     queued: Literal[True]
     position: int
     id: str
 
 
-class Messages(TypedDict):
+class MessageList(TypedDict):
     messages: list[MessageRow]
 
 
-class Removed(TypedDict):
+class RemovedCount(TypedDict):
     removed: int
 
 
-class Live(TypedDict):
-    requests: list[FlightRow]
+class RequestsInFlight(TypedDict):
+    requests: list[InFlightRow]
 
 
-class Cancelled(TypedDict):
+class CancellationView(TypedDict):
     """How many requests were stopped, how many messages that waited were taken back, and what became of the frames
     where that was asked for."""
 
     requests: int
     messages: int
-    tree: TreeStopped | None
+    tree: StopView | None
 
 
-async def _owner(asked: Asking, conversation: str) -> str:
-    return await lookup.tenant_of(asked.backstage.store, asked.scope, conversation)
+async def _owner(asked: Caller, conversation: str) -> str:
+    return await lookup.tenant_of_conversation(asked.context.store, asked.scope, conversation)
 
 
 @router.post(
     "/conversations/{conversation}/messages",
     status_code=202,
-    response_model=Queued,
+    response_model=QueuedPosition,
     responses={
-        **UNKNOWN,
+        **NOT_FOUND_RESPONSE,
         409: {
             "model": Error,
-            "description": f"Nobody would hear it, or {MOST_WAITING} wait already; the message says what to do",
+            "description": f"Nobody would hear it, or {MAX_WAITING_MESSAGES} wait already; the message says what to do",
         },
     },
 )
-async def say(asked: Asked, conversation: Id, wanted: Wanted) -> Response:
+async def say(asked: CurrentCaller, conversation: Id, wanted: MessageBody) -> Response:
     """Say something to a running agent. It waits until the model can be told, is told once, and stays where it was
     told."""
-    speaking, tenant = asked.backstage.speaking, await _owner(asked, conversation)
-    said, position = await speaking.say(tenant, conversation, wanted.text, Lane(wanted.lane), wanted.thread)
-    return Json({"queued": True, "position": position, "id": said.id}, 202)
+    speaking, tenant = asked.context.inbox, await _owner(asked, conversation)
+    said, position = await speaking.add_message(tenant, conversation, wanted.text, Lane(wanted.lane), wanted.thread)
+    return JsonResponse({"queued": True, "position": position, "id": said.id}, 202)
 
 
-@router.get("/conversations/{conversation}/messages", response_model=Messages, responses=UNKNOWN)
-async def list_messages(asked: Asked, conversation: Id) -> Response:
+@router.get("/conversations/{conversation}/messages", response_model=MessageList, responses=NOT_FOUND_RESPONSE)
+async def list_messages(asked: CurrentCaller, conversation: Id) -> Response:
     """What was said here, the oldest first: what waits, what the model was told, what expired."""
-    speaking = asked.backstage.speaking
-    queue = await speaking.queue(await _owner(asked, conversation), conversation)
-    return Json({"messages": message_rows(queue, speaking.now())})
+    speaking = asked.context.inbox
+    queue = await speaking.list_messages(await _owner(asked, conversation), conversation)
+    return JsonResponse({"messages": message_rows(queue, speaking.now())})
 
 
-@router.delete("/conversations/{conversation}/messages", response_model=Removed, responses=UNKNOWN)
-async def clear_messages(asked: Asked, conversation: Id) -> Response:
+@router.delete("/conversations/{conversation}/messages", response_model=RemovedCount, responses=NOT_FOUND_RESPONSE)
+async def clear_messages(asked: CurrentCaller, conversation: Id) -> Response:
     """Take back whatever waits."""
-    return Json({"removed": await asked.backstage.speaking.clear(await _owner(asked, conversation), conversation)})
+    return JsonResponse(
+        {"removed": await asked.context.inbox.clear_messages(await _owner(asked, conversation), conversation)}
+    )
 
 
 @router.delete(
     "/conversations/{conversation}/messages/{message}",
-    response_model=Removed,
-    responses={**UNKNOWN, 409: {"model": Error, "description": "The model was told of it already"}},
+    response_model=RemovedCount,
+    responses={**NOT_FOUND_RESPONSE, 409: {"model": Error, "description": "The model was told of it already"}},
 )
-async def remove_message(asked: Asked, conversation: Id, message: Id) -> Response:
+async def remove_message(asked: CurrentCaller, conversation: Id, message: Id) -> Response:
     """Take back one message."""
-    await asked.backstage.speaking.remove(await _owner(asked, conversation), conversation, message)
-    return Json({"removed": 1})
+    await asked.context.inbox.remove_message(await _owner(asked, conversation), conversation, message)
+    return JsonResponse({"removed": 1})
 
 
-@router.get("/conversations/{conversation}/live", response_model=Live, responses=UNKNOWN)
-async def show_live(asked: Asked, conversation: Id) -> Response:
+@router.get("/conversations/{conversation}/live", response_model=RequestsInFlight, responses=NOT_FOUND_RESPONSE)
+async def show_live(asked: CurrentCaller, conversation: Id) -> Response:
     """What is under way: the text of each answer so far, and its calls, pending while their arguments arrive and
     running from then on."""
-    flying = await asked.backstage.speaking.live(await _owner(asked, conversation), conversation)
-    return Json({"requests": flight_rows(flying)})
+    flying = await asked.context.inbox.list_in_flight(await _owner(asked, conversation), conversation)
+    return JsonResponse({"requests": in_flight_rows(flying)})
 
 
-@router.post("/conversations/{conversation}/cancel", response_model=Cancelled, responses=UNKNOWN)
-async def cancel(asked: Asked, conversation: Id, wanted: CancelWanted) -> Response:
+@router.post("/conversations/{conversation}/cancel", response_model=CancellationView, responses=NOT_FOUND_RESPONSE)
+async def cancel(asked: CurrentCaller, conversation: Id, wanted: CancelBody) -> Response:
     """Stop every request of the conversation that is under way, at once, and take back whatever waits. The text that
     had arrived is kept and never sent again."""
-    backstage, tenant = asked.backstage, await _owner(asked, conversation)
-    done = await backstage.speaking.cancel(tenant, conversation)
-    tree: TreeStopped | None = None
+    backstage, tenant = asked.context, await _owner(asked, conversation)
+    done = await backstage.inbox.cancel_requests(tenant, conversation)
+    tree: StopView | None = None
     if wanted.tree:
         ledger = await lookup.ledger_of(backstage.store, tenant, conversation)
-        tree, events = await stop_all(backstage.store, backstage.config, ledger, backstage.speaking.now())
-        backstage.decided(tenant, conversation, events)
-    return Json({"requests": done.requests, "messages": done.messages, "tree": tree})
+        tree, events = await stop_all(backstage.store, backstage.config, ledger, backstage.inbox.now())
+        backstage.on_events_stored(tenant, conversation, events)
+    return JsonResponse({"requests": done.requests, "messages": done.messages, "tree": tree})

@@ -17,11 +17,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import compile_path
 
-HEADERS_IN = {
+REQUEST_HEADERS = {
     "x-stack-session": "The session this request belongs to, where the client knows one",
     "x-stack-mode": "off, shadow, passive or active, for this request",
 }
-HEADERS_OUT = {
+RESPONSE_HEADERS = {
     "x-stack-status": "full, asleep, side, off, shadow, answered, stateless, bypass or error, "
     "then `; reason=word` where there is one",
     "x-stack-request-id": "For /stack/requests",
@@ -42,7 +42,7 @@ _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
 _OBJECT = {"schema": {"type": "object"}}
 
 
-def described() -> dict[str, Any]:
+def client_api_paths() -> dict[str, Any]:
     """Paths of OpenAPI, to stand beside those of `/stack`."""
     return {"/v1/chat/completions": {"post": _chat_completions()}, "/metrics": {"get": _metrics()}}
 
@@ -59,10 +59,10 @@ def _metrics() -> dict[str, Any]:
 
 
 def _chat_completions() -> dict[str, Any]:
-    told = {name: {"description": meaning, "schema": _TEXT} for name, meaning in HEADERS_OUT.items()}
+    told = {name: {"description": meaning, "schema": _TEXT} for name, meaning in RESPONSE_HEADERS.items()}
     asked = [
         {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
-        for name, meaning in HEADERS_IN.items()
+        for name, meaning in REQUEST_HEADERS.items()
     ]
     answer = {
         "description": "The provider's answer, as a stream where the request asks for one",
@@ -92,21 +92,23 @@ _LARGE = {"description": "A body that is larger than is read here", "content": _
 _OFTEN = "More requests than a tenant may make, or more streams; Retry-After tells seconds where they are known"
 
 
-def description(api: FastAPI) -> dict[str, Any]:
+def openapi_description(api: FastAPI) -> dict[str, Any]:
     """The description of `api` with all its routes; whoever asks again is given the same object."""
     if not hasattr(api.state, "description"):
-        api.state.description = _described(api)
+        api.state.description = _build_description(api)
     told: dict[str, Any] = api.state.description
     return told
 
 
 def methods_at(api: FastAPI, path: str) -> list[str]:
     """What a path answers, in the order of the alphabet."""
-    fitting = (of for template, of in description(api)["paths"].items() if compile_path(template)[0].fullmatch(path))
+    fitting = (
+        of for template, of in openapi_description(api)["paths"].items() if compile_path(template)[0].fullmatch(path)
+    )
     return sorted({method.upper() for operations in fitting for method in operations})
 
 
-def _described(api: FastAPI) -> dict[str, Any]:
+def _build_description(api: FastAPI) -> dict[str, Any]:
     schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
     for path, operations in schema["paths"].items():
         for operation in operations.values():
@@ -115,4 +117,4 @@ def _described(api: FastAPI) -> dict[str, Any]:
             if path.startswith("/stack"):
                 responses |= {"413": _LARGE} if "requestBody" in operation else {}
                 responses["429"] = {"description": _OFTEN, "content": _ERROR}
-    return {**schema, "paths": {**described(), **schema["paths"]}}
+    return {**schema, "paths": {**client_api_paths(), **schema["paths"]}}

@@ -8,56 +8,59 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from proxy.management.api.base import Asked, Asking, Json, Limit, Offset
+from proxy.management.api.base import Caller, CurrentCaller, JsonResponse, Limit, Offset
 from proxy.management.views import subagents
-from proxy.management.views.subagents import SubagentRow, SubagentStats, Watching
+from proxy.management.views.subagents import SubagentRow, SubagentStats, TrackingInput
 
 router = APIRouter(prefix="/subagents")
 
-Filter = Literal["all", "active", "completed", "with-frame", "without-frame"]
+SubagentFilter = Literal["all", "active", "completed", "with-frame", "without-frame"]
 
 
-class Subagents(TypedDict):
+class SubagentList(TypedDict):
     subagents: list[SubagentRow]
 
 
-class Reset(TypedDict):
+class CountingReset(TypedDict):
     """From when on is counted, ms since the epoch."""
 
     last_reset: int
 
 
-@router.get("", response_model=Subagents)
+@router.get("", response_model=SubagentList)
 async def list_subagents(
-    asked: Asked, wanted: Annotated[Filter, Query(alias="filter")] = "all", limit: Limit = 200, offset: Offset = 0
+    asked: CurrentCaller,
+    wanted: Annotated[SubagentFilter, Query(alias="filter")] = "all",
+    limit: Limit = 200,
+    offset: Offset = 0,
 ) -> Response:
     """Conversations that another one began, the newest activity first."""
-    found = await subagents.tracked(asked.backstage.store, asked.scope, _watching(asked))
-    return Json({"subagents": subagents.chosen(found, wanted)[offset : offset + limit]})
+    found = await subagents.tracked_subagents(asked.context.store, asked.scope, _tracking_input(asked))
+    return JsonResponse({"subagents": subagents.filter_subagents(found, wanted)[offset : offset + limit]})
 
 
 @router.get("/stats", response_model=SubagentStats)
 async def show_stats(
-    asked: Asked,
+    asked: CurrentCaller,
     show_active: Annotated[bool, Query(description="With those at work")] = True,
 ) -> Response:
     """How many were detected, got a frame, were too short for one, and how they ended; in percent too."""
-    found = await subagents.tracked(asked.backstage.store, asked.scope, _watching(asked))
-    since = asked.backstage.counted_since.get(asked.scope)
-    return Json(subagents.stats(found, since, active=show_active))
+    found = await subagents.tracked_subagents(asked.context.store, asked.scope, _tracking_input(asked))
+    since = asked.context.subagents_counted_since.get(asked.scope)
+    return JsonResponse(subagents.subagent_stats(found, since, active=show_active))
 
 
-@router.post("/reset", response_model=Reset)
-async def count_anew(asked: Asked) -> Response:
+@router.post("/reset", response_model=CountingReset)
+async def count_anew(asked: CurrentCaller) -> Response:
     """Count from now on, until the proxy ends; nothing is forgotten."""
-    now = asked.backstage.counted_since[asked.scope] = time.time_ns() // 1_000_000
-    return Json({"last_reset": now})
+    now = asked.context.subagents_counted_since[asked.scope] = time.time_ns() // 1_000_000
+    return JsonResponse({"last_reset": now})
 
 
-def _watching(asked: Asking) -> Watching:
-    flights = asked.backstage.speaking.flights
-    return Watching(
-        asked.backstage.live.subagent,
+def _tracking_input(asked: Caller) -> TrackingInput:
+    flights = asked.context.inbox.in_flight
+    return TrackingInput(
+        asked.context.live_settings.subagent,
         time.time_ns() // 1_000_000,
-        lambda *owner: bool(flights.of(*owner)),
+        lambda *owner: bool(flights.in_conversation(*owner)),
     )

@@ -16,52 +16,52 @@ from io import RawIOBase
 from pathlib import Path
 
 from proxy.errors import BadRequest
-from proxy.management.export.formats import File, Format, Options
-from proxy.management.export.source import Material
-from proxy.management.export.stack_layout import safe
+from proxy.management.export.formats import ExportFile, ExportFormat, ExportOptions
+from proxy.management.export.source import ExportInput
+from proxy.management.export.stack_layout import safe_file_name
 
-PIECE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 """Bytes that are gathered before they are handed on."""
-ARCHIVE = ".zip"
-ARCHIVE_KIND = "application/zip"
-EARLIEST = (1980, 1, 1, 0, 0, 0)
+ARCHIVE_SUFFIX = ".zip"
+ARCHIVE_CONTENT_TYPE = "application/zip"
+ARCHIVE_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that the same conversation is the same archive."""
 
 
-def stream(format_: Format, material: Material, options: Options) -> Iterator[bytes]:
+def export_chunks(format_: ExportFormat, material: ExportInput, options: ExportOptions) -> Iterator[bytes]:
     """The one file of a format, or its files as an archive, in pieces worth sending."""
-    if format_.files is not None:
-        return archived(format_.files(material))
-    assert format_.one is not None  # noqa: S101 - a format has one or several files
-    return _gathered(format_.one(material, options))
+    if format_.render_files is not None:
+        return zip_chunks(format_.render_files(material))
+    assert format_.render is not None  # noqa: S101 - a format has one or several files
+    return _in_chunks(format_.render(material, options))
 
 
-def name_for(format_: Format, material: Material) -> str:
+def file_name_for(format_: ExportFormat, material: ExportInput) -> str:
     """What the file of an export is called."""
-    return safe(material.id) + (format_.suffix or ARCHIVE)
+    return safe_file_name(material.id) + (format_.suffix or ARCHIVE_SUFFIX)
 
 
-def kind_of(format_: Format) -> str:
+def content_type_of(format_: ExportFormat) -> str:
     """The content type of `stream`."""
-    return format_.kind if format_.one else ARCHIVE_KIND
+    return format_.content_type if format_.render else ARCHIVE_CONTENT_TYPE
 
 
-def written(format_: Format, material: Material, options: Options, place: Path) -> None:
+def write_export(format_: ExportFormat, material: ExportInput, options: ExportOptions, place: Path) -> None:
     """The export at `place`: a file, or a folder where the format has several files and the name does not end in
     `.zip`. Raises BadRequest where something is there already, or nothing can be written."""
     if place.exists():
         raise BadRequest(f"{place} is there already. Remove it, or name another place with --out.", code="not_written")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        if format_.files is not None and place.suffix != ARCHIVE:
-            _folder(format_.files(material), place)
+        if format_.render_files is not None and place.suffix != ARCHIVE_SUFFIX:
+            _write_folder(format_.render_files(material), place)
         else:
-            _file(stream(format_, material, options), place)
+            _write_file(export_chunks(format_, material, options), place)
     except OSError as error:
         raise BadRequest(f"{place} cannot be written: {error.strerror or error}", code="not_written") from None
 
 
-def _file(pieces: Iterable[bytes], place: Path) -> None:
+def _write_file(pieces: Iterable[bytes], place: Path) -> None:
     handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:64]}-")
     try:
         with os.fdopen(handle, "wb") as output:
@@ -72,13 +72,13 @@ def _file(pieces: Iterable[bytes], place: Path) -> None:
         raise
 
 
-def _folder(files: Iterable[File], place: Path) -> None:
+def _write_folder(files: Iterable[ExportFile], place: Path) -> None:
     temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name[:64]}-"))
     try:
         for name, pieces in files:
             path = temporary / name
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            _file(pieces, path)
+            _write_file(pieces, path)
         temporary.rename(place)
     except BaseException:  # also Ctrl-C: no half a folder stays
         shutil.rmtree(temporary, ignore_errors=True)
@@ -86,50 +86,50 @@ def _folder(files: Iterable[File], place: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- streams
-class _Passing(RawIOBase):
+class _ForwardOnlyBuffer(RawIOBase):
     """A file that cannot be turned back: what is written can be taken away at once."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        self._held += data
+        self._buffer += data
         return len(data)
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         """What was written since the last time."""
-        held = bytes(self._held)
-        self._held.clear()
+        held = bytes(self._buffer)
+        self._buffer.clear()
         return held
 
 
-def archived(files: Iterable[File]) -> Iterator[bytes]:
+def zip_chunks(files: Iterable[ExportFile]) -> Iterator[bytes]:
     """A zip archive while it is made: nothing of it is kept."""
-    output = _Passing()
+    output = _ForwardOnlyBuffer()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, pieces in files:
-            about = zipfile.ZipInfo(name, EARLIEST)
+            about = zipfile.ZipInfo(name, ARCHIVE_TIMESTAMP)
             about.compress_type = zipfile.ZIP_DEFLATED
             about.external_attr = 0o600 << 16
             with archive.open(about, "w", force_zip64=True) as member:
-                for piece in _gathered(pieces):
+                for piece in _in_chunks(pieces):
                     member.write(piece)
-                    if made := output.taken():
+                    if made := output.take():
                         yield made
-    yield output.taken()
+    yield output.take()
 
 
-def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The same bytes in larger pieces."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size >= PIECE:
+        if size >= CHUNK_BYTES:
             yield b"".join(held)
             held, size = [], 0
     if held:

@@ -16,14 +16,14 @@ from proxy import __version__
 from proxy.accounting import Receipt
 from proxy.core.frames.tree import Tree, path_to
 from proxy.core.text import cut_for_display
-from proxy.management.export.items import as_line
-from proxy.management.export.source import Material
+from proxy.management.export.items import json_line
+from proxy.management.export.source import ExportInput
 
-SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 """What a speedscope file says it is; nothing is fetched from there."""
-NOWHERE = "(no frame)"
+NO_FRAME = "(no frame)"
 """Of requests that were answered before there was a frame, or in one of a branch that was given up."""
-TITLE = 80
+STACK_TITLE_CHARACTERS = 80
 """Characters of a title in a stack."""
 
 MeasureName = Literal["tokens", "output", "cost", "time"]
@@ -35,7 +35,7 @@ class Measure:
 
     title: str
     unit: Literal["none", "milliseconds"]
-    of: Callable[[Receipt], float]
+    value_of: Callable[[Receipt], float]
 
 
 MEASURES: Mapping[MeasureName, Measure] = {
@@ -46,17 +46,22 @@ MEASURES: Mapping[MeasureName, Measure] = {
 }
 
 
-def speedscope(material: Material) -> Iterator[bytes]:
+def render_speedscope(material: ExportInput) -> Iterator[bytes]:
     """One profile for each measure; a sample is a request."""
-    tree = material.story.tree
+    tree = material.path_state.tree
     index = {frame: at for at, frame in enumerate((*tree.frames, ""))}
-    frames = [{"name": _name(tree, frame)} for frame in index]
-    title = next((cut_for_display(f.title, TITLE) for f in tree.frames.values()), material.id)
-    head = {"$schema": SCHEMA, "name": title, "exporter": f"callstack {__version__}", "activeProfileIndex": 0}
-    yield as_line({**head, "shared": {"frames": frames}}).rstrip()[:-1] + b',"profiles":['
-    samples = [[index[frame] for frame in _stack(tree, receipt)] for receipt in material.receipts]
+    frames = [{"name": _frame_label(tree, frame)} for frame in index]
+    title = next((cut_for_display(f.title, STACK_TITLE_CHARACTERS) for f in tree.frames.values()), material.id)
+    head = {
+        "$schema": SPEEDSCOPE_SCHEMA,
+        "name": title,
+        "exporter": f"callstack {__version__}",
+        "activeProfileIndex": 0,
+    }
+    yield json_line({**head, "shared": {"frames": frames}}).rstrip()[:-1] + b',"profiles":['
+    samples = [[index[frame] for frame in _frame_stack(tree, receipt)] for receipt in material.receipts]
     for number, measure in enumerate(MEASURES.values()):
-        weights = [measure.of(receipt) for receipt in material.receipts]
+        weights = [measure.value_of(receipt) for receipt in material.receipts]
         profile = {
             "type": "sampled",
             "name": measure.title,
@@ -66,27 +71,27 @@ def speedscope(material: Material) -> Iterator[bytes]:
             "samples": samples,
             "weights": weights,
         }
-        yield (b"," if number else b"") + as_line(profile)
+        yield (b"," if number else b"") + json_line(profile)
     yield b"]}\n"
 
 
-def collapsed(material: Material, measure: MeasureName = "tokens") -> Iterator[bytes]:
+def render_collapsed(material: ExportInput, measure: MeasureName = "tokens") -> Iterator[bytes]:
     """A line for each frame that did something: the stack, its titles joined by semicolons, and the whole number."""
-    tree, of = material.story.tree, MEASURES[measure].of
+    tree, of = material.path_state.tree, MEASURES[measure].value_of
     widths: dict[tuple[str, ...], float] = {}
     for receipt in material.receipts:
-        stack = _stack(tree, receipt)
+        stack = _frame_stack(tree, receipt)
         widths[stack] = widths.get(stack, 0) + of(receipt)
     for stack, width in widths.items():
-        names = ";".join(_name(tree, frame).replace(";", ",") for frame in stack)
+        names = ";".join(_frame_label(tree, frame).replace(";", ",") for frame in stack)
         yield f"{names} {round(width)}\n".encode("utf-8", "backslashreplace")
 
 
-def _stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
+def _frame_stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
     """The root first. A frame that is not on this path has a place of its own."""
     return tuple(f.id for f in path_to(tree, receipt.frame)) if receipt.frame in tree.frames else ("",)
 
 
-def _name(tree: Tree, frame: str) -> str:
+def _frame_label(tree: Tree, frame: str) -> str:
     """Its title, and its id: two frames of one title are two."""
-    return f"{cut_for_display(tree.frames[frame].title, TITLE)} [{frame}]" if frame else NOWHERE
+    return f"{cut_for_display(tree.frames[frame].title, STACK_TITLE_CHARACTERS)} [{frame}]" if frame else NO_FRAME

@@ -17,15 +17,15 @@ from proxy.management.export import otel as spans
 from proxy.management.export import stack_layout as layout
 from proxy.management.export.flamegraph import MEASURES, MeasureName
 from proxy.management.export.items import items_of, log_lines
-from proxy.management.export.source import Material
+from proxy.management.export.source import ExportInput
 
-File = tuple[str, Iterator[bytes]]
+ExportFile = tuple[str, Iterator[bytes]]
 """A relative path with slashes, and what stands in it, piece by piece."""
 JSON, LINES, TEXT, MARKDOWN = "application/json", "application/x-ndjson", "text/plain", "text/markdown"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ExportOptions:
     """`untrimmed`: the client's history as it was sent (`messages`). `measure`: what is counted (`collapsed`)."""
 
     untrimmed: bool = False
@@ -33,68 +33,75 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ExportFormat:
     """One way to tell a conversation. `suffix` is that of a file of it; a format of several `files` is a folder, or an
     archive. `returns`: it can be imported."""
 
-    about: str
-    kind: str
+    description: str
+    content_type: str
     suffix: str
-    one: Callable[[Material, Options], Iterator[bytes]] | None = None
-    files: Callable[[Material], Iterator[File]] | None = None
-    returns: bool = False
+    render: Callable[[ExportInput, ExportOptions], Iterator[bytes]] | None = None
+    render_files: Callable[[ExportInput], Iterator[ExportFile]] | None = None
+    is_importable: bool = False
 
 
-def _messages(material: Material, options: Options) -> Iterator[bytes]:
-    return iter((messages.untrimmed(material) if options.untrimmed else messages.trimmed(material), b"\n"))
+def _render_messages(material: ExportInput, options: ExportOptions) -> Iterator[bytes]:
+    return iter((messages.original_body(material) if options.untrimmed else messages.context_body(material), b"\n"))
 
 
-FORMATS: Mapping[str, Format] = {
-    "ledger": Format(
+FORMATS: Mapping[str, ExportFormat] = {
+    "ledger": ExportFormat(
         "everything, a record a line; comes back exactly",
-        LINES, ".ledger.jsonl", lambda material, _: whole.lines(material), returns=True,
+        LINES, ".ledger.jsonl", lambda material, _: whole.ledger_lines(material), is_importable=True,
     ),
-    "stack": Format(
-        "state.json, and a file and a log for each frame", JSON, "", files=layout.files, returns=True
+    "stack": ExportFormat(
+        "state.json, and a file and a log for each frame", JSON, "", render_files=layout.stack_files, is_importable=True
     ),
-    "jetbox": Format(
-        "goal, tasks and subtasks; history.jsonl, loops.json", JSON, "", files=jetbox.files, returns=True
+    "jetbox": ExportFormat(
+        "goal, tasks and subtasks; history.jsonl, loops.json",
+        JSON,
+        "",
+        render_files=jetbox.jetbox_files,
+        is_importable=True,
     ),
-    "logs": Format(
+    "logs": ExportFormat(
         "every message once, a line each, with its frame",
-        LINES, ".jsonl", lambda material, _: log_lines(items_of(material.ledger, material.story.tree)),
+        LINES, ".jsonl", lambda material, _: log_lines(items_of(material.ledger, material.path_state.tree)),
     ),
-    "handover": Format(
-        "what whoever goes on has to know, one page", MARKDOWN, ".md", lambda material, _: handover.page(material)
+    "handover": ExportFormat(
+        "what whoever goes on has to know, one page",
+        MARKDOWN,
+        ".md",
+        lambda material, _: handover.render_page(material),
     ),
-    "messages": Format("a request body that any client can go on with", JSON, ".messages.json", _messages),
-    "speedscope": Format(
+    "messages": ExportFormat("a request body that any client can go on with", JSON, ".messages.json", _render_messages),
+    "speedscope": ExportFormat(
         "tokens, money and time by frame, for speedscope",
-        JSON, ".speedscope.json", lambda material, _: flames.speedscope(material),
+        JSON, ".speedscope.json", lambda material, _: flames.render_speedscope(material),
     ),
-    "collapsed": Format(
+    "collapsed": ExportFormat(
         "the same as collapsed stacks, for any flame graph",
-        TEXT, ".collapsed.txt", lambda material, options: flames.collapsed(material, options.measure),
+        TEXT, ".collapsed.txt", lambda material, options: flames.render_collapsed(material, options.measure),
     ),
-    "otel": Format(
-        "OpenTelemetry spans, as OTLP in JSON", LINES, ".otlp.jsonl", lambda material, _: spans.batches(material)
+    "otel": ExportFormat(
+        "OpenTelemetry spans, as OTLP in JSON", LINES, ".otlp.jsonl", lambda material, _: spans.span_batches(material)
     ),
 }  # fmt: skip
 """In the order in which they are listed."""
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> ExportFormat:
     """Raises BadRequest, with the nearest name."""
-    return FORMATS[_known(name, FORMATS, "format")]
+    return FORMATS[_require_known(name, FORMATS, "format")]
 
 
 def measure_named(name: str) -> MeasureName:
     """Raises BadRequest, with the nearest name."""
-    known = _known(name, MEASURES, "measure")
+    known = _require_known(name, MEASURES, "measure")
     return next(measure for measure in MEASURES if measure == known)
 
 
-def _known(name: str, names: Collection[str], what: str) -> str:
+def _require_known(name: str, names: Collection[str], what: str) -> str:
     if name in names:
         return name
     near = get_close_matches(name.strip().lower(), names, 1, 0.5)

@@ -11,98 +11,108 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.tree import FINAL, Frame, Status, Tree, children, path_to
-from proxy.core.ledger.ledger import Kind
+from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, children, path_to
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.text import cut_for_display
 from proxy.core.tools.inspect_tools import TREE_ICONS
-from proxy.management.export.source import Material
+from proxy.management.export.source import ExportInput
 
-LONGEST = 2_000
+MAX_QUOTE_CHARACTERS = 2_000
 """Characters of one quoted text; the conversation has the rest."""
-TITLE = 100
-_MARKUP = re.compile(r"([\\`*_\[\]<>#|~])")
+PAGE_TITLE_CHARACTERS = 100
+_MARKDOWN_CHARACTERS = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
-def page(material: Material) -> Iterator[bytes]:
+def render_page(material: ExportInput) -> Iterator[bytes]:
     """The page, section by section."""
-    for section in (_head, _asked, _tree, _decisions, _files, _open, _further):
+    for section in (
+        _head_section,
+        _requests_section,
+        _tree_section,
+        _decisions_section,
+        _files_section,
+        _open_work_section,
+        _further_reading_section,
+    ):
         text = "\n".join(section(material))
         yield (text + "\n\n").encode("utf-8", "backslashreplace")
 
 
 # ------------------------------------------------------------------------------------------------------------- sections
-def _head(material: Material) -> Iterator[str]:
-    tree = material.story.tree
+def _head_section(material: ExportInput) -> Iterator[str]:
+    tree = material.path_state.tree
     title = next((f.title for f in tree.frames.values() if not f.parent), "") or material.id
     cost = sum(receipt.cost for receipt in material.receipts)
     yield f"# Hand-over: {_inline(title)}"
     yield ""
     about = material.ledger.conversation
     spent = f"{len(material.receipts)} requests, {cost:.4f} USD"
-    yield f"Conversation {_code(about.id)}, begun {_moment(about.created)}; {spent}."
+    yield f"Conversation {_code(about.id)}, begun {_format_time(about.created)}; {spent}."
 
 
-def _asked(material: Material) -> Iterator[str]:
+def _requests_section(material: ExportInput) -> Iterator[str]:
     """Every message of the user on the path, in order."""
     yield "## What was asked"
-    said = [p.entry.message for p in material.story.placed if p.entry.kind is Kind.MESSAGE and p.entry.message]
+    said = [
+        p.entry.message for p in material.path_state.entries if p.entry.kind is EntryKind.MESSAGE and p.entry.message
+    ]
     texts = [m.text for m in said if m.role == "user" and m.text.strip()]
     for text in texts:
         yield ""
-        yield from _quoted(text)
+        yield from _quote(text)
     if not texts:
         yield "\nNothing yet."
 
 
-def _tree(material: Material) -> Iterator[str]:
+def _tree_section(material: ExportInput) -> Iterator[str]:
     yield "## What was done"
     yield ""
-    tree = material.story.tree
+    tree = material.path_state.tree
     for root in (f for f in tree.frames.values() if not f.parent):
-        yield from _branch(tree, root, 0)
+        yield from _frame_lines(tree, root, 0)
     if not tree.frames:
         yield "No frames."
     yield ""
     yield "; ".join(f"{icon} {status}" for status, icon in TREE_ICONS.items())
 
 
-def _branch(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
+def _frame_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
     active = ", active" if frame.id == tree.active else ""
     indent = "  " * depth
     yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** ({_code(frame.id)}{active})"
     told = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
     for label, text in told.items():
         if text.strip() and text.strip() != frame.title.strip():
-            yield f"{indent}  - {label}: {_inline(text, LONGEST)}"
+            yield f"{indent}  - {label}: {_inline(text, MAX_QUOTE_CHARACTERS)}"
     for child in children(tree, frame.id):
-        yield from _branch(tree, child, depth + 1)
+        yield from _frame_lines(tree, child, depth + 1)
 
 
-def _decisions(material: Material) -> Iterator[str]:
-    frames = material.story.tree.frames.values()
-    return _listed("Decisions", [(decision, frame) for frame in frames for decision in frame.decisions])
+def _decisions_section(material: ExportInput) -> Iterator[str]:
+    frames = material.path_state.tree.frames.values()
+    return _list_section("Decisions", [(decision, frame) for frame in frames for decision in frame.decisions])
 
 
-def _files(material: Material) -> Iterator[str]:
-    frames = material.story.tree.frames.values()
+def _files_section(material: ExportInput) -> Iterator[str]:
+    frames = material.path_state.tree.frames.values()
     made = {artifact: frame for frame in frames for artifact in frame.artifacts}
-    return _listed("Files and other artifacts", list(made.items()))
+    return _list_section("Files and other artifacts", list(made.items()))
 
 
-def _listed(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
+def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
     yield f"## {title}"
     yield ""
-    yield from (f"- {_inline(text, LONGEST)} ({_code(frame.id)})" for text, frame in rows)
+    yield from (f"- {_inline(text, MAX_QUOTE_CHARACTERS)} ({_code(frame.id)})" for text, frame in rows)
     if not rows:
         yield "None were recorded."
 
 
-def _open(material: Material) -> Iterator[str]:
+def _open_work_section(material: ExportInput) -> Iterator[str]:
     """What is under way from the top down, then what is blocked, planned or failed."""
-    tree = material.story.tree
+    tree = material.path_state.tree
     yield "## What is open"
     yield ""
-    way = [f for f in path_to(tree, tree.active) if f.status not in FINAL] if tree.active else []
+    way = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
     others = [f for f in tree.frames.values() if f not in way]
     rows = [("under way", f) for f in way]
     for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
@@ -110,19 +120,19 @@ def _open(material: Material) -> Iterator[str]:
     yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
     if not rows:
         yield "Nothing."
-    if last := _last_words(material):
+    if last := _last_answer(material):
         yield ""
         yield "The last answer:"
         yield ""
-        yield from _quoted(last)
+        yield from _quote(last)
 
 
-def _last_words(material: Material) -> str:
-    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(material.story.placed))
+def _last_answer(material: ExportInput) -> str:
+    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(material.path_state.entries))
     return next((m.text for m in said if m and m.role == "assistant" and m.text.strip()), "")
 
 
-def _further(material: Material) -> Iterator[str]:
+def _further_reading_section(material: ExportInput) -> Iterator[str]:
     name = material.id.replace("`", "'")
     yield "## Where the rest is"
     yield ""
@@ -133,27 +143,27 @@ def _further(material: Material) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def _inline(text: str, most: int = TITLE) -> str:
+def _inline(text: str, most: int = PAGE_TITLE_CHARACTERS) -> str:
     """One line without markup."""
-    return _MARKUP.sub(_escaped, cut_for_display(text, most))
+    return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, most))
 
 
 def _code(name: str) -> str:
     """An id as it is to be typed."""
-    typed = cut_for_display(name, TITLE).replace("`", "'")
+    typed = cut_for_display(name, PAGE_TITLE_CHARACTERS).replace("`", "'")
     return f"`{typed}`"
 
 
-def _quoted(text: str) -> Iterable[str]:
+def _quote(text: str) -> Iterable[str]:
     """A quote that nothing in it can end: each line begins with its mark."""
-    shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    return (f"> {_MARKUP.sub(_escaped, line)}".rstrip() for line in shown.splitlines())
+    shown = text if len(text) <= MAX_QUOTE_CHARACTERS else f"{text[:MAX_QUOTE_CHARACTERS]}…"
+    return (f"> {_MARKDOWN_CHARACTERS.sub(_escape, line)}".rstrip() for line in shown.splitlines())
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     """A backslash before every character that means something."""
     return f"\\{found[0]}"
 
 
-def _moment(at_ms: int) -> str:
+def _format_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

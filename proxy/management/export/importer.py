@@ -12,26 +12,26 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, Kind, Ledger, Round, answer_of
-from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, response_id_of
+from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.core.matching import lookup_keys as anchors
 from proxy.errors import NotAllowed
 from proxy.management.export import jetbox as told_by_jetbox
 from proxy.management.export import ledger as whole
 from proxy.management.export import stack_layout as told_by_layout
-from proxy.management.export.reading import document, refuse, rows, shelf_at
-from proxy.management.export.rebuild import records as rebuilt
-from proxy.management.export.stack_layout import STATE
-from proxy.management.views.lookup import Unreadable, newest_story, stories
-from proxy.store import Anchored, Owned, Record, RequestRecord, Store
-from proxy.store.read import replayed
+from proxy.management.export.reading import open_source, read_document, read_lines, refuse_import
+from proxy.management.export.rebuild import rebuild_records as rebuilt
+from proxy.management.export.stack_layout import STATE_FILE
+from proxy.management.views.lookup import ConversationUnreadable, all_path_states, newest_path_state
+from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store
+from proxy.store.read import rebuild_ledger
 
-_SOMEBODY = Message("assistant", b"", "")
+_ANY_ANSWER = Message("assistant", b"", "")
 """Stands for an answer where only that there was one counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """What came in."""
 
     conversation: str
@@ -41,71 +41,71 @@ class Imported:
     requests: int
 
 
-async def imported(store: Store, tenant: str, place: Path, data_flag: str = "") -> Imported:
+async def import_conversation(store: Store, tenant: str, place: Path, data_flag: str = "") -> ImportResult:
     """Take in the conversation that lies at `place`, for a tenant. Raises BadRequest for what cannot be read, and
     NotAllowed for what is here already, with the command that removes it from `store`: `data_flag` stands behind."""
-    name, conversation, records = read(place)
-    ledger = _checked(conversation, records)
+    name, conversation, records = read_conversation(place)
+    ledger = _validate(conversation, records)
     if await store.load(tenant, conversation.id) is not None:
         removed = f"`callstack forget {conversation.id}{data_flag}` removes it"
         raise NotAllowed(f"Conversation {conversation.id} is here already. {removed}.", code="known_already")
     await _refuse_known_requests(store, tenant, records)
     owner = replace(conversation, tenant=tenant)
-    await store.durable(store.write(tenant, [owner, *records, *_anchors(ledger)]))
-    return Imported(
+    await store.wait_until_durable(store.write(tenant, [owner, *records, *_anchors(ledger)]))
+    return ImportResult(
         conversation.id,
         name,
-        len(newest_story(ledger).tree.frames),
+        len(newest_path_state(ledger).tree.frames),
         len(ledger.entries),
         sum(isinstance(record, RequestRecord) for record in records),
     )
 
 
-def read(place: Path) -> tuple[str, Conversation, list[Record]]:
+def read_conversation(place: Path) -> tuple[str, Conversation, list[Record]]:
     """The name of the format, the conversation without an owner, and what belongs to it. Raises BadRequest."""
     if not place.exists():
-        refuse(f"There is nothing at {place}")
+        refuse_import(f"There is nothing at {place}")
     try:
         if place.is_file():
             with place.open("rb") as source:
-                if whole.is_whole(source.readline(1 << 20)):
+                if whole.is_ledger_export(source.readline(1 << 20)):
                     source.seek(0)
-                    return ("ledger", *whole.records(rows(source, place.name)))
-        return _layout(place)
+                    return ("ledger", *whole.read_records(read_lines(source, place.name)))
+        return _read_layout(place)
     except OSError as error:
-        return refuse(f"{place} cannot be read: {error.strerror or error}")
+        return refuse_import(f"{place} cannot be read: {error.strerror or error}")
 
 
-def _layout(place: Path) -> tuple[str, Conversation, list[Record]]:
-    with shelf_at(place) as shelf:
-        if STATE not in shelf.names():
-            refuse(f"{place} has no {STATE}; what can be imported are the formats ledger, stack and jetbox")
-        state = document(shelf, STATE)
+def _read_layout(place: Path) -> tuple[str, Conversation, list[Record]]:
+    with open_source(place) as shelf:
+        if STATE_FILE not in shelf.file_names():
+            refuse_import(f"{place} has no {STATE_FILE}; what can be imported are the formats ledger, stack and jetbox")
+        state = read_document(shelf, STATE_FILE)
         if "goal" in state:
-            return ("jetbox", *rebuilt(told_by_jetbox.told(shelf, state)))
+            return ("jetbox", *rebuilt(told_by_jetbox.read_jetbox_layout(shelf, state)))
         if "frames" in state:
-            return ("stack", *rebuilt(told_by_layout.told(shelf, state)))
-        return refuse(f"{STATE} has neither `frames` (the format stack) nor `goal` (jetbox)")
+            return ("stack", *rebuilt(told_by_layout.read_stack_layout(shelf, state)))
+        return refuse_import(f"{STATE_FILE} has neither `frames` (the format stack) nor `goal` (jetbox)")
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
-def _checked(conversation: Conversation, records: Sequence[Record]) -> Ledger:
+def _validate(conversation: Conversation, records: Sequence[Record]) -> Ledger:
     """The ledger as the store will give it back, every path of it followed. Raises BadRequest."""
     if not conversation.id:
-        refuse("The conversation has no id")
-    values = [record.value for record in records if isinstance(record, Owned)]
-    ledger = replayed(conversation, values)
+        refuse_import("The conversation has no id")
+    values = [record.value for record in records if isinstance(record, LedgerRecord)]
+    ledger = rebuild_ledger(conversation, values)
     missing = sum(isinstance(value, Entry) for value in values) - len(ledger.entries)
     if missing:
         where = "are not there, or are there twice, as where a file was cut or edited"
-        refuse(f"{missing} entries hang on entries that {where}")
+        refuse_import(f"{missing} entries hang on entries that {where}")
     try:
-        for story in stories(ledger):
+        for story in all_path_states(ledger):
             if story.tree.active and story.tree.active not in story.tree.frames:
-                refuse("The active frame is not among the frames")
-    except Unreadable as error:
+                refuse_import("The active frame is not among the frames")
+    except ConversationUnreadable as error:
         cause = error.__cause__
-        refuse(f"What it says does not make a conversation ({type(cause).__name__}: {cause})")
+        refuse_import(f"What it says does not make a conversation ({type(cause).__name__}: {cause})")
     return ledger
 
 
@@ -118,29 +118,29 @@ async def _refuse_known_requests(store: Store, tenant: str, records: Sequence[Re
 
 
 # -------------------------------------------------------------------------------------------------------------- anchors
-def _anchors(ledger: Ledger) -> Iterator[Anchored]:
+def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
     """Keys under which a client that goes on with it is recognised, for every answer on every path."""
     about = ledger.conversation
     before: dict[str, tuple[Message, ...]] = {"": ()}
     for entry in ledger.entries.values():
         heard = before.get(entry.parent, ())
-        if entry.is_beside:
+        if entry.is_overlay:
             continue
-        rounds = _rounds(ledger, entry)
+        rounds = _rounds_of(ledger, entry)
         if rounds:
-            keys = anchors.of_turn(heard, rounds)
-            yield Anchored(about.id, about.hint, keys, entry.created)
-            if named := answer_of(rounds):
-                yield Anchored(about.id, "", (anchors.of_answer(named),), entry.created)
-            before[entry.id] = (_SOMEBODY,)
+            keys = anchors.anchors_of_turn(heard, rounds)
+            yield AnchorRecord(about.id, about.hint, keys, entry.created)
+            if named := response_id_of(rounds):
+                yield AnchorRecord(about.id, "", (anchors.response_anchor(named),), entry.created)
+            before[entry.id] = (_ANY_ANSWER,)
         else:
             # Only what stands before the first answer is asked for; behind it one stand-in is enough.
-            before[entry.id] = heard if _SOMEBODY in heard or not entry.message else (*heard, entry.message)
+            before[entry.id] = heard if _ANY_ANSWER in heard or not entry.message else (*heard, entry.message)
 
 
-def _rounds(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
+def _rounds_of(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
     """An answer that was imported with a client's history counts like one of ours."""
-    if entry.kind is Kind.TURN:
+    if entry.kind is EntryKind.TURN:
         return ledger.rounds.get(entry.id, ())
     said = entry.message
-    return (Round(entry.id, 1, Spoken(said), last=True),) if said and said.role == "assistant" else ()
+    return (Round(entry.id, 1, ModelResponse(said), last=True),) if said and said.role == "assistant" else ()

@@ -17,17 +17,17 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed
+from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import said_by
-from proxy.management.views.logs import Place, item_of, place_of, states_of
-from proxy.management.views.lookup import stories
-from proxy.management.views.schemas import LogItem, PartState
+from proxy.core.observers.step import message_of
+from proxy.management.views.logs import MessagePosition, call_states_of, log_item_of, message_position_of
+from proxy.management.views.lookup import all_path_states
+from proxy.management.views.schemas import CallState, LogItem
 
 
-class Line(TypedDict):
+class LogLine(TypedDict):
     """One line of a log: where the item stands, and the item itself with its `wire`. `seq` is the order of creation in
     the conversation, `round` the number of the round in a turn (-1: it is none)."""
 
@@ -39,66 +39,66 @@ class Line(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ExportItem:
     """One message on its way into a log. `frame` owns it now; empty before there was any."""
 
-    placed: Placed
+    path_entry: PathEntry
     message: Message
     frame: str
-    after: str
-    states: Sequence[PartState]
-    current: bool
+    previous: str
+    states: Sequence[CallState]
+    is_current: bool
 
     @property
-    def place(self) -> Place:
+    def position(self) -> MessagePosition:
         """By entry and round; the order of creation is (`placed.entry.seq`, round)."""
-        return place_of(self.placed)
+        return message_position_of(self.path_entry)
 
     @property
-    def at(self) -> int:
+    def created_at(self) -> int:
         """When it was said, in ms."""
-        return (self.placed.round.created if self.placed.round else 0) or self.placed.entry.created
+        return (self.path_entry.round.created if self.path_entry.round else 0) or self.path_entry.entry.created
 
-    def line(self) -> Line:
-        item = item_of(self.placed, self.message, self.states, current=self.current, raw=True)
-        return {"frame": self.frame, "seq": self.placed.entry.seq, "round": self.place[1], "after": self.after,
-                "item": item}  # fmt: skip
+    def log_line(self) -> LogLine:
+        item = log_item_of(self.path_entry, self.message, self.states, current=self.is_current, raw=True)
+        entry = self.path_entry.entry
+        return {"frame": self.frame, "seq": entry.seq, "round": self.position[1], "after": self.previous, "item": item}
 
 
-def items_of(ledger: Ledger, tree: Tree) -> list[Item]:
+def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
     """All of a conversation, in the order of creation. `tree` says whose is what nobody owns: the first root's."""
-    found: dict[Place, Item] = {}
+    found: dict[MessagePosition, ExportItem] = {}
     nobodys = next((f.id for f in tree.frames.values() if not f.parent), "")
-    for number, story in enumerate(stories(ledger)):
-        states: Mapping[Place, Sequence[PartState]] = states_of(story.placed)
+    for number, story in enumerate(all_path_states(ledger)):
+        states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(story.entries)
         after = ""
-        for placed in story.placed:
-            message, at = said_by(placed), place_of(placed)
+        for placed in story.entries:
+            message, at = message_of(placed), message_position_of(placed)
             if message is None:
                 continue
             frame = owner_of(story, placed).partition("#")[0] or nobodys
             if at not in found:
-                found[at] = Item(placed, message, frame, after, states.get(at, ()), current=number == 0)
-            if not placed.entry.is_beside:
-                after = name_of(placed)
-    return sorted(found.values(), key=lambda item: (item.placed.entry.seq, item.place[1]))
+                found[at] = ExportItem(placed, message, frame, after, states.get(at, ()), is_current=number == 0)
+            if not placed.entry.is_overlay:
+                after = item_id(placed)
+    return sorted(found.values(), key=lambda item: (item.path_entry.entry.seq, item.position[1]))
 
 
-def name_of(placed: Placed) -> str:
+def item_id(placed: PathEntry) -> str:
     """The id an item goes by: of its entry, and of the round where it is one."""
     return f"{placed.entry.id}/{placed.round.number}" if placed.round else placed.entry.id
 
 
-def as_line(value: Any) -> bytes:
+def json_line(value: Any) -> bytes:
     """JSON on one line, in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot say."""
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def as_document(value: Any) -> bytes:
+def json_document(value: Any) -> bytes:
     """JSON to be read by people too."""
     return json.dumps(value, indent=2).encode("ascii") + b"\n"
 
 
-def log_lines(items: Iterable[Item]) -> Iterator[bytes]:
+def log_lines(items: Iterable[ExportItem]) -> Iterator[bytes]:
     """One line for each."""
-    return (as_line(item.line()) for item in items)
+    return (json_line(item.log_line()) for item in items)

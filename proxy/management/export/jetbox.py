@@ -28,27 +28,34 @@ import msgspec
 
 from proxy.core.frames.events import frame_id
 from proxy.core.frames.tree import Frame, Status, Tree, children, path_to
-from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call, canonical_arguments
 from proxy.core.observers import observe
-from proxy.core.observers.commands import probes
+from proxy.core.observers.commands import last_outcome_by_kind
 from proxy.core.observers.step import steps_of
 from proxy.core.policy import loop_detection as loops
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import read_message
-from proxy.management.export.items import Item, as_document, as_line, items_of
-from proxy.management.export.reading import Shelf, objects, refuse
-from proxy.management.export.rebuild import FrameTold, Said, Told, in_order
-from proxy.management.export.source import Material
-from proxy.management.export.stack_layout import ABOUT, STATE, about, completed, frame_told, state_with_logs
+from proxy.management.export.items import ExportItem, items_of, json_document, json_line
+from proxy.management.export.reading import FileSource, read_objects, refuse_import
+from proxy.management.export.rebuild import ImportedConversation, ImportedFrame, ImportedMessage, parents_first
+from proxy.management.export.source import ExportInput
+from proxy.management.export.stack_layout import (
+    ABOUT_FILE,
+    STATE_FILE,
+    build_conversation,
+    conversation_document,
+    parse_frame,
+    state_with_logs,
+)
 from proxy.management.views.logs import is_error
 from proxy.management.views.loops import loop_rows
 
-HISTORY, LOOPS = "history.jsonl", "loops.json"
-AGAIN = 3
+HISTORY_FILE, LOOPS_FILE = "history.jsonl", "loops.json"
+MIN_REPETITIONS = 3
 """How often an action has to come to the same result to be told as a repetition."""
-WORDS: Mapping[Status, str] = {
+STATUS_WORDS: Mapping[Status, str] = {
     Status.PLANNED: "pending",
     Status.IN_PROGRESS: "in_progress",
     Status.COMPLETED: "completed",
@@ -59,16 +66,16 @@ WORDS: Mapping[Status, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ToolAction:
     """A call of the client's tools, made at `at` (ms). `result` is None where none came, and `ended` 0.
     `failed`: the result tells of a failure."""
 
     call: Call
     frame: str
-    at: int
+    started_at: int
     result: str | None = None
-    ended: int = 0
-    failed: bool = False
+    ended_at: int = 0
+    has_failed: bool = False
 
     @property
     def signature(self) -> str:
@@ -76,51 +83,51 @@ class Action:
         return f"{self.call.name}:{canonical_arguments(self.call.arguments or '{}')}"
 
 
-def files(material: Material) -> Iterator[tuple[str, Iterator[bytes]]]:
+def jetbox_files(material: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The files, one after another."""
     actions = list(actions_of(material))
-    yield ABOUT, about(material)
-    yield STATE, iter((as_document(_state(material, actions)),))
-    yield HISTORY, (as_line(_line(action)) for action in actions)
-    yield LOOPS, iter((as_document(_loops(actions)),))
+    yield ABOUT_FILE, conversation_document(material)
+    yield STATE_FILE, iter((json_document(_jetbox_state(material, actions)),))
+    yield HISTORY_FILE, (json_line(_history_line(action)) for action in actions)
+    yield LOOPS_FILE, iter((json_document(_repeated_actions(actions)),))
 
 
 # -------------------------------------------------------------------------------------------------------------- actions
-def actions_of(material: Material) -> Iterator[Action]:
+def actions_of(material: ExportInput) -> Iterator[ToolAction]:
     """On every path, in the order in which they were made."""
-    items = items_of(material.ledger, material.story.tree)
-    results = _results(items)
+    items = items_of(material.ledger, material.path_state.tree)
+    results = _results_by_call(items)
     for item in items:
         for call in item.message.calls:
-            if not call.is_ours:
+            if not call.is_stack_call:
                 came = results[call.id].popleft() if results[call.id] else None
-                told = (came.message.text, came.at, is_error(came.message)) if came else (None, 0, False)
-                yield Action(call, item.frame, item.at, *told)
+                told = (came.message.text, came.created_at, is_error(came.message)) if came else (None, 0, False)
+                yield ToolAction(call, item.frame, item.created_at, *told)
 
 
-def _results(items: list[Item]) -> dict[str, deque[Item]]:
+def _results_by_call(items: list[ExportItem]) -> dict[str, deque[ExportItem]]:
     """The results by the call they answer, oldest first: ids repeat."""
-    found: dict[str, deque[Item]] = defaultdict(deque)
+    found: dict[str, deque[ExportItem]] = defaultdict(deque)
     for item in items:
         if item.message.answers:
             found[item.message.answers].append(item)
     return found
 
 
-def _line(action: Action) -> dict[str, Any]:
-    status = "pending" if action.result is None else "error" if action.failed else "success"
+def _history_line(action: ToolAction) -> dict[str, Any]:
+    status = "pending" if action.result is None else "error" if action.has_failed else "success"
     return {
-        "timestamp": moment(action.at),
+        "timestamp": format_timestamp(action.started_at),
         "frame": action.frame,
         "call": action.call.id,
         "action": action.call.name,
-        "args": _arguments(action.call.arguments),
+        "args": _decode_arguments(action.call.arguments),
         "result": action.result,
         "status": status,
     }
 
 
-def _arguments(text: str) -> Any:
+def _decode_arguments(text: str) -> Any:
     """As a value, or as the text they are where that is no JSON."""
     try:
         return msgspec.json.decode(text or "{}")
@@ -128,21 +135,21 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def _loops(actions: list[Action]) -> list[dict[str, Any]]:
+def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
     """Actions with one signature and one result, the oldest first (S3-26)."""
-    made: dict[tuple[str, str | None], list[Action]] = defaultdict(list)
+    made: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
         made[action.signature, action.result].append(action)
     return [
-        {"timestamp": moment(same[-1].at), "signature": signature, "attempt_count": len(same)}
+        {"timestamp": format_timestamp(same[-1].started_at), "signature": signature, "attempt_count": len(same)}
         for (signature, _), same in made.items()
-        if len(same) >= AGAIN
+        if len(same) >= MIN_REPETITIONS
     ]
 
 
 # ---------------------------------------------------------------------------------------------------------------- state
-def _state(material: Material, actions: list[Action]) -> dict[str, Any]:
-    tree = material.story.tree
+def _jetbox_state(material: ExportInput, actions: list[ToolAction]) -> dict[str, Any]:
+    tree = material.path_state.tree
     told = state_with_logs(material)["frames"]
     path = path_to(tree, tree.active) if tree.active else ()
     roots = [f for f in tree.frames.values() if not f.parent]
@@ -151,57 +158,59 @@ def _state(material: Material, actions: list[Action]) -> dict[str, Any]:
     for action in actions:
         counts[action.signature] += 1
     return {
-        "goal": _node(tree, goal, told, "tasks") if goal else None,
-        "other_goals": [_node(tree, root, told, "tasks") for root in roots if root is not goal],
+        "goal": _goal_node(tree, goal, told, "tasks") if goal else None,
+        "other_goals": [_goal_node(tree, root, told, "tasks") for root in roots if root is not goal],
         "active_frame": tree.active,
-        "current_task_idx": _position(tree, path, 1),
-        "current_subtask_idx": _position(tree, path, 2),
+        "current_task_idx": _index_on_path(tree, path, 1),
+        "current_subtask_idx": _index_on_path(tree, path, 2),
         "loop_counts": {signature: count for signature, count in counts.items() if count > 1},
-        "blocked_actions": _standing(material, actions),
-        "last_probe_state": _probes(material),
-        "session_start": moment(material.ledger.conversation.created),
+        "blocked_actions": _looping_actions(material, actions),
+        "last_probe_state": _probe_results(material),
+        "session_start": format_timestamp(material.ledger.conversation.created),
     }
 
 
-def _node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) -> dict[str, Any]:
+def _goal_node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) -> dict[str, Any]:
     """A goal or a task with what is under it; a node of its own kind for every frame."""
     return {
         "description": frame.title,
-        "status": WORDS[frame.status],
+        "status": STATUS_WORDS[frame.status],
         "success_criteria": frame.criteria,
         "result": frame.results or frame.invalidation_reason,
         "frame": {**told[frame.id], "origin": frame.origin},
-        below: [_node(tree, child, told, "subtasks") for child in children(tree, frame.id)],
+        below: [_goal_node(tree, child, told, "subtasks") for child in children(tree, frame.id)],
     }
 
 
-def _position(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
+def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
     """Of the frame under way among its siblings, from 0; 0 where the work is not that deep."""
     if len(path) <= depth:
         return 0
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
 
 
-def _standing(material: Material, actions: list[Action]) -> list[str]:
+def _looping_actions(material: ExportInput, actions: list[ToolAction]) -> list[str]:
     """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
     looped = {name for row in loop_rows(material.ledger) if row["standing"] for name in row["signatures"]}
-    found = (action for action in actions if looped and loops.signature(action.call, material.names) in looped)
+    found = (
+        action for action in actions if looped and loops.call_signature(action.call, material.tool_roles) in looped
+    )
     return list(dict.fromkeys(action.signature for action in found))
 
 
-def _probes(material: Material) -> dict[str, bool]:
+def _probe_results(material: ExportInput) -> dict[str, bool]:
     """How the newest command of each kind ended (S3-05)."""
-    ran = [one for step in steps_of(material.story.placed) for one in observe(step, material.names).commands]
-    return {f"{kind}_ok": ok for kind, ok in probes(ran).items()}
+    ran = [one for step in steps_of(material.path_state.entries) for one in observe(step, material.tool_roles).commands]
+    return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(ran).items()}
 
 
-def moment(at_ms: int) -> str:
+def format_timestamp(at_ms: int) -> str:
     """ISO 8601, UTC, to the ms."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-BELOW = ("tasks", "subtasks")
-STATUSES: Mapping[str, Status] = {
+CHILD_FIELDS = ("tasks", "subtasks")
+JETBOX_STATUSES: Mapping[str, Status] = {
     "pending": Status.PLANNED,
     "active": Status.IN_PROGRESS,
     "in_progress": Status.IN_PROGRESS,
@@ -213,53 +222,55 @@ STATUSES: Mapping[str, Status] = {
 """Words for a status that files of this kind use."""
 
 
-def told(shelf: Shelf, state: Mapping[str, Any]) -> Told:
+def read_jetbox_layout(shelf: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
     """Raises BadRequest, which names the file and the place."""
-    goals = [goal for goal in (state["goal"], *_listed(state, "other_goals")) if goal is not None]
-    frames = in_order(frame for number, goal in enumerate(goals) for frame in _frames(goal, "", (number,)))
+    goals = [goal for goal in (state["goal"], *_list_member(state, "other_goals")) if goal is not None]
+    frames = parents_first(frame for number, goal in enumerate(goals) for frame in _read_frames(goal, "", (number,)))
     active = state.get("active_frame")
     if not isinstance(active, str) or not active:
-        active = _under_way(frames)
-    return completed(shelf, state, frames, active, tuple(_said(shelf, frames, active)))
+        active = _deepest_in_progress(frames)
+    return build_conversation(shelf, state, frames, active, tuple(_read_messages(shelf, frames, active)))
 
 
-def _under_way(frames: tuple[FrameTold, ...]) -> str:
+def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
     """The deepest frame in progress: the last one that began."""
     return next((f.id for f in reversed(frames) if f.status is Status.IN_PROGRESS), frames[0].id if frames else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
-def _frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[FrameTold]:
+def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
     """A node and all below it. `place` are the numbers on the way to it."""
-    where = f"{STATE}, node {'.'.join(map(str, place))}"
+    where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
-        refuse(f"{where} is no object")
-    frame = frame_told(node["frame"], where) if node.get("frame") else _described(node, parent, place, where)
+        refuse_import(f"{where} is no object")
+    frame = parse_frame(node["frame"], where) if node.get("frame") else _frame_from_node(node, parent, place, where)
     yield frame
-    for number, child in enumerate(child for below in BELOW for child in _listed(node, below)):
-        yield from _frames(child, frame.id, (*place, number))
+    for number, child in enumerate(child for below in CHILD_FIELDS for child in _list_member(node, below)):
+        yield from _read_frames(child, frame.id, (*place, number))
 
 
-def _described(node: Mapping[str, Any], parent: str, place: tuple[int, ...], where: str) -> FrameTold:
-    title, status = node.get("description"), STATUSES.get(str(node.get("status", "pending")).lower())
+def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...], where: str) -> ImportedFrame:
+    title, status = node.get("description"), JETBOX_STATUSES.get(str(node.get("status", "pending")).lower())
     if not isinstance(title, str) or not title.strip():
-        refuse(f"{where}: description is missing")
+        refuse_import(f"{where}: description is missing")
     if status is None:
-        refuse(f"{where}: status {str(node.get('status'))[:40]!r} is not known; there are {', '.join(STATUSES)}")
+        refuse_import(
+            f"{where}: status {str(node.get('status'))[:40]!r} is not known; there are {', '.join(JETBOX_STATUSES)}"
+        )
     result = node.get("result") or node.get("reason") or ""
     name = frame_id("/".join(map(str, place)) + title, len(place))
-    return FrameTold(
+    return ImportedFrame(
         id=name, status=status, title=title, parent=parent, results=result if isinstance(result, str) else str(result)
     )
 
 
-def _listed(node: Mapping[str, Any], name: str) -> list[Any]:
+def _list_member(node: Mapping[str, Any], name: str) -> list[Any]:
     found = node.get(name) or []
-    return found if isinstance(found, list) else refuse(f"{STATE}: {name} is no list")
+    return found if isinstance(found, list) else refuse_import(f"{STATE_FILE}: {name} is no list")
 
 
 # -------------------------------------------------------------------------------------------------------------- actions
-class _Acted(msgspec.Struct):
+class _HistoryAction(msgspec.Struct):
     """An action. What files of others call a tool is `name` or `action`."""
 
     action: str = ""
@@ -271,42 +282,42 @@ class _Acted(msgspec.Struct):
     timestamp: str | float | None = None
 
 
-def _said(shelf: Shelf, frames: tuple[FrameTold, ...], active: str) -> Iterator[Said]:
+def _read_messages(shelf: FileSource, frames: tuple[ImportedFrame, ...], active: str) -> Iterator[ImportedMessage]:
     """The goal as the user's words, then each action as a call, and its result where one came."""
-    if HISTORY not in shelf.names() or not frames:
+    if HISTORY_FILE not in shelf.file_names() or not frames:
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
-    yield Said("goal", "", frames[0].id, Kind.MESSAGE, goal, 0, round(frames[0].created))
+    yield ImportedMessage("goal", "", frames[0].id, EntryKind.MESSAGE, goal, 0, round(frames[0].created))
     known, after, seq = {frame.id for frame in frames}, "goal", 1
-    for number, fields in objects(shelf, HISTORY):
-        acted = _read(fields, f"{HISTORY}, line {number}")
-        frame, at = acted.frame if acted.frame in known else active, _moment(acted.timestamp)
-        for part, wire in _wires(acted, number):
+    for number, fields in read_objects(shelf, HISTORY_FILE):
+        acted = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
+        frame, at = acted.frame if acted.frame in known else active, _parse_timestamp(acted.timestamp)
+        for part, wire in _wire_messages(acted, number):
             name = f"{number}-{part}"
-            yield Said(name, after, frame, Kind.MESSAGE, read_message(wire), seq, at)
+            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, at)
             after, seq = name, seq + 1
 
 
-def _read(fields: Mapping[str, Any], where: str) -> _Acted:
+def _parse_action(fields: Mapping[str, Any], where: str) -> _HistoryAction:
     try:
-        acted = msgspec.convert(fields, _Acted)
+        acted = msgspec.convert(fields, _HistoryAction)
     except msgspec.ValidationError as error:
-        refuse(f"{where}: {error}")
-    return acted if acted.action or acted.name else refuse(f"{where}: action is missing")
+        refuse_import(f"{where}: {error}")
+    return acted if acted.action or acted.name else refuse_import(f"{where}: action is missing")
 
 
-def _wires(acted: _Acted, number: int) -> Iterator[tuple[str, bytes]]:
+def _wire_messages(acted: _HistoryAction, number: int) -> Iterator[tuple[str, bytes]]:
     call = acted.call or f"action_{number}"
-    arguments = acted.args if isinstance(acted.args, str) else slices.encoded(acted.args or {}).decode()
+    arguments = acted.args if isinstance(acted.args, str) else slices.encode(acted.args or {}).decode()
     function = {"name": acted.action or acted.name, "arguments": arguments}
     made = [{"id": call, "type": "function", "function": function}]
-    yield "call", slices.encoded({"role": "assistant", "content": None, "tool_calls": made})
+    yield "call", slices.encode({"role": "assistant", "content": None, "tool_calls": made})
     if acted.result is not None:
-        text = acted.result if isinstance(acted.result, str) else slices.encoded(acted.result).decode()
-        yield "result", slices.encoded({"role": "tool", "tool_call_id": call, "content": text})
+        text = acted.result if isinstance(acted.result, str) else slices.encode(acted.result).decode()
+        yield "result", slices.encode({"role": "tool", "tool_call_id": call, "content": text})
 
 
-def _moment(told_at: str | float | None) -> int:
+def _parse_timestamp(told_at: str | float | None) -> int:
     """ms since the epoch; a number is taken for seconds, as files of others have it."""
     try:
         return (

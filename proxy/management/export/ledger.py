@@ -20,141 +20,146 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Round, Thread
+from proxy.core.ledger.ledger import Conversation, Entry, LedgerEvent, Round, Thread
 from proxy.errors import BadRequest
-from proxy.management.export.items import as_line
+from proxy.management.export.items import json_line
 from proxy.management.export.redaction import without_credentials
-from proxy.management.export.source import Material
-from proxy.management.views.logs import as_text
-from proxy.store import Owned, Record, RequestRecord
+from proxy.management.export.source import ExportInput
+from proxy.management.views.logs import decode_lossless
+from proxy.store import LedgerRecord, Record, RequestRecord
 
-VERSION = 1
+FORMAT_VERSION = 1
 """Of this format. A newer one is refused: half of what it means could be missing."""
-MARK = "callstack"
+FORMAT_MARK = "callstack"
 """The member by which the first line tells what this is."""
-BYTES = frozenset({"wire", "data", "receipt"})
+BYTE_FIELDS = frozenset({"wire", "data", "receipt"})
 """Members that are bytes; in `extra` all are, and of a `body` every piece is."""
 Value = TypeVar("Value")
-KINDS: dict[str, type[Entry | Round | Event | Thread]] = {
+RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
     "thread": Thread,
     "entry": Entry,
     "round": Round,
-    "event": Event,
+    "event": LedgerEvent,
 }
 
 
 # -------------------------------------------------------------------------------------------------------------- write
-def lines(material: Material) -> Iterator[bytes]:
+def ledger_lines(material: ExportInput) -> Iterator[bytes]:
     """All records, whichever path they are on."""
     ledger = material.ledger
-    about = _told(ledger.conversation)
+    about = _as_plain_values(ledger.conversation)
     del about["tenant"]
-    yield as_line({MARK: VERSION, "conversation": about})
+    yield json_line({FORMAT_MARK: FORMAT_VERSION, "conversation": about})
     for thread in ledger.threads.values():
-        yield as_line({"thread": _told(thread)})
+        yield json_line({"thread": _as_plain_values(thread)})
     for entry in ledger.entries.values():
-        yield as_line({"entry": _told(entry)})
+        yield json_line({"entry": _as_plain_values(entry)})
         for done in ledger.rounds.get(entry.id, ()):
-            yield as_line({"round": _told(done)})
+            yield json_line({"round": _as_plain_values(done)})
         for event in ledger.events.get(entry.id, ()):
-            yield as_line({"event": _told(event)})
+            yield json_line({"event": _as_plain_values(event)})
     for record in material.records:
-        newest = material.request if material.request and material.request.id == record.id else None
+        newest = (
+            material.newest_request if material.newest_request and material.newest_request.id == record.id else None
+        )
         body = (without_credentials(b"".join(newest.body)),) if newest else ()
-        yield as_line({"request": _told(replace(record, body=body))})
+        yield json_line({"request": _as_plain_values(replace(record, body=body))})
 
 
-def _told(value: Any) -> dict[str, Any]:
+def _as_plain_values(value: Any) -> dict[str, Any]:
     """A record as plain values; bytes as text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    told: dict[str, Any] = _texts(plain)
+    told: dict[str, Any] = _bytes_as_text(plain)
     return told
 
 
-def _texts(value: Any) -> Any:
+def _bytes_as_text(value: Any) -> Any:
     if isinstance(value, bytes):
-        return as_text(value)
+        return decode_lossless(value)
     if isinstance(value, dict):
-        return {name: _texts(member) for name, member in value.items()}
-    return [_texts(member) for member in value] if isinstance(value, list | tuple) else value
+        return {name: _bytes_as_text(member) for name, member in value.items()}
+    return [_bytes_as_text(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 # --------------------------------------------------------------------------------------------------------------- read
-def is_whole(first: bytes) -> bool:
+def is_ledger_export(first: bytes) -> bool:
     """Whether a file that begins with this line is in this format."""
     try:
         told = json.loads(first)
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and MARK in told
+    return isinstance(told, dict) and FORMAT_MARK in told
 
 
-def records(rows: Iterable[bytes]) -> tuple[Conversation, list[Record]]:
+def read_records(rows: Iterable[bytes]) -> tuple[Conversation, list[Record]]:
     """The conversation, without an owner, and what belongs to it, in order. Raises BadRequest, which names the line."""
     numbered = enumerate(rows, start=1)
-    conversation = _conversation(_read(1, next(numbered, (1, b""))[1]))
+    conversation = _parse_conversation(_decode_row(1, next(numbered, (1, b""))[1]))
     found: list[Record] = []
     for number, row in numbered:
         if row.strip():
-            found.append(_record(number, _read(number, row), conversation.id))
+            found.append(_parse_record(number, _decode_row(number, row), conversation.id))
     return conversation, found
 
 
-def _conversation(told: dict[str, Any]) -> Conversation:
-    version = told.get(MARK)
-    if not isinstance(version, int) or version > VERSION:
+def _parse_conversation(told: dict[str, Any]) -> Conversation:
+    version = told.get(FORMAT_MARK)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BadRequest(
-            f"line 1: version {version!r} of this format is newer than this proxy reads ({VERSION}). Update the proxy.",
+            f"line 1: version {version!r} of this format is newer than this proxy reads "
+            f"({FORMAT_VERSION}). Update the proxy.",
             code="not_importable",
         )
-    return _converted(1, {**_object(1, told, "conversation"), "tenant": ""}, Conversation)
+    return _convert(1, {**_object_member(1, told, "conversation"), "tenant": ""}, Conversation)
 
 
-def _record(number: int, told: dict[str, Any], conversation: str) -> Record:
+def _parse_record(number: int, told: dict[str, Any], conversation: str) -> Record:
     kind = next(iter(told), "")
     if kind == "request":
-        request = _converted(number, _object(number, told, kind), RequestRecord)
+        request = _convert(number, _object_member(number, told, kind), RequestRecord)
         return replace(request, conversation=conversation)
-    if kind not in KINDS:
-        _unreadable(number, f"a record of the kind {kind!r} is not known")
-    return Owned(conversation, _converted(number, _object(number, told, kind), KINDS[kind]))
+    if kind not in RECORD_TYPES:
+        _refuse_line(number, f"a record of the kind {kind!r} is not known")
+    return LedgerRecord(conversation, _convert(number, _object_member(number, told, kind), RECORD_TYPES[kind]))
 
 
-def _read(number: int, row: bytes) -> dict[str, Any]:
+def _decode_row(number: int, row: bytes) -> dict[str, Any]:
     try:
         told = json.loads(row)
     except (ValueError, RecursionError):
-        _unreadable(number, "it is no JSON, as where a file was cut off")
-    return told if isinstance(told, dict) else _unreadable(number, "it is no object")
+        _refuse_line(number, "it is no JSON, as where a file was cut off")
+    return told if isinstance(told, dict) else _refuse_line(number, "it is no object")
 
 
-def _object(number: int, told: dict[str, Any], name: str) -> dict[str, Any]:
+def _object_member(number: int, told: dict[str, Any], name: str) -> dict[str, Any]:
     found = told.get(name)
-    return found if isinstance(found, dict) else _unreadable(number, f"{name!r} is no object")
+    return found if isinstance(found, dict) else _refuse_line(number, f"{name!r} is no object")
 
 
-def _converted(number: int, told: dict[str, Any], kind: type[Value]) -> Value:
+def _convert(number: int, told: dict[str, Any], kind: type[Value]) -> Value:
     try:
-        return msgspec.convert(_raw(told), kind, builtin_types=(bytes,))
+        return msgspec.convert(_with_bytes(told), kind, builtin_types=(bytes,))
     except (msgspec.ValidationError, UnicodeError) as error:
-        _unreadable(number, str(error))
+        _refuse_line(number, str(error))
 
 
-def _raw(told: dict[str, Any]) -> dict[str, Any]:
+def _with_bytes(told: dict[str, Any]) -> dict[str, Any]:
     """The same with bytes where a record has them."""
-    return {name: _member(name, value) for name, value in told.items()}
+    return {name: _member_value(name, value) for name, value in told.items()}
 
 
-def _member(name: str, value: Any) -> Any:
-    if name in BYTES and isinstance(value, str):
+def _member_value(name: str, value: Any) -> Any:
+    if name in BYTE_FIELDS and isinstance(value, str):
         return as_bytes(value)
     if name == "extra" and isinstance(value, dict):
         return {key: as_bytes(text) if isinstance(text, str) else text for key, text in value.items()}
     if name == "body" and isinstance(value, list):
         return [as_bytes(piece) if isinstance(piece, str) else piece for piece in value]
     if isinstance(value, dict):
-        return _raw(value)
-    return [_raw(each) if isinstance(each, dict) else each for each in value] if isinstance(value, list) else value
+        return _with_bytes(value)
+    return (
+        [_with_bytes(each) if isinstance(each, dict) else each for each in value] if isinstance(value, list) else value
+    )
 
 
 def as_bytes(text: str) -> bytes:
@@ -162,5 +167,5 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _unreadable(number: int, why: str) -> NoReturn:
+def _refuse_line(number: int, why: str) -> NoReturn:
     raise BadRequest(f"line {number}: {why}. Nothing was imported.", code="not_importable")

@@ -23,17 +23,17 @@ from proxy.accounting import Receipt
 from proxy.accounting.pricing import family_of
 from proxy.core.frames.tree import Frame, Status
 from proxy.core.text import cut_for_display
-from proxy.management.export.items import as_line
-from proxy.management.export.jetbox import Action, actions_of
-from proxy.management.export.source import Material
+from proxy.management.export.items import json_line
+from proxy.management.export.jetbox import ToolAction, actions_of
+from proxy.management.export.source import ExportInput
 
-BATCH = 256
+SPANS_PER_BATCH = 256
 """Spans a line."""
-INTERNAL, CLIENT = 1, 3
-OK, ERROR = 1, 2
+SPAN_KIND_INTERNAL, SPAN_KIND_CLIENT = 1, 3
+STATUS_OK, STATUS_ERROR = 1, 2
 """Codes of a span's status."""
-TITLE = 60
-PROVIDERS: Mapping[str, str] = {
+SPAN_TITLE_CHARACTERS = 60
+PROVIDER_NAMES: Mapping[str, str] = {
     "claude": "anthropic",
     "command": "cohere",
     "deepseek": "deepseek",
@@ -50,45 +50,46 @@ Attributes = Mapping[str, str | int | float | bool | list[str] | None]
 Span = dict[str, Any]
 
 
-def batches(material: Material) -> Iterator[bytes]:
+def span_batches(material: ExportInput) -> Iterator[bytes]:
     """Every span of the conversation: frames, then requests, then calls."""
     spans = _spans(material)
-    while batch := list(islice(spans, BATCH)):
+    while batch := list(islice(spans, SPANS_PER_BATCH)):
         scope = {"scope": {"name": "callstack", "version": __version__}, "spans": batch}
-        resource = {"attributes": _attributes({"service.name": "callstack", "service.version": __version__})}
-        yield as_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
+        resource = {"attributes": _encode_attributes({"service.name": "callstack", "service.version": __version__})}
+        yield json_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
 
 
-def _spans(material: Material) -> Iterator[Span]:
-    tree = material.story.tree
+def _spans(material: ExportInput) -> Iterator[Span]:
+    tree = material.path_state.tree
     for frame in tree.frames.values():
-        yield _frame(material, frame)
+        yield _frame_span(material, frame)
     for receipt in material.receipts:
-        yield _request(material, receipt)
+        yield _request_span(material, receipt)
     for number, action in enumerate(actions_of(material)):
-        yield _call(material, action, number)
+        yield _tool_span(material, action, number)
 
 
-def _frame(material: Material, frame: Frame) -> Span:
+def _frame_span(material: ExportInput, frame: Frame) -> Span:
     told: Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.id": frame.id,
-        "gen_ai.agent.name": cut_for_display(frame.title, TITLE),
+        "gen_ai.agent.name": cut_for_display(frame.title, SPAN_TITLE_CHARACTERS),
         "callstack.frame.status": str(frame.status),
         "callstack.frame.origin": frame.origin,
         "error.type": "_OTHER" if frame.status is Status.FAILED else None,
     }
-    return _span(
-        material, f"invoke_agent {cut_for_display(frame.title, TITLE)}", f"frame {frame.id}", frame.parent,
+    title = cut_for_display(frame.title, SPAN_TITLE_CHARACTERS)
+    return _make_span(
+        material, f"invoke_agent {title}", f"frame {frame.id}", frame.parent,
         (frame.created_at, frame.updated_at), told,
     )  # fmt: skip
 
 
-def _request(material: Material, receipt: Receipt) -> Span:
+def _request_span(material: ExportInput, receipt: Receipt) -> Span:
     failed = receipt.status == "error" or receipt.client_status >= 400
     told: Attributes = {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": PROVIDERS.get(family_of(receipt.model), receipt.upstream or "_OTHER"),
+        "gen_ai.provider.name": PROVIDER_NAMES.get(family_of(receipt.model), receipt.upstream or "_OTHER"),
         "gen_ai.request.model": receipt.model,
         "gen_ai.response.finish_reasons": [receipt.finish_reason] if receipt.finish_reason else None,
         "gen_ai.usage.input_tokens": receipt.usage.input,
@@ -106,51 +107,53 @@ def _request(material: Material, receipt: Receipt) -> Span:
     }
     span = (receipt.created, receipt.created + round(receipt.duration_ms))
     name = f"chat {receipt.model}".rstrip()
-    return _span(material, name, f"request {receipt.id}", receipt.frame, span, told, kind=CLIENT)
+    return _make_span(material, name, f"request {receipt.id}", receipt.frame, span, told, kind=SPAN_KIND_CLIENT)
 
 
-def _call(material: Material, action: Action, number: int) -> Span:
+def _tool_span(material: ExportInput, action: ToolAction, number: int) -> Span:
     told: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": action.call.name,
         "gen_ai.tool.call.id": action.call.id or None,
         "gen_ai.tool.type": "function",
-        "error.type": "_OTHER" if action.failed else None,
+        "error.type": "_OTHER" if action.has_failed else None,
     }
-    span = (action.at, action.ended or action.at)
-    return _span(material, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
+    span = (action.started_at, action.ended_at or action.started_at)
+    return _make_span(material, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
 
 
-def _span(  # noqa: PLR0913  what a span has
-    material: Material, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
-    kind: int = INTERNAL,
+def _make_span(  # noqa: PLR0913  what a span has
+    material: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
+    kind: int = SPAN_KIND_INTERNAL,
 ) -> Span:  # fmt: skip
     """`key` is what makes its id; `frame` the one it stands under, where that has a span."""
-    parent = {"parentSpanId": _id(material, f"frame {frame}", 16)} if frame in material.story.tree.frames else {}
+    parent = (
+        {"parentSpanId": _stable_id(material, f"frame {frame}", 16)} if frame in material.path_state.tree.frames else {}
+    )
     begun, ended = span_ms
     return {
-        "traceId": _id(material, "trace", 32),
-        "spanId": _id(material, key, 16),
+        "traceId": _stable_id(material, "trace", 32),
+        "spanId": _stable_id(material, key, 16),
         **parent,
         "name": name,
         "kind": kind,
         "startTimeUnixNano": str(begun * 1_000_000),
         "endTimeUnixNano": str(max(begun, ended) * 1_000_000),
-        "attributes": _attributes({**told, "gen_ai.conversation.id": material.id}),
-        "status": {"code": ERROR if told.get("error.type") else OK},
+        "attributes": _encode_attributes({**told, "gen_ai.conversation.id": material.id}),
+        "status": {"code": STATUS_ERROR if told.get("error.type") else STATUS_OK},
     }
 
 
-def _id(material: Material, key: str, digits: int) -> str:
+def _stable_id(material: ExportInput, key: str, digits: int) -> str:
     return sha256(f"{material.id}\n{key}".encode()).hexdigest()[:digits]
 
 
-def _attributes(told: Attributes) -> list[dict[str, Any]]:
+def _encode_attributes(told: Attributes) -> list[dict[str, Any]]:
     """Those that there are."""
-    return [{"key": key, "value": _value(value)} for key, value in told.items() if value is not None]
+    return [{"key": key, "value": _encode_value(value)} for key, value in told.items() if value is not None]
 
 
-def _value(value: object) -> dict[str, Any]:
+def _encode_value(value: object) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
@@ -159,6 +162,6 @@ def _value(value: object) -> dict[str, Any]:
         case float():
             return {"doubleValue": value}
         case list():
-            return {"arrayValue": {"values": [_value(each) for each in value]}}
+            return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
         case _:
             return {"stringValue": str(value)}

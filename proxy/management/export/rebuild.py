@@ -16,27 +16,27 @@ from hashlib import sha256
 import msgspec
 
 from proxy.core.frames.events import (
-    Activated,
     ArtifactAdded,
-    Decided,
-    Entered,
+    DecisionAdded,
+    FrameActivated,
+    FrameEntered,
     FrameEvent,
-    Invalidated,
-    Planned,
-    Popped,
-    Replanned,
-    recorded,
+    FrameInvalidated,
+    FramePlanned,
+    FramePopped,
+    FrameReplanned,
+    as_ledger_event,
 )
-from proxy.core.frames.tree import RETURNED, Status
-from proxy.core.ledger.ledger import Conversation, Entry, Event, Kind, Round, Thread
-from proxy.core.ledger.messages import Message, Spoken
+from proxy.core.frames.tree import RETURN_STATUSES, Status
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, LedgerEvent, Round, Thread
+from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.errors import BadRequest
-from proxy.store import Owned, Record
+from proxy.store import LedgerRecord, Record
 
-ENDED = (*RETURNED, Status.INVALIDATED)
+ENDED_STATUSES = (*RETURN_STATUSES, Status.INVALIDATED)
 
 
-class FrameTold(msgspec.Struct, kw_only=True):
+class ImportedFrame(msgspec.Struct, kw_only=True):
     """A frame as a state file has it (S1-09). Members that are not named here are passed over. Times are ms."""
 
     id: str = msgspec.field(name="sessionID")
@@ -59,58 +59,58 @@ class FrameTold(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ImportedMessage:
     """One message as a log has it. `after` is the id of the one before it on its path."""
 
     id: str
-    after: str
+    previous: str
     frame: str
-    kind: Kind
+    kind: EntryKind
     message: Message
     seq: int
     created: int = 0
-    number: int = -1
+    round_number: int = -1
     results: tuple[Message, ...] = ()
-    finish: str = ""
-    complete: bool = True
+    finish_reason: str = ""
+    is_complete: bool = True
     thread: str = "imported"
 
 
 @dataclass(frozen=True)
-class Told:
+class ImportedConversation:
     """All that a layout says. `frames` with parents before their children; `said` in the order of creation."""
 
     conversation: str
     dialect: str
     created: int
-    frames: tuple[FrameTold, ...]
-    active: str
-    said: tuple[Said, ...]
+    frames: tuple[ImportedFrame, ...]
+    active_frame: str
+    messages: tuple[ImportedMessage, ...]
 
 
-def records(told: Told) -> tuple[Conversation, list[Record]]:
+def rebuild_records(told: ImportedConversation) -> tuple[Conversation, list[Record]]:
     """The conversation, without an owner, and its records in the order in which they may be written."""
-    entries, rounds = _entries(told.said)
+    entries, rounds = _make_entries(told.messages)
     parents = {entry.parent for entry in entries.values()}
-    tips = [e for e in entries.values() if e.id not in parents and not e.is_beside]
+    tips = [e for e in entries.values() if e.id not in parents and not e.is_overlay]
     owned: dict[str, list[str]] = defaultdict(list)
-    for said in told.said:
+    for said in told.messages:
         owned[said.frame].append(entries[said.id].id)
-    events = list(_events(told.frames, told.active, {frame: tuple(ids) for frame, ids in owned.items()}))
+    events = list(_make_events(told.frames, told.active_frame, {frame: tuple(ids) for frame, ids in owned.items()}))
     seq = max((entry.seq for entry in entries.values()), default=-1) + 1
-    threads = dict.fromkeys(said.thread for said in told.said)
-    found: list[Entry | Round | Event | Thread] = [Thread(name) for name in threads]
+    threads = dict.fromkeys(said.thread for said in told.messages)
+    found: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
     for entry in entries.values():
         found += [entry, *rounds.get(entry.id, ())]
     for tip in tips:
         number = rounds[tip.id][0].number if tip.id in rounds else 0
-        found += [recorded(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
+        found += [as_ledger_event(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
         seq += len(events)
     conversation = Conversation(told.conversation, "", created=told.created, dialect=told.dialect)
-    return conversation, [Owned(conversation.id, value) for value in found]
+    return conversation, [LedgerRecord(conversation.id, value) for value in found]
 
 
-def _entries(lines: Iterable[Said]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
+def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
     """The entries by the ids of their lines, and the rounds by their turns. Each line is an entry of its own, also
     where several were rounds of one turn: they may belong to several frames."""
     entries: dict[str, Entry] = {}
@@ -121,18 +121,20 @@ def _entries(lines: Iterable[Said]) -> tuple[Mapping[str, Entry], Mapping[str, t
         if name in taken:
             name = sha256(said.id.encode()).hexdigest()[:32]
         taken.add(name)
-        parent = entries[said.after].id if said.after in entries else ""
-        is_turn = said.kind is Kind.TURN
+        parent = entries[said.previous].id if said.previous in entries else ""
+        is_turn = said.kind is EntryKind.TURN
         message = None if is_turn else said.message
         entries[said.id] = Entry(name, parent, said.seq, said.kind, said.thread, message, created=said.created)
         if is_turn:
-            spoken = Spoken(said.message, said.finish, complete=said.complete)
-            rounds[name] = (Round(name, max(0, said.number), spoken, said.results, last=True, created=said.created),)
+            spoken = ModelResponse(said.message, said.finish_reason, complete=said.is_complete)
+            rounds[name] = (
+                Round(name, max(0, said.round_number), spoken, said.results, last=True, created=said.created),
+            )
     return entries, rounds
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
-def in_order(frames: Iterable[FrameTold]) -> tuple[FrameTold, ...]:
+def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
     """Parents before their children, otherwise as they came. Raises BadRequest where that cannot be: an id twice, or a
     frame above itself."""
     waiting = list(frames)
@@ -140,7 +142,7 @@ def in_order(frames: Iterable[FrameTold]) -> tuple[FrameTold, ...]:
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
     known = set(names)
-    placed: dict[str, FrameTold] = {}
+    placed: dict[str, ImportedFrame] = {}
     while waiting:
         left = []
         for frame in waiting:
@@ -156,66 +158,69 @@ def in_order(frames: Iterable[FrameTold]) -> tuple[FrameTold, ...]:
     return tuple(placed.values())
 
 
-def _events(
-    frames: Sequence[FrameTold], active: str, owned: Mapping[str, tuple[str, ...]]
+def _make_events(
+    frames: Sequence[ImportedFrame], active: str, owned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[FrameEvent, int]]:
     """What makes the frames what they are, each with its time: all are planned, those that began are entered, those
     that ended are ended. The active one comes last; where it is not under way, the work came back to it from one below,
     and that one comes back last."""
     for frame in frames:
-        yield _planned(frame), round(frame.created)
+        yield _planned_event(frame), round(frame.created)
         if frame.status is Status.PLANNED and frame.updated != frame.created:
             words = (frame.id, frame.title, frame.criteria or "", frame.criteria_compacted or "")
-            yield Replanned(*words), round(frame.updated)
-    last = [*(f for f in frames if f.id == active), *_came_back(frames, active)]
+            yield FrameReplanned(*words), round(frame.updated)
+    last = [*(f for f in frames if f.id == active), *_returned_to_active(frames, active)]
     others = [f for f in frames if f not in last]
     for frame in others:
-        yield from _begun(frame, owned)
+        yield from _begin_events(frame, owned)
     for frame in reversed(others):
-        yield from _ended(frame)
+        yield from _end_events(frame)
     for frame in last:
-        yield from _begun(frame, owned, surely=frame.id != active)
-        yield from _ended(frame)
+        yield from _begin_events(frame, owned, surely=frame.id != active)
+        yield from _end_events(frame)
 
 
-def _came_back(frames: Sequence[FrameTold], active: str) -> list[FrameTold]:
+def _returned_to_active(frames: Sequence[ImportedFrame], active: str) -> list[ImportedFrame]:
     """A frame below the active one that ended while it was at work: there is one where that is not under way."""
     under_way = any(f.id == active and f.status is Status.IN_PROGRESS for f in frames)
-    ended = [f for f in frames if f.parent == active and f.status in ENDED]
+    ended = [f for f in frames if f.parent == active and f.status in ENDED_STATUSES]
     return [] if under_way else ended[-1:]
 
 
-def _planned(frame: FrameTold) -> Planned:
+def _planned_event(frame: ImportedFrame) -> FramePlanned:
     origin = frame.origin or ("model" if not frame.auto else "request" if frame.parent else "root")
-    return Planned(
+    return FramePlanned(
         frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.criteria_compacted or "", origin
     )
 
 
-def _begun(
-    frame: FrameTold, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
+def _begin_events(
+    frame: ImportedFrame, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
 ) -> Iterator[tuple[FrameEvent, int]]:
     """Entered, with what it did. What was given up before it began is not, but for one that `surely` did; what goes on
     with results of an earlier attempt was blocked in between."""
     at = round(frame.updated)
-    if frame.results and frame.status not in RETURNED:
-        yield Activated(frame.id, "", "", ""), at
-        yield Popped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens), at
+    if frame.results and frame.status not in RETURN_STATUSES:
+        yield FrameActivated(frame.id, "", "", ""), at
+        yield (
+            FramePopped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens),
+            at,
+        )
     given_up = frame.status is Status.INVALIDATED and frame.id not in owned and not surely
     if frame.status is Status.PLANNED or given_up:
         return
     words = (frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.origin)
-    yield Entered(*words, owned.get(frame.id, ())), at
+    yield FrameEntered(*words, owned.get(frame.id, ())), at
 
 
-def _ended(frame: FrameTold) -> Iterator[tuple[FrameEvent, int]]:
+def _end_events(frame: ImportedFrame) -> Iterator[tuple[FrameEvent, int]]:
     """What it left, and how it ended."""
     at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
-    if frame.status in RETURNED:
+    if frame.status in RETURN_STATUSES:
         words = (frame.results or "", frame.results_compacted or "")
-        yield Popped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at
+        yield FramePopped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at
         return
     yield from ((ArtifactAdded(frame.id, artifact), at) for artifact in left[0])
-    yield from ((Decided(frame.id, decision), at) for decision in left[1])
+    yield from ((DecisionAdded(frame.id, decision), at) for decision in left[1])
     if frame.status is Status.INVALIDATED:
-        yield Invalidated(frame.id, frame.reason or ""), round(frame.invalidated or frame.updated)
+        yield FrameInvalidated(frame.id, frame.reason or ""), round(frame.invalidated or frame.updated)

@@ -11,36 +11,40 @@ from __future__ import annotations
 
 from proxy.dialects import raw_json as slices
 
-IN_BODY = frozenset({"api_key", "authorization", "extra_headers", "headers", "user_api_key"})
+BODY_CREDENTIALS = frozenset({"api_key", "authorization", "extra_headers", "headers", "user_api_key"})
 """Members of a body."""
-OF_SERVER = frozenset({"authorization", "authorization_token", "headers"})
+SERVER_CREDENTIALS = frozenset({"authorization", "authorization_token", "headers"})
 """Members of a tool server, which is an item of one of these arrays."""
-SERVERS = ("mcp_servers", "tools")
+SERVER_ARRAYS = ("mcp_servers", "tools")
 
 
 def without_credentials(body: bytes) -> bytes:
     """The same body less its credentials; the very same where it has none, or cannot be taken apart."""
     try:
         fields = slices.members(body)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return body
-    kept = {name: _servers(raw) if name in SERVERS else raw for name, raw in fields.items() if name not in IN_BODY}
-    return body if kept == fields else slices.object_of(kept)
+    kept = {
+        name: _redact_servers(raw) if name in SERVER_ARRAYS else raw
+        for name, raw in fields.items()
+        if name not in BODY_CREDENTIALS
+    }
+    return body if kept == fields else slices.join_object(kept)
 
 
-def _servers(array: bytes) -> bytes:
+def _redact_servers(array: bytes) -> bytes:
     try:
         items = slices.items(array)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return array
-    changed = [_server(item) for item in items]
-    return array if changed == items else slices.array_of(changed)
+    changed = [_redact_server(item) for item in items]
+    return array if changed == items else slices.join_array(changed)
 
 
-def _server(item: bytes) -> bytes:
+def _redact_server(item: bytes) -> bytes:
     try:
         fields = slices.members(item)
-    except slices.NotSliced:
+    except slices.JsonSplitError:
         return item
-    kept = {name: raw for name, raw in fields.items() if name not in OF_SERVER}
-    return item if len(kept) == len(fields) else slices.object_of(kept)
+    kept = {name: raw for name, raw in fields.items() if name not in SERVER_CREDENTIALS}
+    return item if len(kept) == len(fields) else slices.join_object(kept)

@@ -11,28 +11,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.accounting import Receipt
-from proxy.core.frames.path_state import Story
+from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.management.views.conversations import story_of
-from proxy.management.views.totals import receipt_in
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.management.views.conversations import path_state_of
+from proxy.management.views.totals import decode_receipt
 from proxy.store import RequestRecord, Store
 
-MOST = 100_000
+MAX_REQUESTS = 100_000
 """Requests of one conversation that are told of: the newest."""
 
 
 @dataclass(frozen=True)
-class Material:
+class ExportInput:
     """`story` is the path that is told; `records` are the requests of the whole conversation, oldest first, without
     bodies. `request` is the newest one on that path, with the client's body, where one was kept. `names` say what the
     client's tools are for."""
 
     ledger: Ledger
-    story: Story
+    path_state: PathState
     records: tuple[RequestRecord, ...] = ()
-    request: RequestRecord | None = None
-    names: Names = NAMES
+    newest_request: RequestRecord | None = None
+    tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 
     @property
     def id(self) -> str:
@@ -41,20 +41,24 @@ class Material:
     @cached_property
     def receipts(self) -> tuple[Receipt, ...]:
         """Of the requests that were answered, oldest first."""
-        return tuple(receipt for record in self.records if (receipt := receipt_in(record)) is not None)
+        return tuple(receipt for record in self.records if (receipt := decode_receipt(record)) is not None)
 
 
-async def gathered(store: Store, ledger: Ledger, thread: str = "", names: Names = NAMES) -> Material:
+async def load_export_input(
+    store: Store, ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_TOOL_ROLES
+) -> ExportInput:
     """Of the path that grew last, or of a thread. Raises UnknownFrame for a thread that is not there, StoreError."""
-    story = await asyncio.to_thread(story_of, ledger, thread, names)  # requests that are being answered do not wait
+    story = await asyncio.to_thread(
+        path_state_of, ledger, thread, names
+    )  # requests that are being answered do not wait
     owner = ledger.conversation
-    records = await store.requests(owner.tenant, owner.id, MOST)
-    newest = await _newest(store, ledger, story, records)
-    return Material(ledger, story, tuple(reversed(records)), newest, names)
+    records = await store.requests(owner.tenant, owner.id, MAX_REQUESTS)
+    newest = await _newest_request(store, ledger, story, records)
+    return ExportInput(ledger, story, tuple(reversed(records)), newest, names)
 
 
-async def _newest(
-    store: Store, ledger: Ledger, story: Story, newest_first: Sequence[RequestRecord]
+async def _newest_request(
+    store: Store, ledger: Ledger, story: PathState, newest_first: Sequence[RequestRecord]
 ) -> RequestRecord | None:
     """The newest request that stands on the path: beside it lie side requests and branches, with other tools and
     another system text. Where none does, the newest of all."""

@@ -27,70 +27,70 @@ from typing import Any
 import msgspec
 
 from proxy.core.frames.tree import Frame, Status, ancestors, children
-from proxy.core.ledger.ledger import Kind
+from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call, Message, identity_of
-from proxy.core.tools.inspect_tools import state_of
+from proxy.core.tools.inspect_tools import tree_state
 from proxy.dialects import OPENAI_CHAT
-from proxy.management.export.items import Item, as_document, as_line, items_of, log_lines
+from proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
 from proxy.management.export.ledger import as_bytes
-from proxy.management.export.reading import Shelf, document, objects, refuse
-from proxy.management.export.rebuild import FrameTold, Said, Told, in_order
-from proxy.management.export.source import Material
+from proxy.management.export.reading import FileSource, read_document, read_objects, refuse_import
+from proxy.management.export.rebuild import ImportedConversation, ImportedFrame, ImportedMessage, parents_first
+from proxy.management.export.source import ExportInput
 
-ABOUT = "conversation.json"
-STATE = "state.json"
-FRAMES = "frames"
-PLANNED = "plan-"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+ABOUT_FILE = "conversation.json"
+STATE_FILE = "state.json"
+FRAMES_FOLDER = "frames"
+PLANNED_PREFIX = "plan-"
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def safe(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """An id as part of a file name (S1-13)."""
-    return _UNSAFE.sub("_", name)
+    return _UNSAFE_CHARACTERS.sub("_", name)
 
 
-def files(material: Material) -> Iterator[tuple[str, Iterator[bytes]]]:
+def stack_files(material: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The state, each frame, then each log."""
-    tree = material.story.tree
+    tree = material.path_state.tree
     state = state_with_logs(material)
-    yield ABOUT, about(material)
-    yield STATE, iter((as_document(state),))
+    yield ABOUT_FILE, conversation_document(material)
+    yield STATE_FILE, iter((json_document(state),))
     for frame in tree.frames.values():
-        yield _file_of(frame), iter((as_document(_told(material, frame, state["frames"][frame.id])),))
-    owned: dict[str, list[Item]] = defaultdict(list)
+        yield _frame_file(frame), iter((json_document(_frame_document(material, frame, state["frames"][frame.id])),))
+    owned: dict[str, list[ExportItem]] = defaultdict(list)
     for item in items_of(material.ledger, tree):
         owned[item.frame].append(item)
     for name in dict.fromkeys((*tree.frames, *owned)):
-        yield _log_of(name), log_lines(owned[name])
+        yield _log_file(name), log_lines(owned[name])
 
 
-def about(material: Material) -> Iterator[bytes]:
+def conversation_document(material: ExportInput) -> Iterator[bytes]:
     """What a state does not say of the conversation it is of."""
     conversation = material.ledger.conversation
     told = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
-    yield as_document(told)
+    yield json_document(told)
 
 
-def state_with_logs(material: Material) -> dict[str, Any]:
+def state_with_logs(material: ExportInput) -> dict[str, Any]:
     """The state, each frame with the file its log is in."""
-    state = state_of(material.story.tree, FRAMES)
-    frames = {name: {**fields, "logPath": _log_of(name)} for name, fields in state["frames"].items()}
+    state = tree_state(material.path_state.tree, FRAMES_FOLDER)
+    frames = {name: {**fields, "logPath": _log_file(name)} for name, fields in state["frames"].items()}
     return {**state, "frames": frames}
 
 
-def _file_of(frame: Frame) -> str:
+def _frame_file(frame: Frame) -> str:
     """An id that was taken over from such a file says by itself that the frame was planned."""
-    before = PLANNED if frame.status is Status.PLANNED and not frame.id.startswith(PLANNED) else ""
-    return f"{FRAMES}/{before}{safe(frame.id)}.json"
+    before = PLANNED_PREFIX if frame.status is Status.PLANNED and not frame.id.startswith(PLANNED_PREFIX) else ""
+    return f"{FRAMES_FOLDER}/{before}{safe_file_name(frame.id)}.json"
 
 
-def _log_of(frame: str) -> str:
-    return f"{FRAMES}/{safe(frame) or 'nobody'}.log"
+def _log_file(frame: str) -> str:
+    return f"{FRAMES_FOLDER}/{safe_file_name(frame) or 'nobody'}.log"
 
 
-def _told(material: Material, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _frame_document(material: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the state, and what only this file says: its place, and how it came to be."""
-    tree = material.story.tree
+    tree = material.path_state.tree
     return {
         **fields,
         "conversation": material.id,
@@ -102,39 +102,43 @@ def _told(material: Material, frame: Frame, fields: Mapping[str, Any]) -> dict[s
     }
 
 
-FRAME_FILES, LOG_FILES = "frames/*.json", "frames/*.log"
+FRAME_FILE_PATTERN, LOG_FILE_PATTERN = "frames/*.json", "frames/*.log"
 
 
-def told(shelf: Shelf, state: Mapping[str, Any]) -> Told:
+def read_stack_layout(shelf: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
     """Raises BadRequest, which names the file and the member."""
-    names = shelf.names()
+    names = shelf.file_names()
     listed = state["frames"]
     if not isinstance(listed, dict):
-        refuse(f"{STATE}: `frames` is no object")
-    found = {name: frame_told(fields, f"{STATE}, frame {name[:64]}") for name, fields in listed.items()}
+        refuse_import(f"{STATE_FILE}: `frames` is no object")
+    found = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
     for name in names:
-        if fnmatchcase(name, FRAME_FILES):
-            frame = frame_told(document(shelf, name), name)
+        if fnmatchcase(name, FRAME_FILE_PATTERN):
+            frame = parse_frame(read_document(shelf, name), name)
             # What only a file of its own says, such as where a frame came from, is taken from there.
-            found[frame.id] = frame if frame.id not in found else _joined(found[frame.id], frame)
-    frames = in_order(found.values())
-    said = sorted(_said(shelf, names), key=lambda one: (one.seq, one.number))
+            found[frame.id] = frame if frame.id not in found else _merge_frames(found[frame.id], frame)
+    frames = parents_first(found.values())
+    said = sorted(_read_logs(shelf, names), key=lambda one: (one.seq, one.round_number))
     active = state.get("activeFrameID") or ""
-    return completed(shelf, state, frames, active if isinstance(active, str) else "", tuple(said))
+    return build_conversation(shelf, state, frames, active if isinstance(active, str) else "", tuple(said))
 
 
-def completed(
-    shelf: Shelf, state: Mapping[str, Any], frames: tuple[FrameTold, ...], active: str, said: tuple[Said, ...]
-) -> Told:
+def build_conversation(
+    shelf: FileSource,
+    state: Mapping[str, Any],
+    frames: tuple[ImportedFrame, ...],
+    active: str,
+    said: tuple[ImportedMessage, ...],
+) -> ImportedConversation:
     """With the conversation it is of; the goal alone where nothing that was said is told."""
-    about = document(shelf, ABOUT) if ABOUT in shelf.names() else {}
+    about = read_document(shelf, ABOUT_FILE) if ABOUT_FILE in shelf.file_names() else {}
     created = round(min((frame.created for frame in frames), default=0))
     name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
     if not isinstance(name, str) or not name:
-        name = sha256(as_line(state)).hexdigest()[:32]  # the same state is the same conversation
+        name = sha256(json_line(state)).hexdigest()[:32]  # the same state is the same conversation
     if not said and frames:
-        said = (_goal(frames[0]),)
-    return Told(
+        said = (_goal_message(frames[0]),)
+    return ImportedConversation(
         name,
         dialect if isinstance(dialect, str) else OPENAI_CHAT.name,
         begun if isinstance(begun, int) else created,
@@ -144,27 +148,29 @@ def completed(
     )
 
 
-def _goal(root: FrameTold) -> Said:
+def _goal_message(root: ImportedFrame) -> ImportedMessage:
     text = (root.criteria or "").strip() or root.title
-    return Said("goal", "", root.id, Kind.MESSAGE, OPENAI_CHAT.user_message(text), 0, round(root.created))
+    return ImportedMessage(
+        "goal", "", root.id, EntryKind.MESSAGE, OPENAI_CHAT.user_message(text), 0, round(root.created)
+    )
 
 
-def frame_told(fields: Any, where: str) -> FrameTold:
+def parse_frame(fields: Any, where: str) -> ImportedFrame:
     """Raises BadRequest, which says `where` and what is missing."""
     try:
-        found = msgspec.convert(fields, FrameTold)
+        found = msgspec.convert(fields, ImportedFrame)
     except msgspec.ValidationError as error:
         allowed = ", ".join(Status)
-        refuse(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
-    return found if found.id else refuse(f"{where}: sessionID is empty")
+        refuse_import(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
+    return found if found.id else refuse_import(f"{where}: sessionID is empty")
 
 
-def _joined(state: FrameTold, file: FrameTold) -> FrameTold:
+def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
     return msgspec.structs.replace(state, origin=state.origin or file.origin, tokens=state.tokens or file.tokens)
 
 
 # ----------------------------------------------------------------------------------------------------------------- logs
-class _Result(msgspec.Struct, kw_only=True):
+class _LoggedMessage(msgspec.Struct, kw_only=True):
     """A message as a log has it."""
 
     role: str
@@ -174,46 +180,46 @@ class _Result(msgspec.Struct, kw_only=True):
     tokens: int = 0
     wire: str = ""
 
-    def message(self) -> Message:
+    def to_message(self) -> Message:
         """Raises KeyError or UnicodeError for what no log of ours has."""
         calls = tuple(Call(str(c["id"]), str(c["name"]), str(c["arguments"])) for c in self.calls)
         identity = identity_of(self.role, self.text, calls, self.answers)
         return Message(self.role, as_bytes(self.wire), identity, self.text, calls, self.answers, self.tokens)
 
 
-class _Item(_Result, kw_only=True):
+class _LoggedItem(_LoggedMessage, kw_only=True):
     id: str
-    kind: Kind
+    kind: EntryKind
     thread: str = "imported"
     created: int = 0
-    results: list[_Result] = []
+    results: list[_LoggedMessage] = []
     finish: str = ""
     complete: bool = True
 
 
-class _Line(msgspec.Struct):
+class _LoggedLine(msgspec.Struct):
     frame: str
     seq: int
     round: int
     after: str
-    item: _Item
+    item: _LoggedItem
 
 
-def _said(shelf: Shelf, names: list[str]) -> Iterator[Said]:
+def _read_logs(shelf: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
     for name in names:
-        if fnmatchcase(name, LOG_FILES):
-            for number, told_there in objects(shelf, name):
-                yield _read(told_there, f"{name}, line {number}")
+        if fnmatchcase(name, LOG_FILE_PATTERN):
+            for number, told_there in read_objects(shelf, name):
+                yield _parse_line(told_there, f"{name}, line {number}")
 
 
-def _read(fields: Mapping[str, Any], where: str) -> Said:
+def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:
     try:
-        line = msgspec.convert(fields, _Line)
+        line = msgspec.convert(fields, _LoggedLine)
         item = line.item
-        results = tuple(result.message() for result in item.results)
-        return Said(
-            item.id, line.after, line.frame, item.kind, item.message(), line.seq, item.created, line.round, results,
+        results = tuple(result.to_message() for result in item.results)
+        return ImportedMessage(
+            item.id, line.after, line.frame, item.kind, item.to_message(), line.seq, item.created, line.round, results,
             item.finish, item.complete, item.thread,
         )  # fmt: skip
     except (msgspec.ValidationError, KeyError, UnicodeError) as error:
-        refuse(f"{where}: {error}")
+        refuse_import(f"{where}: {error}")

@@ -23,81 +23,81 @@ from threading import Lock
 import msgspec
 
 from proxy.core.filemap.contents import SeenFile
-from proxy.core.filemap.patterns import by_patterns, language_of
-from proxy.core.filemap.symbols import Symbols, told
+from proxy.core.filemap.patterns import language_of, symbols_by_patterns
+from proxy.core.filemap.symbols import FileSymbols, build_symbols
 from proxy.management.treesitter.worker import GRAMMARS
 
-PATIENCE_S = 3.0
+WORKER_TIMEOUT_S = 3.0
 """Seconds for the files of one map, the start of the child among them; usual ones take some tenths."""
-READER = Path(__file__).with_name("worker.py")
-_one = Lock()
+WORKER_PATH = Path(__file__).with_name("worker.py")
+_worker_lock = Lock()
 """Held while a child runs: there is one at a time, and whoever comes meanwhile has the patterns."""
 
 
-class _Told(msgspec.Struct):
+class _WorkerAnswer(msgspec.Struct):
     """A line of the child."""
 
     defined: list[tuple[str, int]]
     used: dict[str, int]
 
 
-def grammar_symbols(files: Sequence[SeenFile]) -> list[Symbols]:
+def symbols_by_grammar(files: Sequence[SeenFile]) -> list[FileSymbols]:
     """The symbols of files: by a grammar where there is one, else by patterns. An argument for `file_map`; it waits."""
-    known = languages()
+    known = installed_languages()
     mine = [file for file in files if language_of(file.path) in known]
-    read = dict(zip((file.path for file in mine), _read(mine), strict=False))
-    return [_better(file, read.get(file.path)) for file in files]
+    read = dict(zip((file.path for file in mine), _read_with_worker(mine), strict=False))
+    return [_choose_better(file, read.get(file.path)) for file in files]
 
 
-def _better(file: SeenFile, read: Symbols | None) -> Symbols:
+def _choose_better(file: SeenFile, read: FileSymbols | None) -> FileSymbols:
     """What a grammar made of a file. It may miss what stands in a part that is cut in the middle: then patterns see
     more."""
-    if read is not None and file.whole:
+    if read is not None and file.is_complete:
         return read
-    seen = by_patterns([file])[0]
+    seen = symbols_by_patterns([file])[0]
     return seen if read is None or len(seen.definitions) > len(read.definitions) else read
 
 
-def languages() -> tuple[str, ...]:
+def installed_languages() -> tuple[str, ...]:
     """The languages that a grammar is installed for."""
     if find_spec("tree_sitter") is None:
         return ()
     return tuple(language for language, kinds in GRAMMARS.items() if find_spec(kinds.module) is not None)
 
 
-def _read(files: Sequence[SeenFile]) -> list[Symbols | None]:
+def _read_with_worker(files: Sequence[SeenFile]) -> list[FileSymbols | None]:
     """What the child tells of the files, one after the other, as far as it comes; None where it could not read one."""
-    if not files or not sys.executable or not _one.acquire(blocking=False):
+    if not files or not sys.executable or not _worker_lock.acquire(blocking=False):
         return []
     try:
         asked = [(language_of(file.path), "\n".join(file.lines).encode("utf-8", "replace").decode()) for file in files]
-        answered = _ask(msgspec.json.encode(asked))
+        answered = _run_worker(msgspec.json.encode(asked))
     except OSError:  # no process to be had
         return []
     finally:
-        _one.release()
-    return [_symbols(file, line) for file, line in zip(files, answered.splitlines(), strict=False)]
+        _worker_lock.release()
+    return [_decode_answer(file, line) for file, line in zip(files, answered.splitlines(), strict=False)]
 
 
-def _ask(asked: bytes) -> bytes:
+def _run_worker(asked: bytes) -> bytes:
     """What the child wrote before it ended, or was ended. Raises OSError."""
-    command = [sys.executable, "-P", str(READER)]  # -P: beside it lie modules that are named like others
+    command = [sys.executable, "-P", str(WORKER_PATH)]  # -P: beside it lie modules that are named like others
     with subprocess.Popen(  # noqa: S603  our own file, with our own interpreter
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as child:
         try:
-            return child.communicate(asked, PATIENCE_S)[0]
+            return child.communicate(asked, WORKER_TIMEOUT_S)[0]
         except subprocess.TimeoutExpired:
             child.kill()
             return child.communicate()[0]
 
 
-def _symbols(file: SeenFile, line: bytes) -> Symbols | None:
+def _decode_answer(file: SeenFile, line: bytes) -> FileSymbols | None:
     try:
-        read = msgspec.json.decode(line, type=_Told | None)
+        read = msgspec.json.decode(line, type=_WorkerAnswer | None)
     except msgspec.DecodeError:  # half a line
         return None
     if read is None or not all(0 <= row < len(file.lines) for _, row in read.defined):
         return None
     used = {**dict.fromkeys((name for name, _ in read.defined), 1), **read.used}
-    return told(file, read.defined, used)
+    return build_symbols(file, read.defined, used)

@@ -24,14 +24,14 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.core.context.actions import own_of, with_artifacts
-from proxy.core.frames.events import ArtifactAdded, Decided, FrameEvent, Parted, Popped, read_event
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.context.actions import entries_of_frame, with_open_frame_artifacts
+from proxy.core.frames.events import ArtifactAdded, DecisionAdded, FrameEvent, FramePopped, FrameSplit, decode_event
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Event, Ledger, Round
-from proxy.core.observers.files import touched_in
-from proxy.core.observers.step import said_by
-from proxy.core.observers.tool_roles import Names
+from proxy.core.ledger.ledger import Ledger, LedgerEvent, Round
+from proxy.core.observers.files import iter_touched_files
+from proxy.core.observers.step import message_of
+from proxy.core.observers.tool_roles import ToolRoles
 from proxy.errors import BadRequest
 
 NOTED = "noted"
@@ -65,7 +65,7 @@ class ArtifactRow(TypedDict):
     recorded_at: int
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Origin(msgspec.Struct, frozen=True):
     """When something was said, or done: at which entry, when that was, and when the proxy saw it."""
 
     entry: str
@@ -76,43 +76,43 @@ class _Said(msgspec.Struct, frozen=True):
 class _Decision(msgspec.Struct, frozen=True):
     frame: str
     text: str
-    said: _Said
+    origin: _Origin
     ended: int | None = None
     by: str | None = None
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions
-def decision_rows(ledger: Ledger, story: Story, *, frame: str = "", holding: bool = False) -> list[DecisionRow]:
+def decision_rows(ledger: Ledger, story: PathState, *, frame: str = "", holding: bool = False) -> list[DecisionRow]:
     """The oldest first; with `frame` those of one, `holding` only what holds."""
     frames = story.tree.frames
     found: dict[tuple[str, str], _Decision] = {}
-    for event, happened in _on(ledger, story):
-        for made in _decisions(story, event, happened):
+    for event, happened in _events_on_path(ledger, story):
+        for made in _decisions_in(story, event, happened):
             found.setdefault((made.frame, made.text), made)
-        if isinstance(happened, Decided) and (old := found.get((happened.frame, happened.supersedes))):
+        if isinstance(happened, DecisionAdded) and (old := found.get((happened.frame, happened.supersedes))):
             found[old.frame, old.text] = replace(old, ended=event.created, by=happened.decision)
     rows = [_decision_row(frames[made.frame], made) for made in found.values() if frame in ("", made.frame)]
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
-def _decisions(story: Story, event: Event, happened: FrameEvent) -> Iterator[_Decision]:
-    if not isinstance(happened, Decided | Popped | Parted) or happened.frame not in story.tree.frames:
+def _decisions_in(story: PathState, event: LedgerEvent, happened: FrameEvent) -> Iterator[_Decision]:
+    if not isinstance(happened, DecisionAdded | FramePopped | FrameSplit) or happened.frame not in story.tree.frames:
         return
-    at = _Said(event.entry, event.created, event.created)
-    if isinstance(happened, Decided):
+    at = _Origin(event.entry, event.created, event.created)
+    if isinstance(happened, DecisionAdded):
         yield _Decision(happened.frame, happened.decision, at)
         return
     for text in happened.decisions:
-        first = _told_at(story, happened.frame, text)
+        first = _origin_in_answers(story, happened.frame, text)
         yield _Decision(happened.frame, text, replace(first, recorded_at=event.created) if first else at)
 
 
-def _told_at(story: Story, frame: str, text: str) -> _Said | None:
+def _origin_in_answers(story: PathState, frame: str, text: str) -> _Origin | None:
     """Where the words of a decision that was seen in what was said stand; None where they are those of the results."""
-    for placed in own_of(story, frame):
-        message = said_by(placed)
+    for placed in entries_of_frame(story, frame):
+        message = message_of(placed)
         if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
-            return _said_at(placed)
+            return _origin_of(placed)
     return None
 
 
@@ -122,23 +122,23 @@ def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
         "frame": frame.id,
         "title": frame.title,
         "decision": made.text,
-        "entry": made.said.entry,
-        "valid_from": made.said.valid_from,
+        "entry": made.origin.entry,
+        "valid_from": made.origin.valid_from,
         "valid_to": min(ends, default=None),
-        "recorded_at": made.said.recorded_at,
+        "recorded_at": made.origin.recorded_at,
         "superseded_by": made.by,
     }
 
 
 # ----------------------------------------------------------------------------------------------------------- artifacts
 def artifact_rows(
-    ledger: Ledger, story: Story, names: Names, *, frame: str = "", holding: bool = False
+    ledger: Ledger, story: PathState, names: ToolRoles, *, frame: str = "", holding: bool = False
 ) -> list[ArtifactRow]:
     """The same of what frames made; files under the frame whose calls changed them."""
-    noted = _artifacts_noted(ledger, story)
+    noted = _noted_artifacts(ledger, story)
     rows: list[ArtifactRow] = []
-    for made in with_artifacts(story, names).tree.frames.values():
-        changed = _files_changed(story, made.id, names) if frame in ("", made.id) else {}
+    for made in with_open_frame_artifacts(story, names).tree.frames.values():
+        changed = _changed_files(story, made.id, names) if frame in ("", made.id) else {}
         for artifact in made.artifacts if frame in ("", made.id) else ():
             how = CHANGED if artifact in changed else NOTED
             said = changed.get(artifact) or noted.get((made.id, artifact))
@@ -147,30 +147,30 @@ def artifact_rows(
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
-def _artifacts_noted(ledger: Ledger, story: Story) -> Mapping[tuple[str, str], _Said]:
-    found: dict[tuple[str, str], _Said] = {}
-    for event, happened in _on(ledger, story):
+def _noted_artifacts(ledger: Ledger, story: PathState) -> Mapping[tuple[str, str], _Origin]:
+    found: dict[tuple[str, str], _Origin] = {}
+    for event, happened in _events_on_path(ledger, story):
         told: Sequence[str] = ()
         if isinstance(happened, ArtifactAdded):
             told = (happened.artifact,)
-        elif isinstance(happened, Popped | Parted):
+        elif isinstance(happened, FramePopped | FrameSplit):
             told = happened.artifacts
         for artifact in told:
-            at = _Said(event.entry, event.created, event.created)
+            at = _Origin(event.entry, event.created, event.created)
             found.setdefault((getattr(happened, "frame", ""), artifact), at)
     return found
 
 
-def _files_changed(story: Story, frame: str, names: Names) -> Mapping[str, _Said]:
+def _changed_files(story: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
     """Each file with the call that changed it first."""
-    found: dict[str, _Said] = {}
-    for placed, touched in touched_in(own_of(story, frame), names):
+    found: dict[str, _Origin] = {}
+    for placed, touched in iter_touched_files(entries_of_frame(story, frame), names):
         if touched.how == CHANGED:
-            found.setdefault(touched.path, _said_at(placed))
+            found.setdefault(touched.path, _origin_of(placed))
     return found
 
 
-def _artifact_row(frame: Frame, artifact: str, how: str, said: _Said) -> ArtifactRow:
+def _artifact_row(frame: Frame, artifact: str, how: str, said: _Origin) -> ArtifactRow:
     return {
         "frame": frame.id,
         "title": frame.title,
@@ -184,31 +184,31 @@ def _artifact_row(frame: Frame, artifact: str, how: str, said: _Said) -> Artifac
 
 
 # ---------------------------------------------------------------------------------------------------------------- path
-def _on(ledger: Ledger, story: Story) -> Iterator[tuple[Event, FrameEvent]]:
+def _events_on_path(ledger: Ledger, story: PathState) -> Iterator[tuple[LedgerEvent, FrameEvent]]:
     """Every event on the path, in the order in which they happened."""
-    entries = dict.fromkeys(placed.entry.id for placed in story.placed)
+    entries = dict.fromkeys(placed.entry.id for placed in story.entries)
     events = [event for entry in entries for event in ledger.events.get(entry, ())]
     for event in sorted(events, key=lambda each: each.seq):
-        yield event, read_event(event)
+        yield event, decode_event(event)
 
 
-def _said_at(placed: Placed) -> _Said:
+def _origin_of(placed: PathEntry) -> _Origin:
     at = (placed.round.created if placed.round else 0) or placed.entry.created
-    return _Said(placed.entry.id, at, at)
+    return _Origin(placed.entry.id, at, at)
 
 
-LATEST = 2**53
+MAX_TIMESTAMP_MS = 2**53
 """ms since the epoch: the largest number that every reader of JSON can say."""
 
 
-def moment_in(text: str) -> int | None:
+def parse_timestamp(text: str) -> int | None:
     """ms since the epoch of `as_of`: a number of them, or an ISO time, in UTC where it names no zone. None where there
     is no text. Raises BadRequest."""
     told = text.strip()
     if not told:
         return None
     try:
-        return _numbered(told) if told.lstrip("-").isdigit() else _written(told)
+        return _parse_milliseconds(told) if told.lstrip("-").isdigit() else _parse_iso_time(told)
     except (ValueError, OverflowError):
         raise BadRequest(
             "as_of: write ms since the epoch, or an ISO time as 2026-11-22T09:30:00Z (in a query, + is %2B).",
@@ -216,13 +216,13 @@ def moment_in(text: str) -> int | None:
         ) from None
 
 
-def _numbered(told: str) -> int:
-    if len(told) > len(str(LATEST)) or not 0 <= int(told) <= LATEST:
+def _parse_milliseconds(told: str) -> int:
+    if len(told) > len(str(MAX_TIMESTAMP_MS)) or not 0 <= int(told) <= MAX_TIMESTAMP_MS:
         raise ValueError(told)
     return int(told)
 
 
-def _written(told: str) -> int:
+def _parse_iso_time(told: str) -> int:
     found = datetime.fromisoformat(told)
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -234,7 +234,7 @@ def ledger_at(ledger: Ledger, at: int | None) -> Ledger:
     past = Ledger(ledger.conversation)
     for entry in ledger.entries.values():
         if entry.created <= at:
-            past.add(entry)
+            past.add_entry(entry)
     for done in _rounds(ledger):
         if done.created <= at:
             past.add_round(done)
@@ -250,6 +250,6 @@ def _rounds(ledger: Ledger) -> Iterator[Round]:
         yield from rounds
 
 
-def _events(ledger: Ledger) -> Iterator[Event]:
+def _events(ledger: Ledger) -> Iterator[LedgerEvent]:
     for events in ledger.events.values():
         yield from events

@@ -19,31 +19,31 @@ from typing_extensions import TypedDict
 
 from proxy.config.model import Config
 from proxy.core.context.block_format import block_of
-from proxy.core.filemap import file_map
-from proxy.core.filemap.ranking import Ranked
-from proxy.core.filemap.render import as_text, chosen
-from proxy.core.frames.path_state import Story
+from proxy.core.filemap import build_file_map
+from proxy.core.filemap.ranking import RankedFile
+from proxy.core.filemap.render import fit_to_budget, render_file_map
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Frame
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.text import Count
-from proxy.core.tools.base import Budgets
-from proxy.core.tools.context_tools import Context, compactions_of, context_of, cut
-from proxy.errors import UnknownFrame
+from proxy.core.text import CountTokens
+from proxy.core.tools.base import FrameBlockBudgets
+from proxy.core.tools.context_tools import ContextInfo, compaction_state_of, cut_with_remainder, measure_context
+from proxy.errors import NotFound
 from proxy.exchange.resolver import tool_settings
-from proxy.exchange.thread.block_format import form_of
-from proxy.management.treesitter import grammar_symbols, languages
+from proxy.exchange.thread.block_format import block_format_for
+from proxy.management.treesitter import installed_languages, symbols_by_grammar
 from proxy.management.views.lookup import thread_tips
-from proxy.management.views.schemas import UsageTold
+from proxy.management.views.schemas import UsageView
 
 
-class BudgetsTold(TypedDict):
+class BudgetsView(TypedDict):
     total: int
     ancestors: int
     siblings: int
     current: int
 
 
-class ContextTold(TypedDict):
+class ContextView(TypedDict):
     """The line of the active frame. `changed` are budgets that the configuration sets otherwise than they come;
     `block_tokens` is null where no block was told; `siblings` of the `finished` frames beside the path fit into it.
     `window` is that of the model's row of prices; `read` and `write` are what a cached and a written token cost of a
@@ -52,7 +52,7 @@ class ContextTold(TypedDict):
     conversation: str
     frame: str
     title: str
-    budgets: BudgetsTold
+    budgets: BudgetsView
     changed: list[str]
     block_tokens: int | None
     ancestors: int
@@ -64,10 +64,10 @@ class ContextTold(TypedDict):
     window: int
     read: float
     write: float
-    usage: UsageTold | None
+    usage: UsageView | None
 
 
-class Preview(TypedDict):
+class BlockPreview(TypedDict):
     """The block of the active frame: as it was `told`, or as it would be. `more` characters were cut off."""
 
     frame: str
@@ -76,7 +76,7 @@ class Preview(TypedDict):
     more: int
 
 
-class CompactionsTold(TypedDict):
+class CompactionsView(TypedDict):
     """Ids of frames. `returned` stand as the result of their call, `folded` and `parted` as a trace; `ended` are over
     and leave as soon as that pays, `wanted` were asked back, `completing` are subagents whose result is awaited.
     `trims`: how often the line was cut because it did not fit."""
@@ -90,7 +90,7 @@ class CompactionsTold(TypedDict):
     completing: list[str]
 
 
-class SummaryTold(TypedDict):
+class FrameSummaryView(TypedDict):
     """What a frame came to, or has so far."""
 
     frame: str
@@ -101,17 +101,17 @@ class SummaryTold(TypedDict):
     decisions: list[str]
 
 
-def context_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> ContextTold:
+def context_view(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> ContextView:
     """Raises UnknownFrame where nothing was begun."""
-    found = context_of(_begun(story), tool_settings(config).budgets, now, count)
-    model = _model(ledger, story)
+    found = measure_context(_require_active_frame(story), tool_settings(config).budgets, now, count)
+    model = _newest_model(ledger, story)
     tariff = config.tariff_of(model)
     return {
         "conversation": ledger.conversation.id,
         "frame": found.frame.id,
         "title": found.frame.title,
-        "budgets": budgets_told(found.budgets),
-        "changed": list(found.changed),
+        "budgets": budgets_view(found.budgets),
+        "changed": list(found.changed_budgets),
         "block_tokens": count(found.block) if found.block else None,
         "ancestors": found.ancestors,
         "siblings": found.siblings,
@@ -122,11 +122,11 @@ def context_told(ledger: Ledger, story: Story, config: Config, now: int, count: 
         "window": tariff.window,
         "read": tariff.read,
         "write": tariff.write,
-        "usage": _usage(found),
+        "usage": _usage_view(found),
     }
 
 
-def budgets_told(budgets: Budgets) -> BudgetsTold:
+def budgets_view(budgets: FrameBlockBudgets) -> BudgetsView:
     return {
         "total": budgets.total,
         "ancestors": budgets.ancestors,
@@ -135,7 +135,7 @@ def budgets_told(budgets: Budgets) -> BudgetsTold:
     }
 
 
-def _usage(found: Context) -> UsageTold | None:
+def _usage_view(found: ContextInfo) -> UsageView | None:
     if found.usage is None:
         return None
     told = found.usage
@@ -148,32 +148,32 @@ def _usage(found: Context) -> UsageTold | None:
     }
 
 
-def _begun(story: Story) -> Story:
+def _require_active_frame(story: PathState) -> PathState:
     if not story.tree.active:
-        raise UnknownFrame("No frame was begun here yet.")
+        raise NotFound("No frame was begun here yet.")
     return story
 
 
-def _model(ledger: Ledger, story: Story) -> str:
+def _newest_model(ledger: Ledger, story: PathState) -> str:
     """The upstream's name for the model that was asked last on this path."""
     tip = ledger.entries.get(story.tip)
     thread = ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")
 
 
-def preview(frame: str, block: str, most: int, *, told: bool) -> Preview:
+def block_preview(frame: str, block: str, most: int, *, told: bool) -> BlockPreview:
     """At most `most` characters of the frame's block."""
-    return {"frame": frame, "told": told, "text": cut(block, most), "more": max(0, len(block) - most)}
+    return {"frame": frame, "told": told, "text": cut_with_remainder(block, most), "more": max(0, len(block) - most)}
 
 
-def block_of_active(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> tuple[str, bool]:
+def active_block(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> tuple[str, bool]:
     """The block of the active frame, and whether it was told. One that would be told has no mark of its conversation,
     which only the running proxy can give it. Raises UnknownFrame."""
-    tree = _begun(story).tree
-    if tree.current.opening and tree.current.opening.block:
-        return tree.current.opening.block, True
+    tree = _require_active_frame(story).tree
+    if tree.active_frame.opening and tree.active_frame.opening.block:
+        return tree.active_frame.opening.block, True
     block = block_of(
-        form_of(config, _model(ledger, story)),
+        block_format_for(config, _newest_model(ledger, story)),
         story,
         tree,
         tree.active,
@@ -186,12 +186,12 @@ def block_of_active(ledger: Ledger, story: Story, config: Config, now: int, coun
     return block, False
 
 
-def compactions_told(story: Story) -> CompactionsTold:
-    found = asdict(compactions_of(story.tree))
-    return cast(CompactionsTold, {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()})
+def compactions_view(story: PathState) -> CompactionsView:
+    found = asdict(compaction_state_of(story.tree))
+    return cast(CompactionsView, {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()})
 
 
-def summary_told(frame: Frame) -> SummaryTold:
+def frame_summary_view(frame: Frame) -> FrameSummaryView:
     return {
         "frame": frame.id,
         "title": frame.title,
@@ -202,7 +202,7 @@ def summary_told(frame: Frame) -> SummaryTold:
     }
 
 
-class SymbolTold(TypedDict):
+class SymbolView(TypedDict):
     """A definition; `line` is null where only an edit told of it, `text` the line it stands on."""
 
     name: str
@@ -211,16 +211,16 @@ class SymbolTold(TypedDict):
     rank: float
 
 
-class SeenFileTold(TypedDict):
+class SeenFileView(TypedDict):
     """`whole`: all of the file was seen, as far as anybody said."""
 
     path: str
     whole: bool
     rank: float
-    symbols: list[SymbolTold]
+    symbols: list[SymbolView]
 
 
-class SeenFilesTold(TypedDict):
+class SeenFilesView(TypedDict):
     """The files with the highest rank first, with those of their symbols that fit the budget; `seen` counts all files.
     `text` is the same as a block tells it, in so many `tokens`; `grammars` are the languages that are not read by
     patterns."""
@@ -228,39 +228,39 @@ class SeenFilesTold(TypedDict):
     conversation: str
     frame: str
     seen: int
-    files: list[SeenFileTold]
+    files: list[SeenFileView]
     budget: int
     tokens: int
     text: str
     grammars: list[str]
 
 
-def seen_files(ledger: Ledger, story: Story, config: Config, budget: int, count: Count) -> SeenFilesTold:
+def seen_files_view(ledger: Ledger, story: PathState, config: Config, budget: int, count: CountTokens) -> SeenFilesView:
     """The map for the active frame of a path, in at most `budget` tokens. It waits for the grammars, up to some
     seconds."""
     tree = story.tree
-    mapped = file_map(story, tree, tree.active, grammar_symbols, config.observed_tools)
-    files = chosen(mapped.files, mapped.seen, budget, count)
-    text = as_text(files, mapped.seen)
+    mapped = build_file_map(story, tree, tree.active, symbols_by_grammar, config.observed_tools)
+    files = fit_to_budget(mapped.files, mapped.seen_count, budget, count)
+    text = render_file_map(files, mapped.seen_count)
     return {
         "conversation": ledger.conversation.id,
         "frame": tree.active,
-        "seen": mapped.seen,
-        "files": [_told(file) for file in files],
+        "seen": mapped.seen_count,
+        "files": [_file_view(file) for file in files],
         "budget": budget,
         "tokens": count(text),
         "text": text,
-        "grammars": list(languages()),
+        "grammars": list(installed_languages()),
     }
 
 
-def _told(file: Ranked) -> SeenFileTold:
+def _file_view(file: RankedFile) -> SeenFileView:
     return {
         "path": file.path,
-        "whole": file.whole,
+        "whole": file.is_complete,
         "rank": file.rank,
         "symbols": [
-            {"name": each.name, "line": each.line or None, "text": each.shown, "rank": rank}
+            {"name": each.name, "line": each.line or None, "text": each.text, "rank": rank}
             for each, rank in file.definitions
         ],
     }

@@ -12,53 +12,62 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from proxy.core.compaction.unfold import holders
-from proxy.core.context.actions import own_of, with_artifacts
-from proxy.core.frames.path_state import Story
+from proxy.core.compaction.unfold import unfoldable_frames
+from proxy.core.context.actions import entries_of_frame, with_open_frame_artifacts
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.results import CHANGED
 from proxy.core.frames.tree import Frame, Tree, ancestors, children, descendants, is_kept, siblings
 from proxy.core.ledger.ledger import Conversation, Ledger
-from proxy.core.observers.files import touched_in
-from proxy.core.observers.tool_roles import NAMES, Names
-from proxy.core.tools.inspect_tools import drawn, state_of
-from proxy.errors import UnknownFrame
-from proxy.management.views.lookup import Scope, Unreadable, folded, loaded, newest_story, root_of, shown, thread_tips
+from proxy.core.observers.files import iter_touched_files
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.tools.inspect_tools import draw_tree, tree_state
+from proxy.errors import NotFound
+from proxy.management.views.lookup import (
+    ConversationUnreadable,
+    TenantScope,
+    load_ledger,
+    newest_path_state,
+    path_state_of_tip,
+    quote_reference,
+    root_of,
+    thread_tips,
+)
 from proxy.management.views.schemas import (
     ConversationRow,
-    FileTouched,
     FrameDetail,
     FrameState,
-    State,
-    SummedUp,
     ThreadRow,
+    TouchedFile,
+    TreeState,
+    WithInterimSummary,
 )
 from proxy.store import Store
 
-COUNTED = 100_000
+MAX_REQUESTS_COUNTED = 100_000
 """Requests counted at most for one conversation."""
-TITLE = 80
+MAX_TITLE_LENGTH = 80
 """Characters of a title in a row."""
 
 
-async def conversation_rows(store: Store, scope: Scope, limit: int, offset: int) -> list[ConversationRow]:
+async def conversation_rows(store: Store, scope: TenantScope, limit: int, offset: int) -> list[ConversationRow]:
     """The one begun last first."""
-    return await rows_of(store, await store.conversations(scope, limit, offset))
+    return await conversation_rows_of(store, await store.conversations(scope, limit, offset))
 
 
-async def last_rows(store: Store, scope: Scope, limit: int) -> list[ConversationRow]:
+async def recent_conversation_rows(store: Store, scope: TenantScope, limit: int) -> list[ConversationRow]:
     """The one worked in last first."""
-    return await rows_of(store, await store.worked_in_last(scope, limit))
+    return await conversation_rows_of(store, await store.recently_active(scope, limit))
 
 
-async def rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
+async def conversation_rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
     """One that cannot be read is told of beside the others."""
     rows = []
     for known in conversations:
         try:
-            ledger = await loaded(store, known)
+            ledger = await load_ledger(store, known)
             if ledger is not None:  # forgotten between the two questions
                 rows.append(await conversation_row(store, ledger))
-        except Unreadable as error:
+        except ConversationUnreadable as error:
             rows.append(await _unreadable_row(store, known, str(error)))
     return rows
 
@@ -67,30 +76,32 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
     """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted. Raises
     Unreadable."""
     conversation = ledger.conversation
-    known = await store.requests(conversation.tenant, conversation.id, COUNTED)
+    known = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     requests = [request for request in known if until is None or request.created <= until]
-    tree = (await asyncio.to_thread(newest_story, ledger)).tree  # requests that are being answered do not wait for it
+    tree = (
+        await asyncio.to_thread(newest_path_state, ledger)
+    ).tree  # requests that are being answered do not wait for it
     root = root_of(tree)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
         "threads": sorted(ledger.threads),
-        "title": shortened(root.title) if root else "",
+        "title": truncate_line(root.title) if root else "",
         "created": conversation.created,
         "last_active": last_active(ledger, (r.created for r in requests)),
         "requests": len(requests),
-        "turns": len(ledger.turns_under),
-        "retries": sum(len(answers) - 1 for answers in ledger.turns_under.values()),
+        "turns": len(ledger.turns_by_parent),
+        "retries": sum(len(answers) - 1 for answers in ledger.turns_by_parent.values()),
         "frames": len(tree.frames),
         "active_frame": tree.active or None,
-        "awake": tree.awake,
+        "awake": tree.is_awake,
         "mode": conversation.mode or None,
     }
 
 
 async def _unreadable_row(store: Store, known: Conversation, why: str) -> ConversationRow:
     """What is known of a conversation beside its content."""
-    requests = await store.requests(known.tenant, known.id, COUNTED)
+    requests = await store.requests(known.tenant, known.id, MAX_REQUESTS_COUNTED)
     return {
         "id": known.id,
         "parent": known.parent or None,
@@ -119,14 +130,14 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
     """In the order their newest entries were created, the newest last."""
     rows: list[ThreadRow] = []
     for name, tip in sorted(thread_tips(ledger).items(), key=lambda item: item[1].seq):
-        tree = folded(ledger, tip).tree
+        tree = path_state_of_tip(ledger, tip).tree
         thread = ledger.threads.get(name)
         rows.append(
             {
                 "id": name,
                 "tip": tip.id,
                 "last_active": tip.created,
-                "awake": tree.awake,
+                "awake": tree.is_awake,
                 "active_frame": tree.active or None,
                 "frames": len(tree.frames),
                 "tools": list(thread.tool_names) if thread else [],
@@ -136,27 +147,27 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
 
 
 # ------------------------------------------------------------------------------------------------------------- frames
-def story_of(ledger: Ledger, thread: str = "", names: Names = NAMES) -> Story:
+def path_state_of(ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
     """The path of a thread, or the one that grew last, with what its open frames made by tools of these names. Raises
     UnknownFrame for a thread that is not there, Unreadable."""
     if not thread:
-        return with_artifacts(newest_story(ledger), names)
+        return with_open_frame_artifacts(newest_path_state(ledger), names)
     tip = thread_tips(ledger).get(thread)
     if tip is None:
-        raise UnknownFrame(
-            f"There is no thread {shown(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
+        raise NotFound(
+            f"There is no thread {quote_reference(thread)} here. GET /stack/conversations/{{id}}/threads lists them."
         )
-    return with_artifacts(folded(ledger, tip), names)
+    return with_open_frame_artifacts(path_state_of_tip(ledger, tip), names)
 
 
-def state(ledger: Ledger, story: Story) -> State:
+def tree_state_view(ledger: Ledger, story: PathState) -> TreeState:
     """The whole tree, under the names of S1-08 and S1-09, and what of it is folded."""
-    told, words = state_of(story.tree), _fold_words(ledger, story)
-    frames = {frame: _with_log(fields, words[frame]) for frame, fields in told["frames"].items()}
-    return cast(State, told | {"frames": frames})
+    told, words = tree_state(story.tree), _fold_marks(ledger, story)
+    frames = {frame: _with_log_path_and_marks(fields, words[frame]) for frame, fields in told["frames"].items()}
+    return cast(TreeState, told | {"frames": frames})
 
 
-def _with_log(fields: FrameState, words: Collection[str]) -> FrameState:
+def _with_log_path_and_marks(fields: FrameState, words: Collection[str]) -> FrameState:
     told: FrameState = {**fields, "logPath": log_path(fields["sessionID"])}
     if "folded" in words:
         told["folded"] = True
@@ -165,14 +176,14 @@ def _with_log(fields: FrameState, words: Collection[str]) -> FrameState:
     return told
 
 
-def _fold_words(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
+def _fold_marks(ledger: Ledger, story: PathState) -> Mapping[str, Collection[str]]:
     """Of each frame whether it is `folded`, so that it can be unfolded, and `kept`: asked back, alone or with what
     holds it."""
-    tree, held = story.tree, holders(ledger, story)
+    tree, held = story.tree, unfoldable_frames(ledger, story)
     return {
         frame: [
             *(["folded"] if frame in held else []),
-            *(["kept"] if is_kept(tree, frame) or held.get(frame) in tree.kept else []),
+            *(["kept"] if is_kept(tree, frame) or held.get(frame) in tree.kept_frames else []),
         ]
         for frame in tree.frames
     }
@@ -183,7 +194,7 @@ def log_path(frame: str) -> str:
     return f"/stack/frames/{frame}/log"
 
 
-MARKS = {
+MARK_MEANINGS = {
     "request": "a request of the user",
     "plan": "an item of the client's plan",
     "subagent": "delegated by a call of the model",
@@ -197,25 +208,29 @@ MARKS = {
 they are by their titles and places."""
 
 
-def tree_text(ledger: Ledger, story: Story, *, details: bool = False) -> str:
+def tree_text(ledger: Ledger, story: PathState, *, details: bool = False) -> str:
     """The tree as `stack_tree` draws it for the model, with the marks that are for people."""
     if not story.tree.frames:
         return "No frames yet."
     marks = _marks(ledger, story)
-    text = drawn(
+    text = draw_tree(
         story.tree, details=details, marks={frame: ", ".join(words) for frame, words in marks.items() if words}
     )
-    used = [f"{word}: {meaning}" for word, meaning in MARKS.items() if any(word in words for words in marks.values())]
+    used = [
+        f"{word}: {meaning}"
+        for word, meaning in MARK_MEANINGS.items()
+        if any(word in words for words in marks.values())
+    ]
     return "\n".join([text, *([f"Marks: {'; '.join(used)}"] if used else [])])
 
 
-def _marks(ledger: Ledger, story: Story) -> Mapping[str, Collection[str]]:
-    words, frames = _fold_words(ledger, story), story.tree.frames.values()
-    return {f.id: [*([f.origin] if f.origin in MARKS else []), *words[f.id]] for f in frames}
+def _marks(ledger: Ledger, story: PathState) -> Mapping[str, Collection[str]]:
+    words, frames = _fold_marks(ledger, story), story.tree.frames.values()
+    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *words[f.id]] for f in frames}
 
 
 @dataclass(frozen=True, slots=True)
-class Related:
+class FrameFilter:
     """Frames by whose children they are, by what stands below or beside them, or above: each an id, or empty."""
 
     parent: str = ""
@@ -224,7 +239,7 @@ class Related:
     siblings_of: str = ""
 
 
-def chosen_frames(tree: Tree, status: str = "", related: Related = Related()) -> list[Frame]:
+def filter_frames(tree: Tree, status: str = "", related: FrameFilter = FrameFilter()) -> list[Frame]:
     """In order of birth, those that pass every filter; with `ancestors_of` the nearest first (S1-35)."""
     groups: list[Iterable[Frame]] = []
     if related.ancestors_of:
@@ -244,18 +259,18 @@ def chosen_frames(tree: Tree, status: str = "", related: Related = Related()) ->
     ]
 
 
-def frame_rows(ledger: Ledger, story: Story, chosen: Iterable[Frame]) -> list[FrameState]:
+def frame_rows(ledger: Ledger, story: PathState, chosen: Iterable[Frame]) -> list[FrameState]:
     """These frames of the path, in their order."""
-    frames = state(ledger, story)["frames"]
+    frames = tree_state_view(ledger, story)["frames"]
     return [frames[frame.id] for frame in chosen]
 
 
-def frame_detail(ledger: Ledger, story: Story, frame: str, names: Names) -> FrameDetail:
-    story = with_artifacts(story, names)
+def frame_detail(ledger: Ledger, story: PathState, frame: str, names: ToolRoles) -> FrameDetail:
+    story = with_open_frame_artifacts(story, names)
     tree = story.tree
     found = tree.frames[frame]
     return {
-        **state(ledger, story)["frames"][frame],
+        **tree_state_view(ledger, story)["frames"][frame],
         "conversation": ledger.conversation.id,
         "active": tree.active == frame,
         "ancestors": [f.id for f in ancestors(tree, frame)],
@@ -265,28 +280,28 @@ def frame_detail(ledger: Ledger, story: Story, frame: str, names: Names) -> Fram
         "retryOf": found.retry_of or None,
         "tokens": found.tokens,
         "files": _files(story, frame, names),
-        **_summed_up(tree, frame),
+        **_interim_summary(tree, frame),
     }
 
 
-def _summed_up(tree: Tree, frame: str) -> SummedUp:
-    made = tree.interims.get(frame)
+def _interim_summary(tree: Tree, frame: str) -> WithInterimSummary:
+    made = tree.interim_summaries.get(frame)
     if made is None:
         return {}
     return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
 
 
-def _files(story: Story, frame: str, names: Names) -> list[FileTouched]:
+def _files(story: PathState, frame: str, names: ToolRoles) -> list[TouchedFile]:
     """Each file once, in the order of its first call; changed where any call changed it."""
-    found: dict[str, FileTouched] = {}
-    for placed, touched in touched_in(own_of(story, frame), names):
+    found: dict[str, TouchedFile] = {}
+    for placed, touched in iter_touched_files(entries_of_frame(story, frame), names):
         before = found.get(touched.path)
         how = CHANGED if before and before["how"] == CHANGED else touched.how
         found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
     return list(found.values())
 
 
-def shortened(text: str, most: int = TITLE) -> str:
+def truncate_line(text: str, most: int = MAX_TITLE_LENGTH) -> str:
     """One line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

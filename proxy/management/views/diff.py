@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import HEAD_ROLES, Call, identity_of
-from proxy.management.views.schemas import Difference, MessageChange, NamedChanges
+from proxy.core.ledger.messages import INSTRUCTION_ROLES, Call, identity_of
+from proxy.management.views.schemas import BodyDiff, MessageChange, NamedChanges
 
 CHANGES = KEPT, FIRST_BYTES, LEFT_OUT, INSERTED = "kept", "first bytes", "left out", "inserted"
-EXCERPT = 160
+MESSAGE_EXCERPT_LENGTH = 160
 """Characters of a message shown in a difference."""
 
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -29,7 +29,7 @@ _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class BodyMessage:
     """A message of a body: what it means, and its bytes."""
 
     role: str
@@ -37,7 +37,7 @@ class Read:
     calls: tuple[Call, ...]
     answers: str
     wire: bytes
-    place: int
+    position: int
     """Its position in `messages`."""
 
     @property
@@ -46,67 +46,67 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ParsedBody:
     """A chat request taken apart for looking at."""
 
-    head: tuple[Read, ...]
-    messages: tuple[Read, ...]
+    head: tuple[BodyMessage, ...]
+    messages: tuple[BodyMessage, ...]
     tools: Mapping[str, bytes]
     fields: Mapping[str, bytes]
 
 
-def difference(client: bytes, sent: bytes) -> Difference:
+def diff_bodies(client: bytes, sent: bytes) -> BodyDiff:
     """`same`: byte for byte."""
-    about: Difference = {
+    about: BodyDiff = {
         "same": client == sent,
         "readable": False,
         "client_bytes": len(client),
         "sent_bytes": len(sent),
     }
-    theirs, ours = opened(client), opened(sent)
+    theirs, ours = parse_chat_body(client), parse_chat_body(sent)
     if theirs is None or ours is None:
         return about
-    rows = list(_rows(theirs.messages, ours.messages))
+    rows = list(_message_changes(theirs.messages, ours.messages))
     return {
         **about,
         "readable": True,
         "counts": {what: sum(row["change"] == what for row in rows) for what in CHANGES},
-        "head": list(_rows(theirs.head, ours.head)),
+        "head": list(_message_changes(theirs.head, ours.head)),
         "messages": rows,
-        "tools": _named(theirs.tools, ours.tools),
-        "fields": _named(theirs.fields, ours.fields),
+        "tools": _compare_by_name(theirs.tools, ours.tools),
+        "fields": _compare_by_name(theirs.fields, ours.fields),
     }
 
 
 # --------------------------------------------------------------------------------------------------------------- rows
-def _rows(theirs: Sequence[Read], ours: Sequence[Read]) -> Iterator[MessageChange]:
+def _message_changes(theirs: Sequence[BodyMessage], ours: Sequence[BodyMessage]) -> Iterator[MessageChange]:
     """In the order of what was sent; what was left out stands where it was."""
     before, after = [m.identity for m in theirs], [m.identity for m in ours]
     for tag, a, to_a, b, to_b in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
             for old, new in zip(theirs[a:to_a], ours[b:to_b], strict=True):
-                yield _row(KEPT if old.wire == new.wire else FIRST_BYTES, old, new)
+                yield _message_change(KEPT if old.wire == new.wire else FIRST_BYTES, old, new)
             continue
-        yield from (_row(LEFT_OUT, old, None) for old in theirs[a:to_a])
-        yield from (_row(INSERTED, None, new) for new in ours[b:to_b])
+        yield from (_message_change(LEFT_OUT, old, None) for old in theirs[a:to_a])
+        yield from (_message_change(INSERTED, None, new) for new in ours[b:to_b])
 
 
-def _row(change: str, old: Read | None, new: Read | None) -> MessageChange:
+def _message_change(change: str, old: BodyMessage | None, new: BodyMessage | None) -> MessageChange:
     message = new or old
     assert message is not None  # noqa: S101 - one of the two is always there
     text = " ".join(message.text.split())
     return {
         "change": change,
         "role": message.role,
-        "client": old.place if old else None,
-        "sent": new.place if new else None,
+        "client": old.position if old else None,
+        "sent": new.position if new else None,
         "bytes": len(message.wire),
         "calls": [call.name for call in message.calls],
-        "text": text if len(text) <= EXCERPT else f"{text[: EXCERPT - 1]}…",
+        "text": text if len(text) <= MESSAGE_EXCERPT_LENGTH else f"{text[: MESSAGE_EXCERPT_LENGTH - 1]}…",
     }
 
 
-def _named(theirs: Mapping[str, bytes], ours: Mapping[str, bytes]) -> NamedChanges:
+def _compare_by_name(theirs: Mapping[str, bytes], ours: Mapping[str, bytes]) -> NamedChanges:
     return {
         "kept": [name for name in ours if theirs.get(name) == ours[name]],
         "changed": [name for name in ours if name in theirs and theirs[name] != ours[name]],
@@ -116,17 +116,17 @@ def _named(theirs: Mapping[str, bytes], ours: Mapping[str, bytes]) -> NamedChang
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
-def opened(body: bytes) -> Opened | None:
+def parse_chat_body(body: bytes) -> ParsedBody | None:
     """A chat request, or None where it is none."""
     try:
         fields = _raw_fields.decode(body)
-        messages = [_read(bytes(raw), place) for place, raw in enumerate(_raw_list.decode(fields["messages"]))]
+        messages = [_parse_message(bytes(raw), place) for place, raw in enumerate(_raw_list.decode(fields["messages"]))]
         tools = {_tool_name(bytes(raw), at): bytes(raw) for at, raw in enumerate(_tools(fields))}
     except (msgspec.MsgspecError, KeyError, UnicodeError, RecursionError):
         return None
-    behind = next((at for at, m in enumerate(messages) if m.role not in HEAD_ROLES), len(messages))
+    behind = next((at for at, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
     others = {name: bytes(raw) for name, raw in fields.items() if name not in {"messages", "tools"}}
-    return Opened(tuple(messages[:behind]), tuple(messages[behind:]), tools, others)
+    return ParsedBody(tuple(messages[:behind]), tuple(messages[behind:]), tools, others)
 
 
 def _tools(fields: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
@@ -141,22 +141,22 @@ def _tool_name(wire: bytes, at: int) -> str:
     return name if isinstance(name, str) else f"tool {at}"
 
 
-def _read(wire: bytes, place: int) -> Read:
+def _parse_message(wire: bytes, place: int) -> BodyMessage:
     message = msgspec.json.decode(wire)
     if not isinstance(message, dict):
-        return Read("", "", (), "", wire, place)
+        return BodyMessage("", "", (), "", wire, place)
     calls = message.get("tool_calls")
-    return Read(
+    return BodyMessage(
         str(message.get("role", "")),
         _text(message.get("content")),
-        tuple(_call(call) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else (),
+        tuple(_parse_call(call) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else (),
         str(message.get("tool_call_id") or ""),
         wire,
         place,
     )
 
 
-def _call(call: Mapping[str, Any]) -> Call:
+def _parse_call(call: Mapping[str, Any]) -> Call:
     function = call.get("function")
     named = function if isinstance(function, dict) else {}
     return Call(str(call.get("id", "")), str(named.get("name", "")), str(named.get("arguments", "")))

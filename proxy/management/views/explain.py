@@ -15,23 +15,23 @@ from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config.model import Config
-from proxy.core.context.explain_block import Ancestor, Sibling, explained
+from proxy.core.context.explain_block import ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
-from proxy.core.frames.events import Activated, BlockRenewed, Pushed, read_event
-from proxy.core.frames.path_state import Story, follow
+from proxy.core.frames.events import BlockRenewed, FrameActivated, FramePushed, decode_event
+from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Event, Ledger
-from proxy.core.text import Count
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.core.text import CountTokens
 from proxy.exchange.resolver import tool_settings
 from proxy.management.views.as_of import ledger_at
-from proxy.management.views.contexts import BudgetsTold, block_of_active, budgets_told
+from proxy.management.views.contexts import BudgetsView, active_block, budgets_view
 
-WhyTold = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
-TOLD = ("pushed", "activated", "block renewed")
+InclusionReason = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
+EVENTS_WITH_BLOCK = ("pushed", "activated", "block renewed")
 """Kinds of events that have a block."""
 
 
-class AncestorPartsTold(TypedDict):
+class AncestorScoreView(TypedDict):
     nearness: int
     recency: float
     status: int
@@ -39,7 +39,7 @@ class AncestorPartsTold(TypedDict):
     artifacts: int
 
 
-class AncestorTold(TypedDict):
+class AncestorView(TypedDict):
     """`depth` is 1 for the parent; `score` is the sum of its `parts`; `kept` where it stands in the block, and `why`
     it does or does not. `tokens`: what it takes there; of one that is left out, what it would have taken at most."""
 
@@ -48,26 +48,26 @@ class AncestorTold(TypedDict):
     status: str
     depth: int
     kept: bool
-    why: WhyTold
+    why: InclusionReason
     tokens: int
     score: float
-    parts: AncestorPartsTold
+    parts: AncestorScoreView
 
 
-class SharedWordsTold(TypedDict):
+class SharedWordsView(TypedDict):
     criteria: int
     results: int
     artifacts: int
 
 
-class SiblingRestTold(TypedDict):
+class SiblingScoreView(TypedDict):
     recency: float
     results: int
     artifacts: int
     status: int
 
 
-class SiblingTold(TypedDict):
+class SiblingView(TypedDict):
     """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance`, the sum of its `words`, has to reach
     `minimum_relevance`, or it is one of the three newest; `score` is that and the sum of the `rest`, but for an attempt
     before this one, which goes first."""
@@ -77,15 +77,15 @@ class SiblingTold(TypedDict):
     status: str
     level: int
     kept: bool
-    why: WhyTold
+    why: InclusionReason
     tokens: int
     score: float
     relevance: int
-    words: SharedWordsTold
-    rest: SiblingRestTold
+    words: SharedWordsView
+    rest: SiblingScoreView
 
 
-class Explained(TypedDict):
+class ExplanationView(TypedDict):
     """`at` (ms) is when the block was told; null where none was, and all is as it would be now. The parent first, then
     by score; siblings by level, and in each by score."""
 
@@ -93,50 +93,52 @@ class Explained(TypedDict):
     frame: str
     title: str
     at: int | None
-    budgets: BudgetsTold
+    budgets: BudgetsView
     minimum_relevance: int
-    ancestors: list[AncestorTold]
-    siblings: list[SiblingTold]
+    ancestors: list[AncestorView]
+    siblings: list[SiblingView]
 
 
-def explained_told(ledger: Ledger, story: Story, config: Config, now: int, count: Count) -> Explained:
+def explanation_view(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> ExplanationView:
     """Raises UnknownFrame where nothing was begun."""
-    block, told = block_of_active(ledger, story, config, now, count)
+    block, told = active_block(ledger, story, config, now, count)
     frame = story.tree.active
-    event = _telling(ledger, frame, block) if told else None
+    event = _event_with_block(ledger, frame, block) if told else None
     tree, at = (_tree_at(ledger, event), event.created) if event else (story.tree, now)
-    found = explained(tree, frame, at, block, count)
+    found = explain_block(tree, frame, at, block, count)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
-        "title": story.tree.current.title,
+        "title": story.tree.active_frame.title,
         "at": event.created if event else None,
-        "budgets": budgets_told(tool_settings(config).budgets),
+        "budgets": budgets_view(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,
         "ancestors": [_ancestor(each) for each in found.ancestors],
         "siblings": [_sibling(each) for each in found.siblings],
     }
 
 
-def _telling(ledger: Ledger, frame: str, block: str) -> Event | None:
+def _event_with_block(ledger: Ledger, frame: str, block: str) -> LedgerEvent | None:
     """The newest event that told the frame this block."""
-    events = (event for some in ledger.events.values() for event in some if event.kind in TOLD)
-    return max((event for event in events if _tells(event, frame, block)), key=lambda event: event.seq, default=None)
+    events = (event for some in ledger.events.values() for event in some if event.kind in EVENTS_WITH_BLOCK)
+    return max(
+        (event for event in events if _has_block(event, frame, block)), key=lambda event: event.seq, default=None
+    )
 
 
-def _tells(event: Event, frame: str, block: str) -> bool:
-    said = read_event(event)
-    return isinstance(said, Pushed | Activated | BlockRenewed) and (said.frame, said.block) == (frame, block)
+def _has_block(event: LedgerEvent, frame: str, block: str) -> bool:
+    said = decode_event(event)
+    return isinstance(said, FramePushed | FrameActivated | BlockRenewed) and (said.frame, said.block) == (frame, block)
 
 
-def _tree_at(ledger: Ledger, event: Event) -> Tree:
+def _tree_at(ledger: Ledger, event: LedgerEvent) -> Tree:
     """The tree with this event, and nothing that came later."""
     past = ledger_at(ledger, event.created)
     past.events[event.entry] = tuple(each for each in past.events[event.entry] if each.seq <= event.seq)
-    return follow(past, past.path(event.entry), {}).tree
+    return replay(past, past.path(event.entry), {}).tree
 
 
-def _ancestor(found: Ancestor) -> AncestorTold:
+def _ancestor(found: ExplainedAncestor) -> AncestorView:
     return {
         "frame": found.frame.id,
         "title": found.frame.title,
@@ -146,11 +148,11 @@ def _ancestor(found: Ancestor) -> AncestorTold:
         "why": found.why.value,
         "tokens": found.tokens,
         "score": found.score,
-        "parts": cast(AncestorPartsTold, asdict(found.parts)),
+        "parts": cast(AncestorScoreView, asdict(found.parts)),
     }
 
 
-def _sibling(found: Sibling) -> SiblingTold:
+def _sibling(found: ExplainedSibling) -> SiblingView:
     return {
         "frame": found.frame.id,
         "title": found.frame.title,
@@ -161,6 +163,6 @@ def _sibling(found: Sibling) -> SiblingTold:
         "tokens": found.tokens,
         "score": found.score,
         "relevance": found.relevance,
-        "words": cast(SharedWordsTold, asdict(found.words)),
-        "rest": cast(SiblingRestTold, asdict(found.rest)),
+        "words": cast(SharedWordsView, asdict(found.words)),
+        "rest": cast(SiblingScoreView, asdict(found.base_score)),
     }

@@ -29,7 +29,7 @@ class Health(TypedDict):
     token_counter: str
 
 
-def health(store: Store, started: int, counter: str, *, draining: bool) -> tuple[Health, int]:
+def health_view(store: Store, started: int, counter: str, *, draining: bool) -> tuple[Health, int]:
     """What is told, and its HTTP status: 503 while the process drains."""
     found = store.health()
     told: Health = {

@@ -19,55 +19,55 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import Placed, Story
+from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.call_outcomes import tells_failure
-from proxy.management.views.lookup import newest_story, stories
-from proxy.management.views.schemas import FrameLog, LogItem, MessageShown, OwnedItem, PartState
+from proxy.core.observers.call_outcomes import is_failure_text
+from proxy.management.views.lookup import all_path_states, newest_path_state
+from proxy.management.views.schemas import CallState, FrameLog, FrameLogItem, LogItem, MessageView
 
-_BEGINS = re.compile(
+_ERROR_START = re.compile(
     r"[\s<\[(*#]*(?:tool[ _-]?)?(?:error|fatal|traceback|exception|permission denied)\b", re.IGNORECASE
 )
 
-Place = tuple[str, int]
+MessagePosition = tuple[str, int]
 """An entry, and the number of the round in it (-1: it is no turn)."""
 
 
-def place_of(placed: Placed) -> Place:
+def message_position_of(placed: PathEntry) -> MessagePosition:
     return placed.entry.id, placed.round.number if placed.round else -1
 
 
 def is_error(result: Message) -> bool:
     """Whether a call went wrong: the client says so, or the result does, by its first word or in one of the ways that
     tools have."""
-    return result.failed or _BEGINS.match(result.text) is not None or tells_failure(result.text)
+    return result.failed or _ERROR_START.match(result.text) is not None or is_failure_text(result.text)
 
 
-def states_of(path: Iterable[Placed]) -> Mapping[Place, tuple[PartState, ...]]:
+def call_states_of(path: Iterable[PathEntry]) -> Mapping[MessagePosition, tuple[CallState, ...]]:
     """The state of every call on a path, oldest first, by the place of its message and in call order."""
-    found: dict[Place, list[PartState]] = {}
-    waiting: dict[str, deque[tuple[Place, int]]] = defaultdict(deque)
+    found: dict[MessagePosition, list[CallState]] = {}
+    waiting: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
     for placed in path:
         said = placed.round.spoken.message if placed.round else placed.entry.message
         if said is None:
             continue
         if said.answers:
-            _came_back(found, waiting, said)
+            _record_result(found, waiting, said)
             continue
-        at = place_of(placed)
+        at = message_position_of(placed)
         whole = placed.round is None or placed.round.spoken.complete
-        found[at] = [under_way(call, whole=whole) for call in said.calls]
-        asked: dict[str, deque[tuple[Place, int]]] = defaultdict(deque)
+        found[at] = [state_without_result(call, whole=whole) for call in said.calls]
+        asked: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
         for number, call in enumerate(said.calls):
             asked[call.id].append((at, number))
         waiting.update(asked)
         for result in placed.round.results if placed.round else ():
-            _came_back(found, waiting, result)
+            _record_result(found, waiting, result)
     return {at: tuple(states) for at, states in found.items()}
 
 
-def under_way(call: Call, *, whole: bool) -> PartState:
+def state_without_result(call: Call, *, whole: bool) -> CallState:
     """Before its result: pending while its arguments arrive, running once they are whole."""
     return "running" if whole or _is_json(call.arguments) else "pending"
 
@@ -80,8 +80,10 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _came_back(
-    found: Mapping[Place, list[PartState]], waiting: Mapping[str, deque[tuple[Place, int]]], result: Message
+def _record_result(
+    found: Mapping[MessagePosition, list[CallState]],
+    waiting: Mapping[str, deque[tuple[MessagePosition, int]]],
+    result: Message,
 ) -> None:
     asked = waiting.get(result.answers)
     if asked:
@@ -89,7 +91,7 @@ def _came_back(
         found[at][number] = "error" if is_error(result) else "completed"
 
 
-def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) -> FrameLog:
+def frame_log(ledger: Ledger, story: PathState, frame: str, *, raw: bool = False) -> FrameLog:
     """Its entries in the order of creation, one per message; a hidden call's result stands with the message that made
     the call. `story` is a path that knows the frame."""
     found = story.tree.frames[frame]
@@ -98,33 +100,33 @@ def frame_log(ledger: Ledger, story: Story, frame: str, *, raw: bool = False) ->
         "conversation": ledger.conversation.id,
         "title": found.title,
         "status": str(found.status),
-        "entries": _entries(ledger, frame, raw=raw),
+        "entries": _log_items(ledger, frame, raw=raw),
     }
 
 
-def _entries(ledger: Ledger, frame: str, *, raw: bool) -> list[OwnedItem]:
-    current = {place_of(placed) for placed in newest_story(ledger).placed}
-    found: dict[tuple[int, int], OwnedItem] = {}
-    for story in stories(ledger):
-        states = states_of(story.placed)
-        for placed in _of_frame(story, frame):
-            at = place_of(placed)
+def _log_items(ledger: Ledger, frame: str, *, raw: bool) -> list[FrameLogItem]:
+    current = {message_position_of(placed) for placed in newest_path_state(ledger).entries}
+    found: dict[tuple[int, int], FrameLogItem] = {}
+    for story in all_path_states(ledger):
+        states = call_states_of(story.entries)
+        for placed in _path_entries_of_frame(story, frame):
+            at = message_position_of(placed)
             message = placed.round.spoken.message if placed.round else placed.entry.message
             if message is not None and (placed.entry.seq, at[1]) not in found:
-                item = item_of(placed, message, states.get(at, ()), current=at in current, raw=raw)
+                item = log_item_of(placed, message, states.get(at, ()), current=at in current, raw=raw)
                 found[placed.entry.seq, at[1]] = {**item, "frame": owner_of(story, placed).partition("#")[0]}
     return [found[place] for place in sorted(found)]
 
 
-def _of_frame(story: Story, frame: str) -> Iterator[Placed]:
+def _path_entries_of_frame(story: PathState, frame: str) -> Iterator[PathEntry]:
     """What any segment of the frame owns, or owned before a pop handed it on."""
-    for placed in story.placed:
+    for placed in story.entries:
         owners = {placed.owner, owner_of(story, placed)}
         if any(owner.partition("#")[0] == frame for owner in owners):
             yield placed
 
 
-def item_of(placed: Placed, said: Message, states: Sequence[PartState], *, current: bool, raw: bool) -> LogItem:
+def log_item_of(placed: PathEntry, said: Message, states: Sequence[CallState], *, current: bool, raw: bool) -> LogItem:
     """One line of a log: what was said there, with the states of its calls."""
     entry, done = placed.entry, placed.round
     shown = _message(said, states, raw=raw)
@@ -141,8 +143,8 @@ def item_of(placed: Placed, said: Message, states: Sequence[PartState], *, curre
     }
 
 
-def _message(message: Message, states: Sequence[PartState], *, raw: bool) -> MessageShown:
-    item: MessageShown = {
+def _message(message: Message, states: Sequence[CallState], *, raw: bool) -> MessageView:
+    item: MessageView = {
         "role": message.role,
         "text": message.text,
         "calls": [
@@ -154,10 +156,10 @@ def _message(message: Message, states: Sequence[PartState], *, raw: bool) -> Mes
         "tokens": message.tokens,
     }
     if raw:
-        item["wire"] = as_text(message.wire)
+        item["wire"] = decode_lossless(message.wire)
     return item
 
 
-def as_text(data: bytes) -> str:
+def decode_lossless(data: bytes) -> str:
     """Bytes as text that gives the same bytes back (`surrogateescape`), whatever they are."""
     return data.decode("utf-8", "surrogateescape")

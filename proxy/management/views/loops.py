@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.frames.events import Looped, LoopsCleared, read_event, recorded
-from proxy.core.frames.path_state import Story
-from proxy.core.ledger.ledger import Event, Ledger
-from proxy.core.policy.loop_detection import Rules, standing
-from proxy.management.views.lookup import stories
+from proxy.core.frames.events import LoopDetected, LoopWarningsCleared, as_ledger_event, decode_event
+from proxy.core.frames.path_state import PathState
+from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.core.policy.loop_detection import LoopRules, active_loops
+from proxy.management.views.lookup import all_path_states
 from proxy.management.views.schemas import LoopRow
-from proxy.store import Owned, Store
+from proxy.store import LedgerRecord, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class ClearedLoops:
     """What was recorded, and how many loops stood before."""
 
-    events: Sequence[Event]
-    loops: int
+    events: Sequence[LedgerEvent]
+    count: int
 
 
 def loop_rows(ledger: Ledger) -> list[LoopRow]:
     """Every loop that was warned of, on whatever path, the oldest first."""
-    stands = {loop.at for story in stories(ledger) for loop in standing(story, Rules().window)}
+    stands = {loop.at for story in all_path_states(ledger) for loop in active_loops(story, LoopRules().window)}
     found = [
         (event, looped.loop, looped.frame)
         for events in ledger.events.values()
         for event in events
-        if event.kind == "looped" and isinstance(looped := read_event(event), Looped)
+        if event.kind == "looped" and isinstance(looped := decode_event(event), LoopDetected)
     ]
     return [
         {
@@ -50,19 +50,21 @@ def loop_rows(ledger: Ledger) -> list[LoopRow]:
     ]
 
 
-async def clear(store: Store, ledger: Ledger, at: int) -> Cleared:
+async def clear_loop_warnings(store: Store, ledger: Ledger, at: int) -> ClearedLoops:
     """Record at `at` (ms since the epoch) that what was counted up to now is no part of a loop, on every path that has
     one; durable when this returns. Raises StoreError."""
-    found = [story for story in stories(ledger) if standing(story, Rules().window)]
-    events = [_cleared(ledger, story, n, at) for n, story in enumerate(found)]
+    found = [story for story in all_path_states(ledger) if active_loops(story, LoopRules().window)]
+    events = [_cleared_event(ledger, story, n, at) for n, story in enumerate(found)]
     if events:
         conversation = ledger.conversation
-        await store.durable(store.write(conversation.tenant, [Owned(conversation.id, event) for event in events]))
-    return Cleared(events, len({loop.at for story in found for loop in standing(story, Rules().window)}))
+        await store.wait_until_durable(
+            store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
+        )
+    return ClearedLoops(events, len({loop.at for story in found for loop in active_loops(story, LoopRules().window)}))
 
 
-def _cleared(ledger: Ledger, story: Story, number: int, at: int) -> Event:
+def _cleared_event(ledger: Ledger, story: PathState, number: int, at: int) -> LedgerEvent:
     """Behind the newest entry; where that is a turn, behind its last round."""
     rounds = ledger.rounds.get(story.tip, ())
-    event = LoopsCleared(story.tree.active, story.tip)
-    return recorded(event, story.tip, rounds[-1].number if rounds else 0, ledger.seq + number, at)
+    event = LoopWarningsCleared(story.tree.active, story.tip)
+    return as_ledger_event(event, story.tip, rounds[-1].number if rounds else 0, ledger.next_seq + number, at)

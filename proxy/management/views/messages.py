@@ -9,61 +9,61 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.core.ledger.messages import Call
-from proxy.core.ledger.queued_messages import Queued, State, waiting
-from proxy.exchange.background.in_flight import Flight
-from proxy.management.views.logs import under_way
-from proxy.management.views.schemas import CallMade, FlightRow, MessageRow, MessageState
+from proxy.core.ledger.queued_messages import DeliveryState, QueuedMessage, waiting_messages
+from proxy.exchange.background.in_flight import InFlightRequest
+from proxy.management.views.logs import state_without_result
+from proxy.management.views.schemas import CallView, InFlightRow, MessageRow, MessageState
 
-MOST_SHOWN = 20_000
+MAX_CHARACTERS_SHOWN = 20_000
 """Characters of an answer that is under way, and of the arguments of each of its calls: the newest."""
 
 
-def message_rows(queue: Iterable[Queued], now: int) -> list[MessageRow]:
+def message_rows(queue: Iterable[QueuedMessage], now: int) -> list[MessageRow]:
     """In the order in which they were said, at `now` (ms)."""
     said = tuple(queue)
-    places = {each.id: place for place, each in enumerate(waiting(said, now), 1)}
+    places = {each.id: place for place, each in enumerate(waiting_messages(said, now), 1)}
     return [
         {
             "id": each.id,
             "lane": str(each.lane),
             "thread": each.thread or None,
             "text": each.text,
-            "state": _state(each, places),
+            "state": _message_state(each, places),
             "position": places.get(each.id),
             "created": each.created,
             "expires": each.expires,
-            "delivered": each.settled if each.state is State.DELIVERED else None,
+            "delivered": each.settled if each.state is DeliveryState.DELIVERED else None,
             "entry": each.entry or None,
         }
         for each in said
     ]
 
 
-def _state(said: Queued, places: dict[str, int]) -> MessageState:
-    if said.state is State.DELIVERED:
+def _message_state(said: QueuedMessage, places: dict[str, int]) -> MessageState:
+    if said.state is DeliveryState.DELIVERED:
         return "delivered"
     return "waiting" if said.id in places else "expired"
 
 
-def flight_rows(flights: Iterable[Flight]) -> list[FlightRow]:
+def in_flight_rows(flights: Iterable[InFlightRequest]) -> list[InFlightRow]:
     """The oldest first."""
-    return [_flight(flight) for flight in flights]
+    return [_in_flight_row(flight) for flight in flights]
 
 
-def _flight(flight: Flight) -> FlightRow:
-    seen = flight.glimpse()
+def _in_flight_row(flight: InFlightRequest) -> InFlightRow:
+    seen = flight.take_snapshot()
     return {
-        "request": flight.request,
+        "request": flight.request_id,
         "thread": flight.thread,
         "frame": seen.frame,
         "status": flight.status,
         "created": flight.created,
         "round": seen.round,
-        "text": seen.text[-MOST_SHOWN:],
-        "calls": [_call(call) for call in seen.calls],
+        "text": seen.text[-MAX_CHARACTERS_SHOWN:],
+        "calls": [_call_view(call) for call in seen.calls],
     }
 
 
-def _call(call: Call) -> CallMade:
-    arguments = call.arguments[-MOST_SHOWN:]
-    return {"id": call.id, "name": call.name, "arguments": arguments, "state": under_way(call, whole=False)}
+def _call_view(call: Call) -> CallView:
+    arguments = call.arguments[-MAX_CHARACTERS_SHOWN:]
+    return {"id": call.id, "name": call.name, "arguments": arguments, "state": state_without_result(call, whole=False)}

@@ -13,28 +13,28 @@ from collections.abc import Iterator, Sequence
 
 from typing_extensions import TypedDict
 
-from proxy.core.context.actions import LOOKED_AT, in_a_line
-from proxy.core.context.relatives import family_of, planned_under
+from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, format_action
+from proxy.core.context.relatives import frame_and_siblings, planned_children
 from proxy.core.context.relevance import next_planned
-from proxy.core.frames.path_state import Story
-from proxy.core.frames.tree import FINAL, RETURNED, Frame, Status, Tree, path_to
+from proxy.core.frames.path_state import PathState
+from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Frame, Status, Tree, path_to
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.step import said_by, steps_of
-from proxy.core.policy.loop_detection import Rules, standing
-from proxy.core.policy.roots import following
-from proxy.core.text import clean, cut_for_display
+from proxy.core.observers.step import message_of, steps_of
+from proxy.core.policy.loop_detection import LoopRules, active_loops
+from proxy.core.policy.roots import next_message_effect
+from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.management.views.conversations import last_active
-from proxy.management.views.logs import place_of, states_of
+from proxy.management.views.logs import call_states_of, message_position_of
 
-ACTIONS = 3
-FINISHED = 5
-LINE = 100
+MAX_ACTIONS = 3
+MAX_FINISHED_FRAMES = 5
+MAX_LINE_LENGTH = 100
 """Characters of a title, a result, an action."""
-WORDS = 240
+MAX_QUOTE_LENGTH = 240
 """Characters of what was said last."""
 
 
-class OnTheWay(TypedDict):
+class PathFrame(TypedDict):
     """A frame from the goal down to the active one, which is the last. `criteria` is empty where the title says it."""
 
     frame: str
@@ -43,7 +43,7 @@ class OnTheWay(TypedDict):
     criteria: str
 
 
-class CameTo(TypedDict):
+class FinishedFrameSummary(TypedDict):
     """A part that ended, with what it came to."""
 
     frame: str
@@ -61,7 +61,7 @@ class BlockedAction(TypedDict):
     frame: str
 
 
-class Following(TypedDict):
+class NextStep(TypedDict):
     """What comes next, in words; `frame` is the planned one that begins then, where there is one."""
 
     frame: str | None
@@ -69,111 +69,121 @@ class Following(TypedDict):
     action: str
 
 
-class Resume(TypedDict):
+class ResumeView(TypedDict):
     """`path`: the goal first. `actions`: the newest calls of the client's tools and what came of them, oldest first.
     `finished`: the newest parts that ended, oldest first; `blocked_actions`: loops that stand; `said`: the newest words
     of the assistant."""
 
     conversation: str
     last_active: int
-    path: list[OnTheWay]
+    path: list[PathFrame]
     actions: list[str]
-    finished: list[CameTo]
+    finished: list[FinishedFrameSummary]
     blocked_actions: list[BlockedAction]
     planned: int
     said: str
-    next: Following
+    next: NextStep
 
 
-def resume(ledger: Ledger, story: Story) -> Resume:
+def resume_view(ledger: Ledger, story: PathState) -> ResumeView:
     """Where the path of `story` stands."""
     tree = story.tree
     return {
         "conversation": ledger.conversation.id,
         "last_active": last_active(ledger, ()),
-        "path": [_on_the_way(frame) for frame in (path_to(tree, tree.active) if tree.active else ())],
+        "path": [_path_frame(frame) for frame in (path_to(tree, tree.active) if tree.active else ())],
         "actions": _actions(story),
-        "finished": [_came_to(frame) for frame in _finished(tree)],
+        "finished": [_finished_frame_summary(frame) for frame in _newest_finished_frames(tree)],
         "blocked_actions": [
             {"kind": loop.kind, "calls": list(loop.shown), "times": loop.count, "frame": tree.active}
-            for loop in standing(story, Rules().window)
+            for loop in active_loops(story, LoopRules().window)
         ],
         "planned": sum(frame.status is Status.PLANNED for frame in tree.frames.values()),
-        "said": _said(story),
-        "next": _next(story),
+        "said": _last_assistant_words(story),
+        "next": _next_step(story),
     }
 
 
-def _on_the_way(frame: Frame) -> OnTheWay:
-    criteria = cut_for_display(frame.criteria, LINE)
+def _path_frame(frame: Frame) -> PathFrame:
+    criteria = cut_for_display(frame.criteria, MAX_LINE_LENGTH)
     says_more = frame.criteria.strip() != frame.title.strip()
     return {
         "frame": frame.id,
-        "title": cut_for_display(frame.title, LINE),
+        "title": cut_for_display(frame.title, MAX_LINE_LENGTH),
         "status": str(frame.status),
         "criteria": criteria if says_more else "",
     }
 
 
-def _actions(story: Story) -> list[str]:
-    done = [each for step in steps_of(story.placed[-LOOKED_AT:]) for each in step.done if each.answered]
-    return [in_a_line(each) for each in done[-ACTIONS:]]
+def _actions(story: PathState) -> list[str]:
+    done = [
+        each for step in steps_of(story.entries[-RECENT_ENTRIES_LIMIT:]) for each in step.executions if each.answered
+    ]
+    return [format_action(each) for each in done[-MAX_ACTIONS:]]
 
 
-def _finished(tree: Tree) -> Sequence[Frame]:
-    ended = [frame for frame in tree.frames.values() if frame.status in RETURNED and frame is not tree.root]
-    return sorted(ended, key=lambda frame: (frame.updated_at, frame.order))[-FINISHED:]
+def _newest_finished_frames(tree: Tree) -> Sequence[Frame]:
+    ended = [frame for frame in tree.frames.values() if frame.status in RETURN_STATUSES and frame is not tree.root]
+    return sorted(ended, key=lambda frame: (frame.updated_at, frame.order))[-MAX_FINISHED_FRAMES:]
 
 
-def _came_to(frame: Frame) -> CameTo:
+def _finished_frame_summary(frame: Frame) -> FinishedFrameSummary:
     return {
         "frame": frame.id,
-        "title": cut_for_display(frame.title, LINE),
+        "title": cut_for_display(frame.title, MAX_LINE_LENGTH),
         "status": str(frame.status),
-        "results": cut_for_display(frame.results, LINE),
+        "results": cut_for_display(frame.results, MAX_LINE_LENGTH),
     }
 
 
-def _said(story: Story) -> str:
-    messages = (said_by(placed) for placed in reversed(story.placed))
+def _last_assistant_words(story: PathState) -> str:
+    messages = (message_of(placed) for placed in reversed(story.entries))
     said = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
-    return cut_for_display(clean(said), WORDS)
+    return cut_for_display(remove_illegal_xml(said), MAX_QUOTE_LENGTH)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next
-def _next(story: Story) -> Following:
+def _next_step(story: PathState) -> NextStep:
     tree = story.tree
     if not tree.active:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
-    current, title = tree.current, cut_for_display(tree.current.title, LINE)
-    if current.status in FINAL | RETURNED:
-        return {"frame": None, "title": None, "action": f"Nothing: {title} is {current.status}.{_again(current)}"}
-    if waiting := list(_waited_for(story)):
+    current, title = tree.active_frame, cut_for_display(tree.active_frame.title, MAX_LINE_LENGTH)
+    if current.status in FINAL_STATUSES | RETURN_STATUSES:
+        return {
+            "frame": None,
+            "title": None,
+            "action": f"Nothing: {title} is {current.status}.{_after_next_message(current)}",
+        }
+    if waiting := list(_pending_client_calls(story)):
         return {"frame": None, "title": None, "action": f"The client's result of {', '.join(waiting)}."}
-    below = next(iter(planned_under(tree, current.id)), None)
+    below = next(iter(planned_children(tree, current.id)), None)
     if below is not None:
-        return _begin(below, f"Begin {cut_for_display(below.title, LINE)}, which is planned in {title}.")
-    following = next_planned(current, family_of(tree, current))
+        return _begin(below, f"Begin {cut_for_display(below.title, MAX_LINE_LENGTH)}, which is planned in {title}.")
+    following = next_planned(current, frame_and_siblings(tree, current))
     if following is not None:
-        return _begin(following, f"Finish {title}, then begin {cut_for_display(following.title, LINE)}.")
+        return _begin(following, f"Finish {title}, then begin {cut_for_display(following.title, MAX_LINE_LENGTH)}.")
     return {"frame": None, "title": None, "action": f"Go on with {title}."}
 
 
-def _again(current: Frame) -> str:
-    return "" if current.parent else f" The user's next message {following(current)}."
+def _after_next_message(current: Frame) -> str:
+    return "" if current.parent else f" The user's next message {next_message_effect(current)}."
 
 
-def _begin(frame: Frame, action: str) -> Following:
-    return {"frame": frame.id, "title": cut_for_display(frame.title, LINE), "action": action}
+def _begin(frame: Frame, action: str) -> NextStep:
+    return {"frame": frame.id, "title": cut_for_display(frame.title, MAX_LINE_LENGTH), "action": action}
 
 
-def _waited_for(story: Story) -> Iterator[str]:
+def _pending_client_calls(story: PathState) -> Iterator[str]:
     """The client's calls of the newest answer that have no result yet."""
-    answers = [placed for placed in story.placed[-LOOKED_AT:] if (m := said_by(placed)) and m.role == "assistant"]
-    newest = said_by(answers[-1]) if answers else None
+    answers = [
+        placed
+        for placed in story.entries[-RECENT_ENTRIES_LIMIT:]
+        if (m := message_of(placed)) and m.role == "assistant"
+    ]
+    newest = message_of(answers[-1]) if answers else None
     if newest is None:
         return
-    states = states_of(story.placed[-LOOKED_AT:])[place_of(answers[-1])]
+    states = call_states_of(story.entries[-RECENT_ENTRIES_LIMIT:])[message_position_of(answers[-1])]
     for call, state in zip(newest.calls, states, strict=True):
-        if not call.is_ours and state in ("pending", "running"):
-            yield cut_for_display(f"{call.name}({call.arguments})", LINE)
+        if not call.is_stack_call and state in ("pending", "running"):
+            yield cut_for_display(f"{call.name}({call.arguments})", MAX_LINE_LENGTH)

@@ -10,7 +10,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
 
-PartState = Literal["pending", "running", "completed", "error"]
+CallState = Literal["pending", "running", "completed", "error"]
 """Of a call: its arguments arrive; it runs; its result came, and says that it worked or that it did not."""
 
 
@@ -75,7 +75,7 @@ class FrameState(TypedDict):
     kept: NotRequired[bool]
 
 
-class UnfoldingTold(TypedDict):
+class UnfoldView(TypedDict):
     """A folded frame that is wanted back. `frame` is the one whose fold is taken back: the one asked for, or one that
     holds what it did. `new` is false where it was asked before; `comes` says when, in words."""
 
@@ -101,7 +101,7 @@ class LoopRow(TypedDict):
     standing: bool
 
 
-class FileTouched(TypedDict):
+class TouchedFile(TypedDict):
     """A file that a frame's calls named. `how`: changed or read; `entry`: where it was last touched."""
 
     path: str
@@ -109,7 +109,7 @@ class FileTouched(TypedDict):
     entry: str
 
 
-class InterimTold(TypedDict):
+class InterimSummaryView(TypedDict):
     """What the model summed up of a frame while it went on, at `created`: all up to the entry `entry`."""
 
     type: Literal["manual_summary"]
@@ -118,13 +118,13 @@ class InterimTold(TypedDict):
     created: int
 
 
-class SummedUp(TypedDict):
+class WithInterimSummary(TypedDict):
     """Whether the model summed up a frame before its end."""
 
-    summary: NotRequired[InterimTold]
+    summary: NotRequired[InterimSummaryView]
 
 
-class FrameDetail(FrameState, SummedUp):
+class FrameDetail(FrameState, WithInterimSummary):
     """A frame with its place. `ancestors`: the nearest first; `children`: in order of birth."""
 
     conversation: str
@@ -135,10 +135,10 @@ class FrameDetail(FrameState, SummedUp):
     attempts: int
     retryOf: str | None
     tokens: int
-    files: list[FileTouched]
+    files: list[TouchedFile]
 
 
-class State(TypedDict):
+class TreeState(TypedDict):
     """The tree of one path."""
 
     version: int
@@ -148,11 +148,11 @@ class State(TypedDict):
     updatedAt: int
 
 
-class CallMade(TypedDict):
+class CallView(TypedDict):
     id: str
     name: str
     arguments: str
-    state: PartState
+    state: CallState
 
 
 MessageState = Literal["waiting", "delivered", "expired"]
@@ -174,7 +174,7 @@ class MessageRow(TypedDict):
     entry: str | None
 
 
-class FlightRow(TypedDict):
+class InFlightRow(TypedDict):
     """A request under way. `round` counts from 0 the rounds with the provider; `text` is what all of them said so far,
     at most its newest 20,000 characters, `calls` are those of the newest one."""
 
@@ -185,23 +185,23 @@ class FlightRow(TypedDict):
     created: int
     round: int
     text: str
-    calls: list[CallMade]
+    calls: list[CallView]
 
 
-class MessageShown(TypedDict):
+class MessageView(TypedDict):
     """`answers` is the id of the call this is the result of, or empty; `error`: that result tells of a failure. `wire`,
     the stored text byte for byte, is there when it was asked for."""
 
     role: str
     text: str
-    calls: list[CallMade]
+    calls: list[CallView]
     answers: str
     error: bool
     tokens: int
     wire: NotRequired[str]
 
 
-class LogItem(MessageShown):
+class LogItem(MessageView):
     """One message of a frame. `results` are those of hidden calls; `current`: stands on the path that grew last.
     `finish` is the provider's word for how an answer ended; `complete` is false for one that broke off."""
 
@@ -210,12 +210,12 @@ class LogItem(MessageShown):
     thread: str
     created: int
     current: bool
-    results: list[MessageShown]
+    results: list[MessageView]
     finish: str
     complete: bool
 
 
-class OwnedItem(LogItem):
+class FrameLogItem(LogItem):
     """The same with the one `frame` it belongs to now: a pop hands user messages of the unfinished turn on, and both
     logs have them."""
 
@@ -227,7 +227,7 @@ class FrameLog(TypedDict):
     conversation: str
     title: str
     status: str
-    entries: list[OwnedItem]
+    entries: list[FrameLogItem]
 
 
 class RequestRow(TypedDict):
@@ -240,7 +240,7 @@ class RequestRow(TypedDict):
     entry: str
     created: int
     status: str
-    receipt: ReceiptTold
+    receipt: ReceiptView
 
 
 class SentBody(TypedDict):
@@ -275,7 +275,7 @@ class NamedChanges(TypedDict):
     left_out: list[str]
 
 
-class Difference(TypedDict):
+class BodyDiff(TypedDict):
     """One body against another; the rest is there where both are chat requests (`readable`)."""
 
     same: bool
@@ -289,18 +289,18 @@ class Difference(TypedDict):
     fields: NotRequired[NamedChanges]
 
 
-class RoundDifference(Difference):
+class RoundDiff(BodyDiff):
     round: int
 
 
-class RequestDifference(TypedDict):
+class RequestDiff(TypedDict):
     id: str
     status: str
-    receipt: ReceiptTold
-    rounds: list[RoundDifference]
+    receipt: ReceiptView
+    rounds: list[RoundDiff]
 
 
-class DecisionTold(TypedDict):
+class CostDecisionView(TypedDict):
     """One question of the cost gate and its answer, also "not now". `kind`: wake, fold, trim, view or unfold;
     `subject` the frames, `part` for a part of one; `reason`: gate (it pays), cold, pressure, bound, not_yet and
     others. In tokens: `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are
@@ -324,7 +324,7 @@ class DecisionTold(TypedDict):
     reasoning: int
 
 
-class CacheTold(TypedDict):
+class CacheTokensView(TypedDict):
     """Input tokens by what they cost. `prefix`: at most this much could be read from the cache."""
 
     cached: int
@@ -333,7 +333,7 @@ class CacheTold(TypedDict):
     prefix: int
 
 
-class UsageTold(TypedDict):
+class UsageView(TypedDict):
     """As the provider reports it; `input` contains cached and written tokens, `written` those kept for an hour, of
     which older receipts say nothing."""
 
@@ -344,7 +344,7 @@ class UsageTold(TypedDict):
     written_long: NotRequired[int]
 
 
-class ReceiptTold(TypedDict, total=False):
+class ReceiptView(TypedDict, total=False):
     """What a request cost; empty until it is answered. Tokens as our counter (`counter`) counts them, money in USD at
     the prices of `tariffs_as_of`. `tokens_in` came from the client, `tokens_sent` were sent in all rounds together,
     `tokens_last` in the last one; `fixed_*` is the client's tools and system text; `own_*` is what we added, with
@@ -371,7 +371,7 @@ class ReceiptTold(TypedDict, total=False):
     upstream_status: int
     finish_reason: str
     would_send: int
-    decisions: list[DecisionTold]
+    decisions: list[CostDecisionView]
     lost_reasoning: int
     rounds: int
     tokens_in: int
@@ -384,10 +384,10 @@ class ReceiptTold(TypedDict, total=False):
     own_texts: int
     own_traces: int
     own_rounds: int
-    sent: CacheTold
-    untouched: CacheTold
-    usage: UsageTold
-    usage_by_round: list[UsageTold | None]
+    sent: CacheTokensView
+    untouched: CacheTokensView
+    usage: UsageView
+    usage_by_round: list[UsageView | None]
     cost: float
     cost_untouched: float
     saved: float
@@ -396,8 +396,8 @@ class ReceiptTold(TypedDict, total=False):
     output_priced: bool
     tariffs_as_of: str
     counter: str
-    fixed_untouched: CacheTold
-    fixed_once: CacheTold
+    fixed_untouched: CacheTokensView
+    fixed_once: CacheTokensView
     cost_fixed: float
 
 

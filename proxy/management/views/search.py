@@ -12,19 +12,19 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from proxy.core.text import cut_for_display
-from proxy.management.views.lookup import Scope
-from proxy.store import Finished, Store
-from proxy.store.search_index import asked_words, words_in
+from proxy.management.views.lookup import TenantScope
+from proxy.store import FinishedFrame, Store
+from proxy.store.search_index import query_words, words_in
 
-MOST = 100
+MAX_RESULTS = 100
 """Frames of one answer."""
-EXCERPT = 240
+EXCERPT_LENGTH = 240
 """Characters."""
-AHEAD = 60
+CHARACTERS_BEFORE_MATCH = 60
 """Characters of a long line that are shown before the first of the words."""
 
 
-class FoundRow(TypedDict):
+class SearchResultRow(TypedDict):
     """A finished frame. `ended` is ms since the epoch; `excerpt` is the line that says most of what was looked for."""
 
     frame: str
@@ -35,46 +35,46 @@ class FoundRow(TypedDict):
     excerpt: str
 
 
-class FoundRows(TypedDict):
+class SearchResults(TypedDict):
     """`all_words`: each of them has all that was looked for; else none has, and these come close."""
 
-    frames: list[FoundRow]
+    frames: list[SearchResultRow]
     all_words: bool
 
 
-async def found_rows(store: Store, scope: Scope, query: str, limit: int) -> FoundRows:
+async def search_frames(store: Store, scope: TenantScope, query: str, limit: int) -> SearchResults:
     """The best first."""
-    found = await store.finished(scope, query, limit)
-    words = asked_words(query)
+    found = await store.search_finished_frames(scope, query, limit)
+    words = query_words(query)
     return {"frames": [_row(frame, words) for frame in found.frames], "all_words": found.whole}
 
 
-def _row(frame: Finished, words: Sequence[str]) -> FoundRow:
+def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:
     return {
         "frame": frame.frame,
         "conversation": frame.conversation,
         "title": frame.title,
         "status": "failed" if frame.status == "failed" else "completed",
         "ended": frame.ended,
-        "excerpt": _excerpt(_telling(frame, words), words),
+        "excerpt": _excerpt(_best_line(frame, words), words),
     }
 
 
-def _telling(frame: Finished, words: Sequence[str]) -> str:
+def _best_line(frame: FinishedFrame, words: Sequence[str]) -> str:
     """The line with most of the words, the first of several; one of the results before one of what was asked for."""
     texts = (frame.results, frame.criteria, frame.noted)
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-    return max(lines, key=lambda line: _held(line, words), default="")
+    return max(lines, key=lambda line: _count_matches(line, words), default="")
 
 
 def _excerpt(line: str, words: Sequence[str]) -> str:
     plain = line.casefold()
     hits = [at for word in words if (at := plain.find(word)) >= 0]
-    first = max(0, min(hits, default=0) - AHEAD) if len(line) > EXCERPT else 0
-    return cut_for_display(f"{'…' if first else ''}{line[first:]}", EXCERPT)
+    first = max(0, min(hits, default=0) - CHARACTERS_BEFORE_MATCH) if len(line) > EXCERPT_LENGTH else 0
+    return cut_for_display(f"{'…' if first else ''}{line[first:]}", EXCERPT_LENGTH)
 
 
-def _held(line: str, words: Iterable[str]) -> int:
+def _count_matches(line: str, words: Iterable[str]) -> int:
     """How many of the words it has, as they are or as the beginning of a longer one."""
     there = words_in(line)
     return sum(any(own.startswith(word) for own in there) for word in words)

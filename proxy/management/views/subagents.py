@@ -19,21 +19,35 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
-from proxy.config.runtime import LiveSettings, tracking, with_pattern, without_pattern
-from proxy.config.sections import MOST, SubagentSettings
+from proxy.config.runtime import LiveSettings, subagent_rules_of, with_pattern, without_pattern
+from proxy.config.sections import MAX_COUNT, SubagentSettings
 from proxy.core import safe_regex as rules
-from proxy.core.frames.tree import RETURNED, Frame
+from proxy.core.frames.tree import RETURN_STATUSES, Frame
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.text import cut_for_display
-from proxy.core.tools.config_tool import values
-from proxy.core.tools.subagent_tools import TITLE, Counts, ended_by_result, fits, subagents_of
+from proxy.core.tools.config_tool import setting_values
+from proxy.core.tools.subagent_tools import (
+    LISTED_TITLE_CHARACTERS,
+    SubagentCounts,
+    matches_filter,
+    subagents_of,
+    was_ended_by_result,
+)
 from proxy.errors import BadRequest
 from proxy.exchange.thread.attach_subagent import is_long_enough
 from proxy.management.views.conversations import last_active
-from proxy.management.views.lookup import Scope, Unreadable, everything, loaded, newest_story, reading, root_of
+from proxy.management.views.lookup import (
+    ConversationUnreadable,
+    TenantScope,
+    all_conversations,
+    load_ledger,
+    newest_path_state,
+    root_of,
+    translate_read_errors,
+)
 from proxy.store import Store
 
-MOST_LISTED = 1_000
+MAX_SUBAGENTS = 1_000
 """Tracked conversations that are looked at, the newest."""
 
 
@@ -57,7 +71,7 @@ class SubagentRow(TypedDict):
     skipped: bool
 
 
-class Rates(TypedDict):
+class SubagentRates(TypedDict):
     """In percent, with one decimal: of those detected, and, for `completed`, of the frames."""
 
     framed: float
@@ -74,104 +88,104 @@ class SubagentStats(TypedDict):
     skipped: int
     auto_completed: int
     manually_completed: int
-    rates: Rates
+    rates: SubagentRates
     last_reset: int | None
     active: list[SubagentRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class TrackingInput:
     """How it is looked: by these settings, at `now` (ms); `busy` tells whether a request of a conversation is under
     way."""
 
     settings: SubagentSettings
     now: int
-    busy: Callable[[str, str], bool]
+    is_busy: Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackedSubagent:
     """One of them, with the frame that stands for it and whether its result ended that."""
 
     row: SubagentRow
-    by_result: bool
+    ended_by_result: bool
 
 
-async def tracked(store: Store, scope: Scope, watching: Watching) -> list[Tracked]:
+async def tracked_subagents(store: Store, scope: TenantScope, watching: TrackingInput) -> list[TrackedSubagent]:
     """Those that the newest of a tenant's conversations are, the newest activity first. One that cannot be read is
     passed over."""
     parents: dict[str, Ledger | None] = {}
-    found: list[Tracked] = []
-    async for known in everything(store, scope):
-        if not known.parent or len(found) >= MOST_LISTED:
+    found: list[TrackedSubagent] = []
+    async for known in all_conversations(store, scope):
+        if not known.parent or len(found) >= MAX_SUBAGENTS:
             continue
         if known.parent not in parents:
-            parents[known.parent] = await _readable(store, known.tenant, known.parent)
-        with suppress(Unreadable):
-            child = await loaded(store, known)
+            parents[known.parent] = await _load_if_readable(store, known.tenant, known.parent)
+        with suppress(ConversationUnreadable):
+            child = await load_ledger(store, known)
             if child is not None:
-                found.append(_tracked(child, parents[known.parent], watching))
+                found.append(_track(child, parents[known.parent], watching))
     return sorted(found, key=lambda each: each.row["last_active"], reverse=True)
 
 
-async def _readable(store: Store, tenant: str, conversation: str) -> Ledger | None:
+async def _load_if_readable(store: Store, tenant: str, conversation: str) -> Ledger | None:
     """None also where it cannot be read: what it began is told of all the same."""
-    with suppress(Unreadable), reading(conversation):
+    with suppress(ConversationUnreadable), translate_read_errors(conversation):
         if (ledger := await store.load(tenant, conversation)) is not None:
-            newest_story(ledger)
+            newest_path_state(ledger)
             return ledger
     return None
 
 
-def _tracked(child: Ledger, parent: Ledger | None, watching: Watching) -> Tracked:
-    about, tree = child.conversation, newest_story(child).tree
-    frame = _frame(parent, about.id)
-    root, last = root_of(tree), last_active(child, _answered(child))
-    busy = watching.busy(about.tenant, about.id)
+def _track(child: Ledger, parent: Ledger | None, watching: TrackingInput) -> TrackedSubagent:
+    about, tree = child.conversation, newest_path_state(child).tree
+    frame = _frame_of_subagent(parent, about.id)
+    root, last = root_of(tree), last_active(child, _answer_times(child))
+    busy = watching.is_busy(about.tenant, about.id)
     left = max(0, watching.settings.idle_delay - (watching.now - last))
     status = frame.status if frame else tree.root.status if root else None
     row: SubagentRow = {
         "id": about.id,
         "parent": about.parent,
-        "title": cut_for_display(root.title if root else "", TITLE),
+        "title": cut_for_display(root.title if root else "", LISTED_TITLE_CHARACTERS),
         "frame": frame.id if frame else None,
         "status": str(status or ""),
         "created": about.created,
         "last_active": last,
-        "messages": sum(not entry.is_beside for entry in child.entries.values()),
+        "messages": sum(not entry.is_overlay for entry in child.entries.values()),
         "has_frame": frame is not None,
         "is_idle": not busy and not left,
         "idle_in": left if left and not busy else None,
-        "is_completed": status in RETURNED,
+        "is_completed": status in RETURN_STATUSES,
         "skipped": frame is None and not busy and not left and not is_long_enough(child, watching.settings),
     }
-    return Tracked(row, frame is not None and parent is not None and ended_by_result(parent, frame))
+    return TrackedSubagent(row, frame is not None and parent is not None and was_ended_by_result(parent, frame))
 
 
-def _frame(parent: Ledger | None, conversation: str) -> Frame | None:
+def _frame_of_subagent(parent: Ledger | None, conversation: str) -> Frame | None:
     """The frame that stands for a conversation, on the path of its parent that grew last."""
-    frames = subagents_of(newest_story(parent).tree) if parent else []
+    frames = subagents_of(newest_path_state(parent).tree) if parent else []
     return next((frame for frame in frames if frame.conversation == conversation), None)
 
 
-def _answered(ledger: Ledger) -> Iterable[int]:
+def _answer_times(ledger: Ledger) -> Iterable[int]:
     return (done.created for rounds in ledger.rounds.values() for done in rounds)
 
 
-def chosen(found: Iterable[Tracked], wanted: str) -> list[SubagentRow]:
+def filter_subagents(found: Iterable[TrackedSubagent], wanted: str) -> list[SubagentRow]:
     """The rows that a filter names, in their order."""
     rows = [each.row for each in found]
-    return [row for row in rows if fits(wanted, ended=row["is_completed"], framed=row["has_frame"])]
+    return [row for row in rows if matches_filter(wanted, ended=row["is_completed"], framed=row["has_frame"])]
 
 
-def stats(found: Iterable[Tracked], since: int | None, *, active: bool) -> SubagentStats:
+def subagent_stats(found: Iterable[TrackedSubagent], since: int | None, *, active: bool) -> SubagentStats:
     """Those begun at `since` (ms) or later, counted."""
     counted = [each for each in found if each.row["created"] >= (since or 0)]
     framed = [each for each in counted if each.row["has_frame"]]
     ended = [each for each in framed if each.row["is_completed"]]
-    by_result = sum(each.by_result for each in ended)
+    by_result = sum(each.ended_by_result for each in ended)
     skipped = sum(each.row["skipped"] for each in counted)
-    counts = Counts(len(counted), len(framed), skipped, by_result, len(ended) - by_result)
+    counts = SubagentCounts(len(counted), len(framed), skipped, by_result, len(ended) - by_result)
     rates = counts.rates()
     return {
         "detected": counts.detected,
@@ -181,15 +195,15 @@ def stats(found: Iterable[Tracked], since: int | None, *, active: bool) -> Subag
         "manually_completed": counts.by_hand,
         "rates": {"framed": rates["framed"], "skipped": rates["skipped"], "completed": rates["completed"]},
         "last_reset": since,
-        "active": chosen(counted, "active") if active else [],
+        "active": filter_subagents(counted, "active") if active else [],
     }
 
 
-Count = Annotated[StrictInt, Field(ge=0, le=MOST)]
-Pattern = Annotated[str, Field(min_length=1, max_length=rules.LONGEST)]
+NonNegativeInt = Annotated[StrictInt, Field(ge=0, le=MAX_COUNT)]
+TitlePattern = Annotated[str, Field(min_length=1, max_length=rules.MAX_PATTERN_CHARACTERS)]
 
 
-class Tracking(TypedDict):
+class TrackingView(TypedDict):
     """Times are milliseconds. `changed` are the names of what was set while a proxy ran."""
 
     enabled: bool
@@ -203,23 +217,23 @@ class Tracking(TypedDict):
     changed: list[str]
 
 
-class TrackingWanted(BaseModel):
+class TrackingBody(BaseModel):
     """What is to hold from now on, for everybody. What is left out stays as it is; null goes back to what the
     configuration says."""
 
     model_config = ConfigDict(extra="forbid")
 
     enabled: StrictBool | None = None
-    min_duration: Count | None = Field(None, alias="minDuration")
-    min_messages: Count | None = Field(None, alias="minMessageCount")
+    min_duration: NonNegativeInt | None = Field(None, alias="minDuration")
+    min_messages: NonNegativeInt | None = Field(None, alias="minMessageCount")
     auto_complete: StrictBool | None = Field(None, alias="autoCompleteOnIdle")
-    idle_delay: Annotated[StrictInt, Field(ge=100, le=MOST)] | None = Field(None, alias="idleCompletionDelay")
+    idle_delay: Annotated[StrictInt, Field(ge=100, le=MAX_COUNT)] | None = Field(None, alias="idleCompletionDelay")
     parent_context: StrictBool | None = Field(None, alias="injectParentContext")
-    patterns: Annotated[list[Pattern], Field(max_length=rules.MOST)] | None = None
-    add_pattern: Pattern | None = Field(None, alias="addPattern")
-    remove_pattern: Pattern | None = Field(None, alias="removePattern")
+    patterns: Annotated[list[TitlePattern], Field(max_length=rules.MAX_PATTERNS)] | None = None
+    add_pattern: TitlePattern | None = Field(None, alias="addPattern")
+    remove_pattern: TitlePattern | None = Field(None, alias="removePattern")
 
-    def by_key(self, holds: tuple[str, ...]) -> dict[str, Any]:
+    def changes_by_key(self, holds: tuple[str, ...]) -> dict[str, Any]:
         """What was said, by key; `holds` are the patterns now. Raises BadRequest."""
         said = self.model_dump(exclude_unset=True, exclude={"add_pattern", "remove_pattern"})
         if self.add_pattern is None and self.remove_pattern is None:
@@ -233,11 +247,14 @@ class TrackingWanted(BaseModel):
         return {**said, "patterns": holds}
 
 
-NAMES = {key: field.alias or key for key, field in TrackingWanted.model_fields.items()}
+API_NAMES = {key: field.alias or key for key, field in TrackingBody.model_fields.items()}
 """What each key of `subagent` is called here."""
 
 
-def told(live: LiveSettings) -> Tracking:
+def tracking_view(live: LiveSettings) -> TrackingView:
     """What holds, and which of it was set."""
-    holds = {**values(tracking(live.subagent)), "changed": [NAMES[key] for key in live.chosen]}
-    return cast(Tracking, holds)
+    holds = {
+        **setting_values(subagent_rules_of(live.subagent)),
+        "changed": [API_NAMES[key] for key in live.overridden_keys],
+    }
+    return cast(TrackingView, holds)

@@ -14,16 +14,16 @@ from typing import Any, Literal, NotRequired, cast
 import msgspec
 from typing_extensions import TypedDict
 
-from proxy.core.frames.path_state import Story
+from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tasks import task_of
 from proxy.core.frames.tree import Tree, children
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.step import said_by
-from proxy.core.observers.tool_roles import IDS
+from proxy.core.observers.step import message_of
+from proxy.core.observers.tool_roles import ID_ARGUMENTS
 
-WAITS_FOR = ("addBlockedBy", "blockedBy", "blocked_by", "depends_on", "dependsOn", "dependencies")
+BLOCKED_BY_KEYS = ("addBlockedBy", "blockedBy", "blocked_by", "depends_on", "dependsOn", "dependencies")
 """Members of a call that name the items which the one it is about (`IDS`) waits for, and those that wait for it."""
-HOLDS_UP = ("addBlocks", "blocks")
+BLOCKS_KEYS = ("addBlocks", "blocks")
 
 
 class TaskFrame(TypedDict):
@@ -52,7 +52,7 @@ def task_frame(tree: Tree, frame: str) -> TaskFrame:
 
 
 # --------------------------------------------------------------------------------------------------------------- edges
-def edges(story: Story) -> list[Edge]:
+def edges_of(story: PathState) -> list[Edge]:
     """Each once, in order of the frames' birth; dependencies in the order in which they were said, at the end."""
     frames = story.tree.frames
     found: dict[tuple[str, str, str], None] = {}
@@ -65,31 +65,31 @@ def edges(story: Story) -> list[Edge]:
     return [cast(Edge, {"from": one, "to": other, "kind": kind}) for one, other, kind in found]
 
 
-def _dependencies(story: Story) -> Iterator[tuple[str, str]]:
+def _dependencies(story: PathState) -> Iterator[tuple[str, str]]:
     """What waits, and for what, by what calls of the client's plan say of items whose frames are known."""
-    by_key = {frame.key: frame.id for frame in story.tree.frames.values() if frame.key}
-    for placed in story.placed:
-        message = said_by(placed)
+    by_key = {frame.client_key: frame.id for frame in story.tree.frames.values() if frame.client_key}
+    for placed in story.entries:
+        message = message_of(placed)
         for call in message.calls if message else ():
-            yield from _said_by_call(call, by_key)
+            yield from _dependencies_in_call(call, by_key)
 
 
-def _said_by_call(call: Call, by_key: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    if call.is_ours or not any(name in call.arguments for name in (*WAITS_FOR, *HOLDS_UP)):
+def _dependencies_in_call(call: Call, by_key: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if call.is_stack_call or not any(name in call.arguments for name in (*BLOCKED_BY_KEYS, *BLOCKS_KEYS)):
         return
     try:
         told = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return
-    for item in _items(told):
-        about = next((by_key[key] for name in IDS if (key := str(item.get(name))) in by_key), "")
-        for other in _named(item, WAITS_FOR, by_key):
+    for item in _plan_items(told):
+        about = next((by_key[key] for name in ID_ARGUMENTS if (key := str(item.get(name))) in by_key), "")
+        for other in _known_frames_named(item, BLOCKED_BY_KEYS, by_key):
             yield from [(about, other)] if about and about != other else ()
-        for other in _named(item, HOLDS_UP, by_key):
+        for other in _known_frames_named(item, BLOCKS_KEYS, by_key):
             yield from [(other, about)] if about and about != other else ()
 
 
-def _items(told: object) -> Iterator[Mapping[str, Any]]:
+def _plan_items(told: object) -> Iterator[Mapping[str, Any]]:
     """The call itself, or the list of items it gives."""
     if isinstance(told, dict):
         yield told
@@ -97,7 +97,7 @@ def _items(told: object) -> Iterator[Mapping[str, Any]]:
             yield from (item for item in listed if isinstance(item, dict)) if isinstance(listed, list) else ()
 
 
-def _named(item: Mapping[str, Any], names: tuple[str, ...], by_key: Mapping[str, str]) -> Iterator[str]:
+def _known_frames_named(item: Mapping[str, Any], names: tuple[str, ...], by_key: Mapping[str, str]) -> Iterator[str]:
     for name in names:
         told = item.get(name)
         for key in told if isinstance(told, list) else [told]:

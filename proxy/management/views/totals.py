@@ -15,21 +15,29 @@ from typing import cast
 
 import msgspec
 
-from proxy.accounting import SUMMARY, By, Receipt, Row, total, totals, without_fixed
+from proxy.accounting import (
+    SUMMARY_STATUS,
+    GroupBy,
+    Receipt,
+    ReceiptTotals,
+    group_receipts,
+    sum_receipts,
+    without_fixed,
+)
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.tool_roles import Names
-from proxy.core.recall.reread_stats import ReadAgain, read_again
+from proxy.core.observers.tool_roles import ToolRoles
+from proxy.core.recall.reread_stats import RereadCount, count_rereads
 from proxy.management.views import lookup
-from proxy.management.views.lookup import Scope
+from proxy.management.views.lookup import TenantScope
 from proxy.management.views.schemas import Totals, TotalsRow
 from proxy.store import RequestRecord, Store
 
-MOST = 100_000
+MAX_RECEIPTS = 100_000
 """Receipts added up at most: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class LoadedReceipts:
     """Receipts, oldest first. `unsettled` requests have none that can be read; `capped`: there are older ones."""
 
     receipts: list[Receipt]
@@ -40,39 +48,39 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class ReceiptSums:
     """Rows in the order in which their keys first appear, and all in one."""
 
-    rows: tuple[Row, ...]
-    total: Row
+    rows: tuple[ReceiptTotals, ...]
+    total: ReceiptTotals
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ConversationDetails:
     """What conversations say of their requests: title and status of each frame and the title of each conversation, by
     id, and what requests read again, by theirs."""
 
-    called: dict[str, tuple[str, str]] = field(default_factory=dict)
-    again: dict[str, ReadAgain] = field(default_factory=dict)
+    titles: dict[str, tuple[str, str]] = field(default_factory=dict)
+    rereads: dict[str, RereadCount] = field(default_factory=dict)
 
 
-async def read_receipts(
-    store: Store, scope: Scope, conversation: str = "", *, fixed: bool = True, limit: int = MOST
-) -> Read:
+async def load_receipts(
+    store: Store, scope: TenantScope, conversation: str = "", *, fixed: bool = True, limit: int = MAX_RECEIPTS
+) -> LoadedReceipts:
     """The newest receipts. Without `fixed`, the client's tools and system text are left out of them."""
     records = await store.requests(scope, conversation, limit)
-    return await asyncio.to_thread(_settled, records, limit, fixed=fixed)  # so many take seconds
+    return await asyncio.to_thread(_decode_receipts, records, limit, fixed=fixed)  # so many take seconds
 
 
-def _settled(records: Sequence[RequestRecord], limit: int, *, fixed: bool) -> Read:
-    settled = [(record, receipt) for record in reversed(records) if (receipt := receipt_in(record)) is not None]
+def _decode_receipts(records: Sequence[RequestRecord], limit: int, *, fixed: bool) -> LoadedReceipts:
+    settled = [(record, receipt) for record in reversed(records) if (receipt := decode_receipt(record)) is not None]
     found = [receipt for _, receipt in settled]
     told = found if fixed else [without_fixed(receipt) for receipt in found]
     entries = {receipt.id: record.entry for record, receipt in settled}
-    return Read(told, len(records) - len(found), len(records) == limit, entries)
+    return LoadedReceipts(told, len(records) - len(found), len(records) == limit, entries)
 
 
-def receipt_in(record: RequestRecord) -> Receipt | None:
+def decode_receipt(record: RequestRecord) -> Receipt | None:
     """None while the request is being answered."""
     try:
         return msgspec.json.decode(record.receipt, type=Receipt)
@@ -80,12 +88,12 @@ def receipt_in(record: RequestRecord) -> Receipt | None:
         return None
 
 
-async def sums(  # noqa: PLR0913  whose receipts, which of them, and how they are told
-    store: Store, scope: Scope, by: By, conversation: str = "", *, names: Names, fixed: bool = True
+async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how they are told
+    store: Store, scope: TenantScope, by: GroupBy, conversation: str = "", *, names: ToolRoles, fixed: bool = True
 ) -> Totals:
     """What `/stack/totals` answers. `names` say which tools read files."""
-    read = await read_receipts(store, scope, conversation, fixed=fixed)
-    added = await added_up(store, scope, by, read, names)
+    read = await load_receipts(store, scope, conversation, fixed=fixed)
+    added = await sum_receipts_by(store, scope, by, read, names)
     return {
         "by": by,
         "fixed": fixed,
@@ -97,66 +105,72 @@ async def sums(  # noqa: PLR0913  whose receipts, which of them, and how they ar
     }
 
 
-async def added_up(store: Store, scope: Scope, by: By, read: Read, names: Names) -> Sums:
+async def sum_receipts_by(
+    store: Store, scope: TenantScope, by: GroupBy, read: LoadedReceipts, names: ToolRoles
+) -> ReceiptSums:
     """The sums with their titles, how frames stand, and what was read again. Forgotten conversations tell nothing."""
-    told = await _told(store, scope, read, names) if by in ("conversation", "frame") else None
-    return await asyncio.to_thread(_summed, by, read, told)
+    told = await _conversation_details(store, scope, read, names) if by in ("conversation", "frame") else None
+    return await asyncio.to_thread(_sum_rows, by, read, told)
 
 
-def _summed(by: By, read: Read, told: _Told | None) -> Sums:
+def _sum_rows(by: GroupBy, read: LoadedReceipts, told: _ConversationDetails | None) -> ReceiptSums:
     """`told` where rows are conversations or frames."""
     if told is None:
-        rows = totals(read.receipts, by, zone=None)
+        rows = group_receipts(read.receipts, by, zone=None)
         if by == "request":
             for row, receipt in zip(rows, read.receipts, strict=True):
-                row.title, row.status = moment(receipt.created), receipt.status
-        return Sums(rows, total(read.receipts))
-    rows = totals(read.receipts, by, again=told.again)
+                row.title, row.status = local_time(receipt.created), receipt.status
+        return ReceiptSums(rows, sum_receipts(read.receipts))
+    rows = group_receipts(read.receipts, by, again=told.rereads)
     for row in rows:
-        row.title, row.status = told.called.get(row.key, ("", ""))
-    return Sums(rows, total(read.receipts, again=told.again))
+        row.title, row.status = told.titles.get(row.key, ("", ""))
+    return ReceiptSums(rows, sum_receipts(read.receipts, again=told.rereads))
 
 
-async def _told(store: Store, scope: Scope, read: Read, names: Names) -> _Told:
+async def _conversation_details(
+    store: Store, scope: TenantScope, read: LoadedReceipts, names: ToolRoles
+) -> _ConversationDetails:
     """Looked up in every conversation that has one of the receipts."""
     wanted: dict[str, list[Receipt]] = {}
     for receipt in read.receipts:
         wanted.setdefault(receipt.conversation, []).append(receipt)
-    told = _Told()
-    async for known in lookup.everything(store, scope):
+    told = _ConversationDetails()
+    async for known in lookup.all_conversations(store, scope):
         if known.id not in wanted:
             continue
         try:
-            with lookup.reading(known.id):
+            with lookup.translate_read_errors(known.id):
                 ledger = await store.load(known.tenant, known.id)
                 if ledger is not None:
                     # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
-                    told.called.update(await asyncio.to_thread(_titles, ledger))
+                    told.titles.update(await asyncio.to_thread(_titles, ledger))
                     receipts = wanted[known.id]
-                    told.again.update(await asyncio.to_thread(_read_again, ledger, receipts, read.entries, names))
-        except lookup.Unreadable:  # what it cost is told all the same
-            told.called[known.id] = (lookup.UNREADABLE, "")
+                    told.rereads.update(
+                        await asyncio.to_thread(_rereads_by_request, ledger, receipts, read.entries, names)
+                    )
+        except lookup.ConversationUnreadable:  # what it cost is told all the same
+            told.titles[known.id] = (lookup.UNREADABLE_TITLE, "")
     return told
 
 
 def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
-    tree = lookup.newest_story(ledger).tree
+    tree = lookup.newest_path_state(ledger).tree
     root = lookup.root_of(tree)
     frames = {frame.id: (frame.title, frame.status.value) for frame in tree.frames.values()}
     return {**frames, ledger.conversation.id: (root.title if root else "", "")}
 
 
-def _read_again(
-    ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: Names
-) -> dict[str, ReadAgain]:
+def _rereads_by_request(
+    ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: ToolRoles
+) -> dict[str, RereadCount]:
     """By the ids of requests. Of several that ended with the same entry, the newest was asked again for the others."""
-    newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY}
+    newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY_STATUS}
     ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
-    found = read_again(ledger, ours, names)
+    found = count_rereads(ledger, ours, names)
     return {receipt.id: found[entry] for entry, receipt in newest.items() if entry in found}
 
 
-def moment(at_ms: int) -> str:
+def local_time(at_ms: int) -> str:
     """A time on this machine's clock."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
@@ -168,5 +182,5 @@ def local_zone() -> str:
     return f"{now.tzname()} (UTC{offset[:3]}:{offset[3:5]})" if now.utcoffset() else "UTC"
 
 
-def _row(row: Row) -> TotalsRow:
+def _row(row: ReceiptTotals) -> TotalsRow:
     return cast(TotalsRow, msgspec.to_builtins(row))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.replay.api.base import Api
+from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.chat import CHAT
 from proxy.replay.api.messages import MESSAGES
 from proxy.replay.api.responses import RESPONSES
 
-APIS: Mapping[str, Api] = {api.name: api for api in (CHAT, MESSAGES, RESPONSES)}
+APIS: Mapping[str, ReplayApi] = {api.name: api for api in (CHAT, MESSAGES, RESPONSES)}
 
 
-def api_of(dialect: str) -> Api:
+def api_of(dialect: str) -> ReplayApi:
     """The API of a dialect, by the dialect's name as the store keeps it; chat completions for what has none."""
     return next((api for api in APIS.values() if api.dialect.name == dialect), CHAT)

@@ -15,43 +15,43 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proxy.accounting import CacheUse
-from proxy.accounting.prompt_cache import Chain
+from proxy.accounting.prompt_cache import PromptChain
 from proxy.core.ledger.messages import Message, Request, is_stack_tool
 from proxy.dialects import Dialect
 from proxy.replay.recording import Json
 
-NOTHING_MORE = "(nothing more of this turn was recorded)"
+NOTHING_MORE_TEXT = "(nothing more of this turn was recorded)"
 """What is left for the client of an answer that was nothing but calls of ours."""
 
 
-class Written(Protocol):
+class ConversationWriter(Protocol):
     """A conversation as one client writes it, all of it: requests are made of stretches."""
 
     @property
     def others(self) -> Json:
         """The members of every request that are neither its model nor its list of messages."""
 
-    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+    def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
         """What a request holds whose history begins with message `start` and ends before `end`, behind the head;
         nothing where there is nothing to answer."""
 
-    def answer(self, at: int) -> Json:
+    def answer_at(self, at: int) -> Json:
         """The assistant message `at`, as its answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedConversation:
     """A conversation recorded as chat completions. `beginnings`: messages at which a request may begin, because the
     client had compacted what stood before."""
 
     model: str
     messages: Sequence[Json]
     tools: Sequence[Json]
-    beginnings: Collection[int] = ()
+    request_starts: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplyMetadata:
     """What surrounds an answer. `number` counts the answers of a replay, `created` are seconds."""
 
     number: int
@@ -60,30 +60,30 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ReplayApi:
     """One API."""
 
     name: str
     """As users write it: chat, messages, responses."""
     dialect: Dialect
     path: str
-    listing: str
+    messages_key: str
     """The member of a request that lists its messages."""
-    pieces: Callable[[Request], Chain]
+    cache_pieces: Callable[[Request], PromptChain]
     """A request as the provider's prompt cache sees it."""
-    write: Callable[[Recorded], Written]
+    write: Callable[[RecordedConversation], ConversationWriter]
     """As a client of this API would have sent it."""
-    said: Callable[[Json], Message]
+    as_message: Callable[[Json], Message]
     """A recorded answer as a value."""
-    reply: Callable[[Json, Told, CacheUse, int], Json]
+    reply: Callable[[Json, ReplyMetadata, CacheUse, int], Json]
     """The body of a reply: a recorded answer, what surrounds it, what the cache made of its prompt, and its tokens."""
-    less_own_calls: Callable[[Json], Json]
+    without_own_calls: Callable[[Json], Json]
     """What is left of a recorded answer for the client."""
-    spoken: Callable[[Json], Json]
+    answer_from_chat: Callable[[Json], Json]
     """An assistant message of chat completions as a recorded answer."""
-    recorded: Callable[[Any], Json | None]
+    answer_in: Callable[[Any], Json | None]
     """The answer in the body of a reply, or None."""
-    known: Callable[[bytes | None, Json | None], Json | None]
+    answer_from_echo: Callable[[bytes | None, Json | None], Json | None]
     """The recorded answer from its echo in a later request (the bytes of a message) and from what was told of it
     beside its request."""
 

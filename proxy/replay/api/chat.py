@@ -11,32 +11,32 @@ from proxy.core.ledger.messages import Message
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.chat.message import read_message
 from proxy.exchange.background.recorder import client_chain
-from proxy.replay.api.base import NOTHING_MORE, Api, Recorded, Told, is_own_call
-from proxy.replay.recording import Json, encoded
-from proxy.replay.validation import head_of
+from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
+from proxy.replay.recording import Json, encode_json
+from proxy.replay.validation import head_length
 
 
-class Conversation:
+class ChatConversation:
     """Messages as they are, each encoded once."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: RecordedConversation) -> None:
         self.others: Json = {"tools": recorded.tools} if recorded.tools else {}
         self._messages = recorded.messages
-        self._wires = tuple(map(encoded, recorded.messages))
-        self._head = self._wires[: head_of(recorded.messages)]
+        self._wires = tuple(map(encode_json, recorded.messages))
+        self._head = self._wires[: head_length(recorded.messages)]
 
-    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+    def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
         return (*self._head, *self._wires[start:end])
 
-    def answer(self, at: int) -> Json:
+    def answer_at(self, at: int) -> Json:
         return self._messages[at]
 
 
-def said(answer: Json) -> Message:
-    return read_message(encoded(answer))
+def as_message(answer: Json) -> Message:
+    return read_message(encode_json(answer))
 
 
-def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
+def reply_body(answer: Json, around: ReplyMetadata, use: CacheUse, output: int) -> Json:
     return {
         "id": f"chatcmpl-recorded-{around.number}",
         "object": "chat.completion",
@@ -54,12 +54,12 @@ def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     }
 
 
-def less_own_calls(answer: Json) -> Json:
+def without_own_calls(answer: Json) -> Json:
     calls = [call for call in answer.get("tool_calls") or () if not is_own_call(_function(call))]
     rest = {name: value for name, value in answer.items() if name != "tool_calls"}
     if calls:
         return {**rest, "tool_calls": calls}
-    return {**rest, "content": rest.get("content") or NOTHING_MORE}
+    return {**rest, "content": rest.get("content") or NOTHING_MORE_TEXT}
 
 
 def _function(call: Json) -> Json:
@@ -67,7 +67,7 @@ def _function(call: Json) -> Json:
     return function if isinstance(function, Mapping) else {}
 
 
-def recorded(body: Any) -> Json | None:
+def answer_in(body: Any) -> Json | None:
     """The message of a chat completion."""
     choices = body.get("choices") if isinstance(body, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
@@ -75,7 +75,7 @@ def recorded(body: Any) -> Json | None:
     return message if isinstance(message, dict) and message.get("role") == "assistant" else None
 
 
-def known(echo: bytes | None, beside: Json | None) -> Json | None:
+def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
     """What was told beside it has the reasoning, which few clients echo."""
     if beside is not None or echo is None:
         return beside
@@ -83,17 +83,17 @@ def known(echo: bytes | None, beside: Json | None) -> Json | None:
     return found
 
 
-CHAT = Api(
+CHAT = ReplayApi(
     name="chat",
     dialect=OPENAI_CHAT,
     path="/v1/chat/completions",
-    listing="messages",
-    pieces=client_chain,
-    write=Conversation,
-    said=said,
-    reply=reply,
-    less_own_calls=less_own_calls,
-    spoken=lambda message: message,
-    recorded=recorded,
-    known=known,
+    messages_key="messages",
+    cache_pieces=client_chain,
+    write=ChatConversation,
+    as_message=as_message,
+    reply=reply_body,
+    without_own_calls=without_own_calls,
+    answer_from_chat=lambda message: message,
+    answer_in=answer_in,
+    answer_from_echo=answer_from_echo,
 )

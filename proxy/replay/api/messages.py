@@ -15,96 +15,106 @@ from typing import Any
 
 from proxy.accounting import CacheUse
 from proxy.accounting.pricing import tariff_for
-from proxy.accounting.prompt_cache import Chain
+from proxy.accounting.prompt_cache import PromptChain
 from proxy.core.ledger.messages import Message, Request
 from proxy.dialects import ANTHROPIC_MESSAGES
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.messages.cache_control import with_marker
-from proxy.dialects.messages.message import CALL, REASONING, RESULT, TEXT, messages_in, read_message
-from proxy.replay.api.base import NOTHING_MORE, Api, Recorded, Told, is_own_call
+from proxy.dialects.messages.message import REASONING, TEXT, TOOL_RESULT, TOOL_USE, messages_in, read_message
+from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
 from proxy.replay.cache_markers import cached_parts
-from proxy.replay.recording import Json, encoded
-from proxy.replay.validation import Pairing, arguments_of, definition_of, head_of, name_of, parts_of, seal_of
+from proxy.replay.recording import Json, encode_json
+from proxy.replay.validation import (
+    CallPairing,
+    call_arguments,
+    call_name,
+    head_length,
+    parts_of,
+    stable_digest,
+    tool_definition,
+)
 
-MARKER: Json = {"type": "ephemeral"}
-MOST_OUTPUT = 32_000
+CACHE_MARKER: Json = {"type": "ephemeral"}
+MAX_OUTPUT_TOKENS = 32_000
 """`max_tokens`, which this API wants; no replay depends on it."""
 Block = dict[str, Any]
 
 
 # -------------------------------------------------------------------------------------------------------------- write
-class Conversation:
+class MessagesConversation:
     """A recorded chat, taken apart once."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: RecordedConversation) -> None:
         messages = self._messages = recorded.messages
-        head = head_of(messages)
-        self.others = {**_members(messages[:head], recorded.tools), **_thinking(recorded)}
+        head = head_length(messages)
+        self.others = {**_other_members(messages[:head], recorded.tools), **_thinking(recorded)}
         self._wires: list[bytes] = []
         self._ends: list[int] = []
         """How many of the wires are there with each message."""
-        for first, last in _grouped(messages, head, recorded.beginnings):
-            self._wires += [encoded(_written(messages[first:last]))]
+        for first, last in _message_groups(messages, head, recorded.request_starts):
+            self._wires += [encode_json(_as_api_message(messages[first:last]))]
             self._ends += [len(self._wires)] * (last - first)
 
-    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+    def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
         wires = self._wires[self._ends[start] - 1 : self._ends[end - 1]] if start < end else []
         return _with_marker(wires)
 
-    def answer(self, at: int) -> Json:
-        return spoken(self._messages[at])
+    def answer_at(self, at: int) -> Json:
+        return answer_from_chat(self._messages[at])
 
 
-class AsItIs:
+class RecordedMessages:
     """A conversation that was recorded in this API. `body` has what stands beside its messages."""
 
     def __init__(self, messages: Sequence[Json], body: Json) -> None:
         kept = {name: body[name] for name in ("system", "tools", "thinking") if body.get(name)}
-        self.others: Json = {"max_tokens": MOST_OUTPUT, **kept}
+        self.others: Json = {"max_tokens": MAX_OUTPUT_TOKENS, **kept}
         self._messages = messages
-        self._wires = [encoded(message) for message in messages]
-        self._head = self._wires[: head_of(messages)]
+        self._wires = [encode_json(message) for message in messages]
+        self._head = self._wires[: head_length(messages)]
 
-    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+    def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
         return _with_marker([*self._head, *self._wires[start:end]]) if start < end else ()
 
-    def answer(self, at: int) -> Json:
+    def answer_at(self, at: int) -> Json:
         return _answer(self._messages[at])
 
 
-def pairings(messages: Sequence[Json]) -> list[Pairing]:
+def call_pairings(messages: Sequence[Json]) -> list[CallPairing]:
     """Who calls and who answers, of each message and of each result in one."""
-    read = (found for message in messages for found in messages_in(encoded(message)))
+    read = (found for message in messages for found in messages_in(encode_json(message)))
     return [([call.id for call in found.calls], found.answers) for found in read]
 
 
 def _with_marker(wires: Sequence[bytes]) -> tuple[bytes, ...]:
-    return (*wires[:-1], *(with_marker(wire, encoded(MARKER)) for wire in wires[-1:]))
+    return (*wires[:-1], *(with_marker(wire, encode_json(CACHE_MARKER)) for wire in wires[-1:]))
 
 
-def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
+def _other_members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
     """The members beside the messages, with a marker behind the last of what stays the same."""
     system: list[Block] = [{"type": TEXT, "text": text_of(message.get("content"))} for message in head]
-    offered = [_tool(definition_of(tool)) for tool in tools]
+    offered = [_tool(tool_definition(tool)) for tool in tools]
     for last in (system or offered)[-1:]:
-        last["cache_control"] = MARKER
-    members: dict[str, Any] = {"max_tokens": MOST_OUTPUT, "system": system, "tools": offered}
+        last["cache_control"] = CACHE_MARKER
+    members: dict[str, Any] = {"max_tokens": MAX_OUTPUT_TOKENS, "system": system, "tools": offered}
     return {name: value for name, value in members.items() if value}
 
 
-def _thinking(recorded: Recorded) -> Json:
+def _thinking(recorded: RecordedConversation) -> Json:
     """How a client asks a model for the thoughts that were recorded: with a budget, or as much as it takes to."""
     if not any(message.get("reasoning_content") for message in recorded.messages):
         return {}
     budget = tariff_for(recorded.model).thinking_in_loop == "required"
-    return {"thinking": {"type": "enabled", "budget_tokens": MOST_OUTPUT // 2} if budget else {"type": "adaptive"}}
+    return {
+        "thinking": {"type": "enabled", "budget_tokens": MAX_OUTPUT_TOKENS // 2} if budget else {"type": "adaptive"}
+    }
 
 
 def _tool(function: Json) -> Block:
     return {("input_schema" if name == "parameters" else name): value for name, value in function.items()}
 
 
-def _grouped(messages: Sequence[Json], head: int, beginnings: Collection[int]) -> Iterator[tuple[int, int]]:
+def _message_groups(messages: Sequence[Json], head: int, beginnings: Collection[int]) -> Iterator[tuple[int, int]]:
     """The first message of each of the API's own, and the one behind its last; each of the head for itself."""
     yield from ((at, at + 1) for at in range(head))
     first = head
@@ -116,11 +126,11 @@ def _grouped(messages: Sequence[Json], head: int, beginnings: Collection[int]) -
             first = at + 1
 
 
-def _written(messages: Sequence[Json]) -> Json:
+def _as_api_message(messages: Sequence[Json]) -> Json:
     """One message of the API from one of chat, or from results and the words behind them."""
     first = messages[0]
     if first["role"] == "assistant":
-        return spoken(first)
+        return answer_from_chat(first)
     blocks = [block for message in messages for block in _blocks(message)]
     return {"role": "user" if first["role"] in ("tool", "user") else "system", "content": blocks}
 
@@ -130,7 +140,7 @@ def _blocks(message: Json) -> list[Block]:
     if message["role"] != "tool":
         return [_part(part) for part in parts_of(content)]
     told = content if isinstance(content, str) else [_part(part) for part in parts_of(content)]
-    return [{"type": RESULT, "tool_use_id": message["tool_call_id"], "content": told}]
+    return [{"type": TOOL_RESULT, "tool_use_id": message["tool_call_id"], "content": told}]
 
 
 def _part(part: Json) -> Block:
@@ -143,14 +153,16 @@ def _part(part: Json) -> Block:
     return {"type": "image", "source": {"type": "base64", "media_type": opening[len("data:") :], "data": data}}
 
 
-def spoken(message: Json) -> Json:
+def answer_from_chat(message: Json) -> Json:
     """An assistant message of chat completions: what it thought, said and called."""
     thought = message.get("reasoning_content")
-    blocks: list[Block] = [{"type": "thinking", "thinking": thought, "signature": seal_of(thought)}] if thought else []
+    blocks: list[Block] = (
+        [{"type": "thinking", "thinking": thought, "signature": stable_digest(thought)}] if thought else []
+    )
     said = map(_part, parts_of(message.get("content")))
     blocks += [block for block in said if block.get("text", "picture").strip()]  # a text that is blank is refused
     blocks += [
-        {"type": CALL, "id": call["id"], "name": name_of(call), "input": _input(arguments_of(call))}
+        {"type": TOOL_USE, "id": call["id"], "name": call_name(call), "input": _input(call_arguments(call))}
         for call in message.get("tool_calls") or ()
     ]
     return {"role": "assistant", "content": blocks or [{"type": TEXT, "text": ""}]}
@@ -166,17 +178,17 @@ def _input(arguments: str) -> Json:
 
 
 # ------------------------------------------------------------------------------------------------------------- answer
-def pieces(request: Request) -> Chain:
+def cache_pieces(request: Request) -> PromptChain:
     """By blocks: texts of ours may stand in one user message, and more of them join it later."""
     return [(part.content.hex(), part.tokens) for part in cached_parts(request)]
 
 
-def said(answer: Json) -> Message:
-    return read_message(encoded(answer))
+def as_message(answer: Json) -> Message:
+    return read_message(encode_json(answer))
 
 
-def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
-    calls = any(block.get("type") == CALL for block in answer["content"])
+def reply_body(answer: Json, around: ReplyMetadata, use: CacheUse, output: int) -> Json:
+    calls = any(block.get("type") == TOOL_USE for block in answer["content"])
     return {
         "id": f"msg_recorded_{around.number}",
         "type": "message",
@@ -194,18 +206,18 @@ def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     }
 
 
-def less_own_calls(answer: Json) -> Json:
-    blocks = [block for block in answer["content"] if block.get("type") != CALL or not is_own_call(block)]
+def without_own_calls(answer: Json) -> Json:
+    blocks = [block for block in answer["content"] if block.get("type") != TOOL_USE or not is_own_call(block)]
     heard = [block for block in blocks if block.get("type") not in REASONING]
-    return {**answer, "content": blocks if heard else [*blocks, {"type": TEXT, "text": NOTHING_MORE}]}
+    return {**answer, "content": blocks if heard else [*blocks, {"type": TEXT, "text": NOTHING_MORE_TEXT}]}
 
 
-def recorded(body: Any) -> Json | None:
+def answer_in(body: Any) -> Json | None:
     content = body.get("content") if isinstance(body, dict) and body.get("role") == "assistant" else None
     return {"role": "assistant", "content": content} if isinstance(content, list) else None
 
 
-def known(echo: bytes | None, beside: Json | None) -> Json | None:
+def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
     """The echo is whole: signed thinking and the API's own ids are told nowhere else."""
     return beside if echo is None else _answer(json.loads(echo))
 
@@ -217,17 +229,17 @@ def _answer(message: Json) -> Json:
     return {"role": "assistant", "content": blocks}
 
 
-MESSAGES = Api(
+MESSAGES = ReplayApi(
     name="messages",
     dialect=ANTHROPIC_MESSAGES,
     path="/v1/messages",
-    listing="messages",
-    pieces=pieces,
-    write=Conversation,
-    said=said,
-    reply=reply,
-    less_own_calls=less_own_calls,
-    spoken=spoken,
-    recorded=recorded,
-    known=known,
+    messages_key="messages",
+    cache_pieces=cache_pieces,
+    write=MessagesConversation,
+    as_message=as_message,
+    reply=reply_body,
+    without_own_calls=without_own_calls,
+    answer_from_chat=answer_from_chat,
+    answer_in=answer_in,
+    answer_from_echo=answer_from_echo,
 )

@@ -18,39 +18,39 @@ from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.responses.items import REASONING, read_run
 from proxy.exchange.background.recorder import client_chain
-from proxy.replay.api.base import NOTHING_MORE, Api, Recorded, Told, is_own_call
-from proxy.replay.recording import Json, encoded
-from proxy.replay.validation import arguments_of, definition_of, head_of, name_of, parts_of, seal_of
+from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
+from proxy.replay.recording import Json, encode_json
+from proxy.replay.validation import call_arguments, call_name, head_length, parts_of, stable_digest, tool_definition
 
-REFERENCE = "item_reference"
-KINDS = {"rs": REASONING, "msg": "message", "fc": "function_call", "ctc": "custom_tool_call"}
+ITEM_REFERENCE = "item_reference"
+TYPE_BY_ID_PREFIX = {"rs": REASONING, "msg": "message", "fc": "function_call", "ctc": "custom_tool_call"}
 """The types of items by the beginnings of their ids."""
 Item = dict[str, Any]
 
 
 # -------------------------------------------------------------------------------------------------------------- write
-class Conversation:
+class ResponsesConversation:
     """A recorded chat, each message of it as its items, with commas between them."""
 
-    def __init__(self, recorded: Recorded) -> None:
+    def __init__(self, recorded: RecordedConversation) -> None:
         messages = recorded.messages
-        self.others = _members(messages[: head_of(messages)], recorded.tools)
+        self.others = _other_members(messages[: head_length(messages)], recorded.tools)
         freeform = {call["id"] for m in messages for call in m.get("tool_calls") or () if "custom" in call}
-        self._answers = {at: spoken(m, f"{at} ") for at, m in enumerate(messages) if m["role"] == "assistant"}
+        self._answers = {at: answer_from_chat(m, f"{at} ") for at, m in enumerate(messages) if m["role"] == "assistant"}
         items = (
             self._answers[at]["output"] if at in self._answers else [_item(message, freeform)]
             for at, message in enumerate(messages)
         )
-        self._wires = [b",".join(map(encoded, made)) for made in items]
+        self._wires = [b",".join(map(encode_json, made)) for made in items]
 
-    def sent(self, start: int, end: int) -> tuple[bytes, ...]:
+    def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
         return tuple(self._wires[start:end])
 
-    def answer(self, at: int) -> Json:
+    def answer_at(self, at: int) -> Json:
         return self._answers[at]
 
 
-def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
+def _other_members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
     members: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
     if head:
         members["instructions"] = "\n\n".join(text_of(message.get("content")) for message in head)
@@ -62,7 +62,7 @@ def _members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
 def _tool(tool: Json) -> Json:
     if isinstance(custom := tool.get("custom"), dict):
         return {"type": "custom", **custom}
-    return {"type": "function", **definition_of(tool), "strict": False}
+    return {"type": "function", **tool_definition(tool), "strict": False}
 
 
 def _item(message: Json, freeform: Collection[str]) -> Item:
@@ -82,7 +82,7 @@ def _part(part: Json) -> Item:
     return {"type": "input_image", "image_url": str((part.get("image_url") or {}).get("url", ""))}
 
 
-def spoken(message: Json, place: str = "") -> Json:
+def answer_from_chat(message: Json, place: str = "") -> Json:
     """An assistant message of chat completions: what it thought, said and called. `place` sets the ids of its items
     apart from those of a message that says the same."""
     text, thought = text_of(message.get("content")), message.get("reasoning_content")
@@ -94,31 +94,31 @@ def spoken(message: Json, place: str = "") -> Json:
 
 
 def _reasoning(thought: str, place: str) -> Item:
-    seal = seal_of(place + thought)
+    seal = stable_digest(place + thought)
     summary = [{"type": "summary_text", "text": thought}]
     return {"type": REASONING, "id": f"rs_{seal[:24]}", "summary": summary, "encrypted_content": seal}
 
 
 def _message(text: str, place: str = "") -> Item:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    name = f"msg_{seal_of(place + text)[:24]}"
+    name = f"msg_{stable_digest(place + text)[:24]}"
     return {"type": "message", "id": name, "status": "completed", "role": "assistant", "content": content}
 
 
 def _call(call: Json, place: str) -> Item:
-    of_it = {"status": "completed", "call_id": call["id"], "name": name_of(call)}
-    seal = seal_of(place + str(call["id"]))[:24]
+    of_it = {"status": "completed", "call_id": call["id"], "name": call_name(call)}
+    seal = stable_digest(place + str(call["id"]))[:24]
     if "custom" in call:
-        return {"type": "custom_tool_call", "id": f"ctc_{seal}", **of_it, "input": arguments_of(call)}
-    return {"type": "function_call", "id": f"fc_{seal}", **of_it, "arguments": arguments_of(call)}
+        return {"type": "custom_tool_call", "id": f"ctc_{seal}", **of_it, "input": call_arguments(call)}
+    return {"type": "function_call", "id": f"fc_{seal}", **of_it, "arguments": call_arguments(call)}
 
 
 # ------------------------------------------------------------------------------------------------------------- answer
-def said(answer: Json) -> Message:
-    return read_run(encoded(answer["output"]))
+def as_message(answer: Json) -> Message:
+    return read_run(encode_json(answer["output"]))
 
 
-def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
+def reply_body(answer: Json, around: ReplyMetadata, use: CacheUse, output: int) -> Json:
     return {
         "id": answer.get("id") or f"resp_recorded_{around.number}",
         "object": "response",
@@ -138,32 +138,32 @@ def reply(answer: Json, around: Told, use: CacheUse, output: int) -> Json:
     }
 
 
-def less_own_calls(answer: Json) -> Json:
+def without_own_calls(answer: Json) -> Json:
     items = [item for item in answer["output"] if not is_own_call(item)]
     heard = [item for item in items if item.get("type") != REASONING]
-    return {"output": items if heard else [*items, _message(NOTHING_MORE)]}
+    return {"output": items if heard else [*items, _message(NOTHING_MORE_TEXT)]}
 
 
-def recorded(body: Any) -> Json | None:
+def answer_in(body: Any) -> Json | None:
     output = body.get("output") if isinstance(body, dict) else None
     return {"id": body.get("id"), "output": output} if isinstance(output, list) else None
 
 
-def known(echo: bytes | None, beside: Json | None) -> Json | None:
+def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
     """The echo has the API's own ids; items that it only names are taken from what was told beside the request. None
     where that does not have them."""
     if echo is None or (beside and beside.get("id")):
         return beside
     left = list(beside["output"]) if beside else []
-    items = [_named(item, left) for item in map(slices.value, slices.items(echo))]
+    items = [_resolve_reference(item, left) for item in map(slices.parse, slices.items(echo))]
     return {"output": items} if all(items) else None
 
 
-def _named(item: Item, left: list[Item]) -> Item | None:
+def _resolve_reference(item: Item, left: list[Item]) -> Item | None:
     """The item that is meant; what is taken from `left` leaves it."""
-    if item.get("type") != REFERENCE:
+    if item.get("type") != ITEM_REFERENCE:
         return item
-    kind = KINDS.get(str(item.get("id")).partition("_")[0])
+    kind = TYPE_BY_ID_PREFIX.get(str(item.get("id")).partition("_")[0])
     meant = next(_of_kind(left, kind), None)
     if meant is None:
         return None
@@ -175,17 +175,17 @@ def _of_kind(items: Sequence[Item], kind: str | None) -> Iterator[Item]:
     return (item for item in items if item.get("type") == kind)
 
 
-RESPONSES = Api(
+RESPONSES = ReplayApi(
     name="responses",
     dialect=OPENAI_RESPONSES,
     path="/v1/responses",
-    listing="input",
-    pieces=client_chain,
-    write=Conversation,
-    said=said,
-    reply=reply,
-    less_own_calls=less_own_calls,
-    spoken=spoken,
-    recorded=recorded,
-    known=known,
+    messages_key="input",
+    cache_pieces=client_chain,
+    write=ResponsesConversation,
+    as_message=as_message,
+    reply=reply_body,
+    without_own_calls=without_own_calls,
+    answer_from_chat=answer_from_chat,
+    answer_in=answer_in,
+    answer_from_echo=answer_from_echo,
 )

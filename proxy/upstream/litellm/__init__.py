@@ -14,6 +14,6 @@ Nothing here imports litellm before such an upstream is there: that takes second
 """
 
 from proxy.upstream.litellm.client import LitellmUpstream
-from proxy.upstream.litellm.loader import fault
+from proxy.upstream.litellm.loader import unavailable_reason
 
-__all__ = ["LitellmUpstream", "fault"]
+__all__ = ["LitellmUpstream", "unavailable_reason"]

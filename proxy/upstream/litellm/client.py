@@ -15,25 +15,25 @@ from proxy.config.sections import UpstreamSettings
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, InvalidConfiguration, UpstreamClosed, UpstreamError
 from proxy.upstream.http import Answer, RawHeaders, Upstream
-from proxy.upstream.litellm.errors import Refusal, broken_off, headers_of, refusal_of
-from proxy.upstream.litellm.loader import Library, Loading, fault
-from proxy.upstream.litellm.requests import Entry, arguments, entry_at
-from proxy.upstream.litellm.responses import TELLINGS, Telling, Unfinished, plain
+from proxy.upstream.litellm.errors import ProviderRefusal, client_headers_of, refusal_of, stream_error_of
+from proxy.upstream.litellm.loader import LibraryLoader, LitellmLibrary, unavailable_reason
+from proxy.upstream.litellm.requests import LitellmFunction, build_arguments, function_at
+from proxy.upstream.litellm.responses import STREAM_ENCODERS, StreamEncoder, UnfinishedStream, encode_body
 
-JSON = (b"content-type", b"application/json")
-EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
-BUFFERED = 1000
+JSON_HEADER = (b"content-type", b"application/json")
+EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
+MAX_BUFFERED_EVENTS = 1000
 """Events that may lie between us and the provider's socket when a stream is given up."""
 
 
-class Whole(Answer):
+class CompleteAnswer(Answer):
     """An answer that is here already."""
 
     __slots__ = ("_body",)
 
     def __init__(self, status: int, headers: RawHeaders, body: bytes) -> None:
         self.status = status
-        self.headers = [JSON, (b"content-length", str(len(body)).encode()), *headers]
+        self.headers = [JSON_HEADER, (b"content-length", str(len(body)).encode()), *headers]
         self._body = body
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -43,14 +43,14 @@ class Whole(Answer):
         """There is no connection to close."""
 
 
-class Streamed(Answer):
+class StreamedAnswer(Answer):
     """An answer under way. `first` is its first event; `silence_s` is how long it may be silent."""
 
     __slots__ = ("_first", "_name", "_silence_s", "_stream", "_telling")
 
-    def __init__(self, stream: Any, first: bytes, telling: Telling, upstream: LitellmUpstream) -> None:
+    def __init__(self, stream: Any, first: bytes, telling: StreamEncoder, upstream: LitellmUpstream) -> None:
         self.status = 200
-        self.headers = [EVENTS, *_told_headers(stream)]
+        self.headers = [EVENT_STREAM_HEADER, *_answer_headers(stream)]
         self._stream = stream
         self._first = first
         self._telling = telling
@@ -60,11 +60,11 @@ class Streamed(Answer):
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self._first
         try:
-            while (event := await _next(self._stream, self._silence_s)) is not None:
-                yield self._telling.feed(event)
-            yield self._telling.end()
+            while (event := await _next_event(self._stream, self._silence_s)) is not None:
+                yield self._telling.encode(event)
+            yield self._telling.finish()
         except Exception as error:  # litellm raises what its providers' own clients raise
-            raise broken_off(error, self._name) from error
+            raise stream_error_of(error, self._name) from error
         finally:
             await self.aclose()
 
@@ -72,7 +72,7 @@ class Streamed(Answer):
         """litellm's own `close` leaves some providers' connections open, where the stream is between two events. A
         read that is cancelled closes every one, so one is begun for that."""
         stream, self._stream = self._stream, None
-        for _ in range(BUFFERED if stream is not None else 0):
+        for _ in range(MAX_BUFFERED_EVENTS if stream is not None else 0):
             reading = asyncio.ensure_future(anext(stream, None))
             await asyncio.sleep(0)
             over = not reading.done()
@@ -89,57 +89,61 @@ class LitellmUpstream(Upstream):
 
     def __init__(self, name: str, settings: UpstreamSettings) -> None:
         super().__init__(name, settings)
-        if reason := fault():
+        if reason := unavailable_reason():
             raise InvalidConfiguration(f"upstreams.{name}.kind: {reason}")
-        self._loading = Loading()
+        self._loader = LibraryLoader()
 
     def warm(self) -> None:
-        self._loading.begin()
+        self._loader.begin()
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
-        entry = entry_at(method, path)
+        entry = function_at(method, path)
         if entry is None:
-            return _refused(path, Refusal(404, f"{method} {path} is not there through litellm.", "not_found", []))
-        library = await self._loading.library()
-        if library.entry(entry.name) is None:
-            return _refused(path, Refusal(404, f"This version of litellm has no {entry.spoken}.", "not_found", []))
+            return _refusal_answer(
+                path, ProviderRefusal(404, f"{method} {path} is not there through litellm.", "not_found", [])
+            )
+        library = await self._loader.library()
+        if library.function(entry.name) is None:
+            return _refusal_answer(
+                path, ProviderRefusal(404, f"This version of litellm has no {entry.wire_format}.", "not_found", [])
+            )
         try:
-            given = arguments(entry, _read(body), headers, self.settings, library)
-            return await self._asked(entry, library, given)
+            given = build_arguments(entry, _parse_body(body), headers, self.settings, library)
+            return await self._call(entry, library, given)
         except BadRequest as error:
-            return _refused(path, Refusal(error.status, str(error), error.code, []))
-        except Unfinished as error:
+            return _refusal_answer(path, ProviderRefusal(error.status, str(error), error.code, []))
+        except UnfinishedStream as error:
             raise UpstreamClosed(f"upstream {self.name} ended its answer before it began") from error
         except UpstreamError:
             raise
         except Exception as error:  # litellm raises what its providers' own clients raise; each is an answer
-            return _refused(path, refusal_of(error, self.name))
+            return _refusal_answer(path, refusal_of(error, self.name))
 
-    async def _asked(self, entry: Entry, library: Library, given: dict[str, Any]) -> Answer:
+    async def _call(self, entry: LitellmFunction, library: LitellmLibrary, given: dict[str, Any]) -> Answer:
         async with asyncio.timeout(self.settings.connect_timeout_s + self.settings.idle_timeout_s):
-            got = await library.entry(entry.name)(**given)
+            got = await library.function(entry.name)(**given)
         if not given.get("stream"):
-            return Whole(200, _told_headers(got), plain(got))
+            return CompleteAnswer(200, _answer_headers(got), encode_body(got))
         stream = aiter(got)
-        telling = TELLINGS[entry.spoken](stream)
-        event = await _next(stream, self.settings.idle_timeout_s)
-        return Streamed(stream, telling.end() if event is None else telling.feed(event), telling, self)
+        telling = STREAM_ENCODERS[entry.wire_format](stream)
+        event = await _next_event(stream, self.settings.idle_timeout_s)
+        return StreamedAnswer(stream, telling.finish() if event is None else telling.encode(event), telling, self)
 
     async def aclose(self) -> None:
         """Close the connections that litellm keeps; it has one pool, whichever upstream asked."""
-        library = self._loading.done
-        close = library.entry("close_litellm_async_clients") if library is not None else None
+        library = self._loader.loaded
+        close = library.function("close_litellm_async_clients") if library is not None else None
         if close is not None:
             await close()
 
 
-async def _next(stream: Any, silence_s: float) -> Any:
+async def _next_event(stream: Any, silence_s: float) -> Any:
     """The next event; None at the end."""
     async with asyncio.timeout(silence_s):
         return await anext(stream, None)
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except ValueError as error:
@@ -149,12 +153,14 @@ def _read(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _refused(path: str, refusal: Refusal) -> Whole:
+def _refusal_answer(path: str, refusal: ProviderRefusal) -> CompleteAnswer:
     """A refusal in the shape of the API that was asked."""
     dialect = dialect_at(path) or OPENAI_CHAT
-    return Whole(refusal.status, refusal.headers, dialect.error_body(refusal.status, refusal.words, refusal.code))
+    return CompleteAnswer(
+        refusal.status, refusal.headers, dialect.error_body(refusal.status, refusal.message, refusal.code)
+    )
 
 
-def _told_headers(got: Any) -> RawHeaders:
+def _answer_headers(got: Any) -> RawHeaders:
     hidden = getattr(got, "_hidden_params", None)
-    return headers_of(hidden.get("additional_headers")) if isinstance(hidden, dict) else []
+    return client_headers_of(hidden.get("additional_headers")) if isinstance(hidden, dict) else []

@@ -18,53 +18,55 @@ from typing import Any
 
 from proxy.errors import UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.upstream.http import RawHeaders
-from proxy.upstream.litellm.loader import INSTALL_MORE
+from proxy.upstream.litellm.loader import INSTALL_DIALECTS_COMMAND
 
-SILENT = frozenset({"Timeout", "TimeoutException", "APITimeoutError", "TimeoutError"})
-UNREACHABLE = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError"})
-LOST = frozenset({"TransportError", "RequestError", "ClientError", "ConnectionError"})
-PASSED = ("retry-after", "request-id", "x-request-id", "x-should-retry")
-LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
+TIMEOUT_ERRORS = frozenset({"Timeout", "TimeoutException", "APITimeoutError", "TimeoutError"})
+UNREACHABLE_ERRORS = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError"})
+CONNECTION_LOST_ERRORS = frozenset({"TransportError", "RequestError", "ClientError", "ConnectionError"})
+PASSED_HEADERS = ("retry-after", "request-id", "x-request-id", "x-should-retry")
+RATE_LIMIT_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 """Headers of the provider's that clients go by; what else litellm hands on belongs to the connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProviderRefusal:
     """What the provider answered instead."""
 
     status: int
-    words: str
+    message: str
     code: str
     headers: RawHeaders
 
 
-def refusal_of(error: BaseException, upstream: str) -> Refusal:
+def refusal_of(error: BaseException, upstream: str) -> ProviderRefusal:
     """What a failed call means. Raises UpstreamError where nobody answered it."""
-    causes = list(chain(error))
-    if lost := _lost(causes, upstream):
+    causes = list(causes_of(error))
+    if lost := _connection_error_of(causes, upstream):
         raise lost from error
     missing = next((cause.name for cause in causes if isinstance(cause, ModuleNotFoundError)), None)
     if missing:
-        return Refusal(404, f"litellm needs the package {missing!r} to serve this; {INSTALL_MORE}", "not_installed", [])
-    answered = [cause for cause in causes if isinstance(_status(cause), int)]
+        return ProviderRefusal(
+            404, f"litellm needs the package {missing!r} to serve this; {INSTALL_DIALECTS_COMMAND}", "not_installed", []
+        )
+    answered = [cause for cause in causes if isinstance(_status_of(cause), int)]
     if not answered:
         # Its words are litellm's own and may quote the request, so they are told to nobody.
         raise UpstreamError(f"upstream {upstream}: litellm failed with {type(causes[-1]).__name__}") from error
     first = answered[-1]
-    words, code = words_of(_raw(first))
-    headers = [header for cause in answered for header in headers_of(_headers(cause))]
-    return Refusal(_status(first) or 500, words or str(error), code, list(dict(headers).items()))
+    words, code = message_and_code_of(_body_text_of(first))
+    headers = [header for cause in answered for header in client_headers_of(_headers_of(cause))]
+    return ProviderRefusal(_status_of(first) or 500, words or str(error), code, list(dict(headers).items()))
 
 
-def broken_off(error: BaseException, upstream: str) -> UpstreamError:
+def stream_error_of(error: BaseException, upstream: str) -> UpstreamError:
     """What an exception in the middle of an answer means."""
-    lost = _lost(list(chain(error)), upstream)
+    lost = _connection_error_of(list(causes_of(error)), upstream)
     if isinstance(lost, UpstreamTimeout):
         return UpstreamTimeout(f"upstream {upstream} fell silent in the middle of its answer")
     return UpstreamClosed(f"upstream {upstream} broke off before its answer ended")
 
 
-def chain(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
     """An exception and what it was made of, the outermost first."""
     seen: set[int] = set()
     found: BaseException | None = error
@@ -74,14 +76,16 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__ or found.__context__
 
 
-def headers_of(told: Any) -> RawHeaders:
+def client_headers_of(told: Any) -> RawHeaders:
     """Those of a provider's headers that clients go by. litellm puts a prefix before some."""
     pairs = told.items() if hasattr(told, "items") else ()
     plain = {str(name).lower().removeprefix("llm_provider-"): str(value) for name, value in pairs}
-    return [(n.encode(), v.encode()) for n, v in plain.items() if n in PASSED or n.startswith(LIMITS)]
+    return [
+        (n.encode(), v.encode()) for n, v in plain.items() if n in PASSED_HEADERS or n.startswith(RATE_LIMIT_PREFIXES)
+    ]
 
 
-def words_of(raw: str) -> tuple[str, str]:
+def message_and_code_of(raw: str) -> tuple[str, str]:
     """What a provider's error says, and its code: OpenAI's, Anthropic's, Google's and AWS's shapes, or plain text."""
     try:
         told = json.loads(raw)
@@ -98,24 +102,24 @@ def words_of(raw: str) -> tuple[str, str]:
     return str(words), str(code)
 
 
-def _lost(causes: list[BaseException], upstream: str) -> UpstreamError | None:
+def _connection_error_of(causes: list[BaseException], upstream: str) -> UpstreamError | None:
     names = {each.__name__ for cause in causes for each in type(cause).__mro__}
-    if names & UNREACHABLE:
+    if names & UNREACHABLE_ERRORS:
         return UpstreamUnreachable(f"upstream {upstream} cannot be reached")
-    if names & SILENT:
+    if names & TIMEOUT_ERRORS:
         return UpstreamTimeout(f"upstream {upstream} sent nothing in time")
-    if names & LOST:
+    if names & CONNECTION_LOST_ERRORS:
         return UpstreamClosed(f"upstream {upstream} closed the connection without an answer")
     return None
 
 
-def _status(error: BaseException) -> int | None:
+def _status_of(error: BaseException) -> int | None:
     """The HTTP status an exception stands for, where it is one of a refusal."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) and 400 <= status <= 599 else None
 
 
-def _raw(error: BaseException) -> str:
+def _body_text_of(error: BaseException) -> str:
     """The provider's body as text. litellm has it as a message, of a stream as bytes printed; openai as what it could
     parse or as it came, and some of its versions have nothing but the status in the message."""
     body = getattr(error, "body", None)
@@ -133,5 +137,5 @@ def _raw(error: BaseException) -> str:
     return text
 
 
-def _headers(error: BaseException) -> Any:
+def _headers_of(error: BaseException) -> Any:
     return getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)

@@ -23,52 +23,52 @@ from typing import Any
 
 from proxy.errors import UpstreamError
 
-INSTALL = "pip install 'callstack-proxy[litellm]'"
-INSTALL_MORE = "pip install 'callstack-proxy[litellm-dialects]'"
+INSTALL_COMMAND = "pip install 'callstack-proxy[litellm]'"
+INSTALL_DIALECTS_COMMAND = "pip install 'callstack-proxy[litellm-dialects]'"
 """What litellm needs besides for messages and responses, and does not ask for."""
-OLDEST = (1, 106, 2)
-COMPROMISED = frozenset({"1.82.7", "1.82.8"})
-BEFORE_IMPORT = {
+MIN_VERSION = (1, 106, 2)
+COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
+ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches a price table, and blocks for seconds without a network
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it reads a .env file from wherever it was started
     "AIOHTTP_KEEPALIVE_TIMEOUT": "30",  # seconds; it tries nothing again on a connection that was just being closed
 }
-BEHIND = (
+PRELOADED_MODULES = (
     "openai.resources",
     "litellm.proxy.utils",
     "litellm.llms.anthropic.pass_through.messages.streaming_iterator",
     "litellm.responses.mcp.litellm_proxy_mcp_handler",
 )
 """What the first requests would import else, for up to 0.6 s each, while the loop waits."""
-OPENAI = ("openai", "azure")
+OPENAI_PROVIDERS = ("openai", "azure")
 """Providers that have all of OpenAI's tools themselves."""
 LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 """They write what was asked and answered."""
-TRANSPORTS = ("httpx", "httpx2")
+HTTP_LIBRARIES = ("httpx", "httpx2")
 """What carries litellm's requests, by its version."""
 
 
-def fault() -> str:
+def unavailable_reason() -> str:
     """Why litellm cannot be used here, with what to do; empty where it can. Nothing is imported by looking."""
     if util.find_spec("litellm") is None:
-        return f"litellm is not installed; {INSTALL}"
+        return f"litellm is not installed; {INSTALL_COMMAND}"
     version = metadata.version("litellm")
-    if version in COMPROMISED:
-        return f"litellm {version} is a compromised release; remove it, change every key it saw, then {INSTALL}"
-    if tuple(int(figure) for figure in re.findall(r"\d+", version)[:3]) < OLDEST:
-        return f"litellm {version} is older than {'.'.join(map(str, OLDEST))}; {INSTALL}"
+    if version in COMPROMISED_VERSIONS:
+        return f"litellm {version} is a compromised release; remove it, change every key it saw, then {INSTALL_COMMAND}"
+    if tuple(int(figure) for figure in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
+        return f"litellm {version} is older than {'.'.join(map(str, MIN_VERSION))}; {INSTALL_COMMAND}"
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LitellmLibrary:
     """litellm, imported and silenced. `client` is the HTTP library it asks with."""
 
     litellm: Any
     client: Any
 
-    def entry(self, name: str) -> Any:
+    def function(self, name: str) -> Any:
         """A function of litellm by its dotted name; None where this version has none."""
         found = self.litellm
         for part in name.split("."):
@@ -84,12 +84,12 @@ class Library:
 
     def takes_any_member(self, provider: str) -> bool:
         """Whether a provider takes bodies of OpenAI's API, and so any member that may stand in one."""
-        return provider in OPENAI or provider in self.litellm.openai_compatible_providers
+        return provider in OPENAI_PROVIDERS or provider in self.litellm.openai_compatible_providers
 
 
-def load() -> Library:
+def load_library() -> LitellmLibrary:
     """Import litellm; where it is imported already, this only sets it up again."""
-    os.environ.update(BEFORE_IMPORT)
+    os.environ.update(ENVIRONMENT)
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.telemetry = False
@@ -97,44 +97,44 @@ def load() -> Library:
     litellm.disable_streaming_logging = True
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    for module in BEHIND:
+    for module in PRELOADED_MODULES:
         with suppress(ImportError):  # of another version, or what it needs is missing: a request will tell
             importlib.import_module(module)
-    client = next(name for name in TRANSPORTS if util.find_spec(name))
-    return Library(litellm, importlib.import_module(client))
+    client = next(name for name in HTTP_LIBRARIES if util.find_spec(name))
+    return LitellmLibrary(litellm, importlib.import_module(client))
 
 
-class Loading:
+class LibraryLoader:
     """The import, under way at most once."""
 
     def __init__(self) -> None:
-        self._result: Future[Library] | None = None
+        self._result: Future[LitellmLibrary] | None = None
 
-    def begin(self) -> Future[Library]:
+    def begin(self) -> Future[LitellmLibrary]:
         """Start it, where it has not been started. Returns at once."""
         if self._result is None:
             self._result = Future()
             threading.Thread(target=self._run, args=(self._result,), name="litellm", daemon=True).start()
         return self._result
 
-    def _run(self, result: Future[Library]) -> None:
+    def _run(self, result: Future[LitellmLibrary]) -> None:
         try:
-            result.set_result(load())
+            result.set_result(load_library())
         except Exception as error:  # whatever a package does while it is imported
             result.set_exception(error)
 
     @property
-    def done(self) -> Library | None:
+    def loaded(self) -> LitellmLibrary | None:
         """The library, once it is here."""
         ready = self._result is not None and self._result.done() and self._result.exception() is None
         return self._result.result() if self._result is not None and ready else None
 
-    async def library(self) -> Library:
+    async def library(self) -> LitellmLibrary:
         """The library, waited for. Raises UpstreamError where it cannot be imported."""
-        if (here := self.done) is not None:
+        if (here := self.loaded) is not None:
             return here
         try:
             # A caller that goes away must not end the import for the others.
             return await asyncio.shield(asyncio.wrap_future(self.begin()))
         except Exception as error:  # an import runs whatever the package does
-            raise UpstreamError(f"litellm cannot be imported ({error}); {INSTALL}") from error
+            raise UpstreamError(f"litellm cannot be imported ({error}); {INSTALL_COMMAND}") from error

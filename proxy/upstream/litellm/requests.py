@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config.sections import Spoken, UpstreamSettings
+from proxy.config.sections import UpstreamSettings, WireFormat
 from proxy.errors import BadRequest
 from proxy.upstream.http import RawHeaders
-from proxy.upstream.litellm.loader import OPENAI, Library
+from proxy.upstream.litellm.loader import OPENAI_PROVIDERS, LitellmLibrary
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LitellmFunction:
     """One function of litellm, for one dialect."""
 
-    spoken: Spoken
+    wire_format: WireFormat
     name: str
     """Dotted, from litellm on."""
     members: frozenset[str]
@@ -36,7 +36,7 @@ class Entry:
     """Members that are no part of OpenAI's API, for providers of other shapes."""
 
 
-CHAT = Entry(
+CHAT = LitellmFunction(
     "chat",
     "acompletion",
     frozenset(
@@ -79,7 +79,7 @@ CHAT = Entry(
     ("model", "messages"),
     frozenset({"top_k", "context_management", "output_config"}),
 )
-MESSAGES = Entry(
+MESSAGES = LitellmFunction(
     "messages",
     "anthropic.messages.acreate",
     frozenset(
@@ -106,7 +106,7 @@ MESSAGES = Entry(
     ),
     ("model", "messages", "max_tokens"),
 )
-RESPONSES = Entry(
+RESPONSES = LitellmFunction(
     "responses",
     "aresponses",
     frozenset(
@@ -137,34 +137,40 @@ RESPONSES = Entry(
     ),
     ("model", "input"),
 )
-ENTRIES: Mapping[str, Entry] = {"/chat/completions": CHAT, "/messages": MESSAGES, "/responses": RESPONSES}
+FUNCTION_BY_PATH: Mapping[str, LitellmFunction] = {
+    "/chat/completions": CHAT,
+    "/messages": MESSAGES,
+    "/responses": RESPONSES,
+}
 """By the end of the path."""
 
 
-def entry_at(method: str, path: str) -> Entry | None:
+def function_at(method: str, path: str) -> LitellmFunction | None:
     """The function for what is asked; None where litellm is not asked for it."""
     if method != "POST":
         return None
-    return next((entry for end, entry in ENTRIES.items() if path.endswith(end)), None)
+    return next((entry for end, entry in FUNCTION_BY_PATH.items() if path.endswith(end)), None)
 
 
-def arguments(entry: Entry, body: Json, headers: RawHeaders, settings: UpstreamSettings, library: Library) -> Json:
+def build_arguments(
+    entry: LitellmFunction, body: Json, headers: RawHeaders, settings: UpstreamSettings, library: LitellmLibrary
+) -> Json:
     """The arguments for a request. Raises BadRequest for one that names no model, or chooses more than a model."""
-    _refuse_the_incomplete(entry, body)
+    _refuse_incomplete(entry, body)
     provider = library.provider_of(body["model"])
-    _refuse_what_litellm_would_run(body.get("tools"), provider)
+    _refuse_litellm_tools(body.get("tools"), provider)
     found = {name: body[name] for name in body if name in entry.members}
     rest = {name: value for name, value in body.items() if name not in entry.members and name != "model"}
     if library.takes_any_member(provider):
         found |= {"extra_body": rest} if rest else {}
     else:
         found |= {name: value for name, value in rest.items() if name in entry.elsewhere}
-    if entry is MESSAGES and (beta := [value.decode("latin-1") for name, value in headers if _is_beta(name)]):
+    if entry is MESSAGES and (beta := [value.decode("latin-1") for name, value in headers if _is_beta_header(name)]):
         found["extra_headers"] = {"anthropic-beta": ",".join(beta)}
-    return {"model": body["model"], "drop_params": True, **found, **_ours(settings, library)}
+    return {"model": body["model"], "drop_params": True, **found, **_fixed_arguments(settings, library)}
 
 
-def _ours(settings: UpstreamSettings, library: Library) -> Json:
+def _fixed_arguments(settings: UpstreamSettings, library: LitellmLibrary) -> Json:
     """What the operator says, and what keeps litellm from acting by itself: it would try again, and hand tools of some
     kinds to servers of its own."""
     timeout = library.client.Timeout(settings.idle_timeout_s, connect=settings.connect_timeout_s)
@@ -176,7 +182,7 @@ def _ours(settings: UpstreamSettings, library: Library) -> Json:
     return {**own, **settings.options}
 
 
-def _refuse_the_incomplete(entry: Entry, body: Json) -> None:
+def _refuse_incomplete(entry: LitellmFunction, body: Json) -> None:
     missing = [name for name in entry.needed if name not in body]
     if missing:
         raise BadRequest(f"The body has no {missing[0]!r}.")
@@ -184,15 +190,15 @@ def _refuse_the_incomplete(entry: Entry, body: Json) -> None:
         raise BadRequest("The model must be a name; an address is not taken from a request.")
 
 
-def _refuse_what_litellm_would_run(tools: object, provider: str) -> None:
+def _refuse_litellm_tools(tools: object, provider: str) -> None:
     """Tools that litellm serves itself where the provider has none: it would ask a model that the request names, or
     search stores, with whatever keys it finds."""
     kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    served = ("advisor",) if provider in OPENAI else ("advisor", "file_search")
+    served = ("advisor",) if provider in OPENAI_PROVIDERS else ("advisor", "file_search")
     for kind in kinds:
         if isinstance(kind, str) and kind.startswith(served):
             raise BadRequest(f"Tools of type {kind!r} are not served here; reach a provider that has them by its URL.")
 
 
-def _is_beta(name: bytes) -> bool:
+def _is_beta_header(name: bytes) -> bool:
     return name.lower() == b"anthropic-beta"

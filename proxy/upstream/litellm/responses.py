@@ -10,114 +10,116 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from proxy.config.sections import Spoken
+from proxy.config.sections import WireFormat
 from proxy.dialects import raw_json as slices
 
-DONE = b"data: [DONE]\n\n"
+DONE_EVENT = b"data: [DONE]\n\n"
 Json = dict[str, Any]
 
 
-class Unfinished(Exception):
+class UnfinishedStream(Exception):
     """The provider broke off without saying so."""
 
 
-class Telling(Protocol):
+class StreamEncoder(Protocol):
     """One stream on its way to bytes."""
 
-    def feed(self, event: Any) -> bytes:
+    def encode(self, event: Any) -> bytes:
         """An event of litellm's. Raises Unfinished for an end that the provider did not tell."""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """The last bytes. Raises Unfinished where no end has come."""
 
 
-class ChatTelling:
+class ChatStreamEncoder:
     """Chunks of a chat completion."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._finished = False
 
-    def feed(self, event: Any) -> bytes:
-        chunk = _members(event)
+    def encode(self, event: Any) -> bytes:
+        chunk = _members_of(event)
         choices = chunk.get("choices") or []
         if any(choice.get("finish_reason") for choice in choices):
             if getattr(self._stream, "received_finish_reason", "told") is None:
-                raise Unfinished
+                raise UnfinishedStream
             self._finished = True
         if "usage" in chunk and not any(c.get("delta") or c.get("finish_reason") for c in choices):
             chunk["choices"] = choices = []  # as OpenAI tells it; litellm puts an empty delta there
         for choice in choices:
             choice.setdefault("finish_reason", None)
-        return b"data: " + slices.encoded(chunk) + b"\n\n"
+        return b"data: " + slices.encode(chunk) + b"\n\n"
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         if not self._finished:
-            raise Unfinished
-        return DONE
+            raise UnfinishedStream
+        return DONE_EVENT
 
 
-class MessagesTelling:
+class MessagesStreamEncoder:
     """Events of a message: bytes of the stream already, or values where litellm wrote them itself."""
 
     def __init__(self, _stream: Any) -> None:
         self._finished = False
 
-    def feed(self, event: Any) -> bytes:
+    def encode(self, event: Any) -> bytes:
         if isinstance(event, str):
             event = event.encode()
         if not isinstance(event, bytes):
-            members = _members(event)
-            event = f"event: {members.get('type', '')}\n".encode() + b"data: " + slices.encoded(members) + b"\n\n"
+            members = _members_of(event)
+            event = f"event: {members.get('type', '')}\n".encode() + b"data: " + slices.encode(members) + b"\n\n"
         self._finished = self._finished or b"message_stop" in event
         return bytes(event)
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         if not self._finished:
-            raise Unfinished
+            raise UnfinishedStream
         return b""
 
 
-class ResponsesTelling:
+class ResponsesStreamEncoder:
     """Events of a response. litellm numbers only some of them; here each has its number."""
 
-    ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+    FINAL_EVENT_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 
     def __init__(self, _stream: Any) -> None:
         self._finished = False
         self._number = 0
 
-    def feed(self, event: Any) -> bytes:
-        members = _members(event)
+    def encode(self, event: Any) -> bytes:
+        members = _members_of(event)
         kind = str(getattr(members.get("type"), "value", members.get("type", "")))
-        self._finished = self._finished or kind in self.ENDS
+        self._finished = self._finished or kind in self.FINAL_EVENT_TYPES
         told = {**members, "type": kind, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n".encode() + b"data: " + slices.encoded(told) + b"\n\n"
+        return f"event: {kind}\n".encode() + b"data: " + slices.encode(told) + b"\n\n"
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         if not self._finished:
-            raise Unfinished
+            raise UnfinishedStream
         return b""
 
 
-TELLINGS: dict[Spoken, type[ChatTelling] | type[MessagesTelling] | type[ResponsesTelling]] = {
-    "chat": ChatTelling,
-    "messages": MessagesTelling,
-    "responses": ResponsesTelling,
+STREAM_ENCODERS: dict[
+    WireFormat, type[ChatStreamEncoder] | type[MessagesStreamEncoder] | type[ResponsesStreamEncoder]
+] = {
+    "chat": ChatStreamEncoder,
+    "messages": MessagesStreamEncoder,
+    "responses": ResponsesStreamEncoder,
 }
 
 
-def plain(value: Any) -> bytes:
+def encode_body(value: Any) -> bytes:
     """A whole answer as JSON. A message without text says so, as clients of the API expect."""
-    members = _members(value)
+    members = _members_of(value)
     for choice in members.get("choices") or ():
         if isinstance(message := choice.get("message"), dict):
             message.setdefault("content", None)
-    return slices.encoded(members)
+    return slices.encode(members)
 
 
-def _members(value: Any) -> Json:
+def _members_of(value: Any) -> Json:
     """What of a value of litellm's was said."""
     if isinstance(value, dict):
         return value

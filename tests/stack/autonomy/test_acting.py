@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import unpaired
+from proxy.core.context.message_list import unpaired_calls
 from proxy.core.frames.events import FrameEvent
 from proxy.core.frames.tree import Status, children, path_to
-from proxy.core.observers import NAMES
-from proxy.core.policy.automatic_frames import Place, by_itself
-from proxy.core.policy.autonomy_rules import Autonomy
-from proxy.core.policy.signals import read, signals
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.policy.automatic_frames import AutonomyInput, decide_automatic_frames
+from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.signals import read_activity, signals_of
 from tests.properties.depth import searched
-from tests.stack.working import Watched, bash, padded, todo
+from tests.stack.working import GrowingConversation, bash, padded, todo
 
-RULES = Autonomy(level="auto", push_threshold=25, pop_threshold=101)
+RULES = AutonomyRules(level="auto", push_threshold=25, pop_threshold=101)
 ELSEWHERE = "Unrelated: translate the onboarding email into French."
 
 
-class Divided(Watched):
+class Divided(GrowingConversation):
     """A conversation in which the proxy opens and ends frames by itself."""
 
     def __init__(self, folds: bool = False, **rules: Any) -> None:
@@ -40,9 +40,11 @@ class Divided(Watched):
     def looks(self) -> tuple[FrameEvent, ...]:
         """What the proxy does with each request."""
         self.arrives()
-        reading = read(self.story, NAMES)
-        seen = signals(reading, self.story.tree.current, 0)
-        events = by_itself(Place(self.story, self.story.tip, self.now, NAMES, 10), reading, seen, self.rules)
+        reading = read_activity(self.story, DEFAULT_TOOL_ROLES)
+        seen = signals_of(reading, self.story.tree.active_frame, 0)
+        events = decide_automatic_frames(
+            AutonomyInput(self.story, self.story.tip, self.now, DEFAULT_TOOL_ROLES, 10), reading, seen, self.rules
+        )
         for event in events:
             self._happens(event, self.story.tip)
         if events:
@@ -114,8 +116,8 @@ def test_what_it_ended_leaves_the_line_as_what_the_proxy_saw_does() -> None:
     watched.settings = {"cold": True}
     watched.does(bash("ls"), results=["done"]).says("All are renamed.")
 
-    assert sum(1 for trim in watched.story.tree.trims if trim.frame) >= 1
-    assert all(not unpaired(line.messages) for line in watched.lines)
+    assert sum(1 for trim in watched.story.tree.removals if trim.frame) >= 1
+    assert all(not unpaired_calls(line.messages) for line in watched.lines)
 
 
 STEPS = st.sampled_from(["edit", "fail", "pass", "plan", "next item", "planned out", "says", "elsewhere", "go on"])
@@ -148,5 +150,5 @@ def test_whatever_divides_the_work_lines_stay_whole_and_one_frame_is_active(step
         under_way = [f for f in tree.frames.values() if f.origin == "auto" and f.status is Status.IN_PROGRESS]
         assert all(frame in path_to(tree, tree.active) for frame in under_way)
         assert all(frame.status is Status.IN_PROGRESS for frame in path_to(tree, tree.active))
-    assert all(not unpaired(line.messages) for line in watched.lines)
+    assert all(not unpaired_calls(line.messages) for line in watched.lines)
     assert watched.again.tree == watched.story.tree

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.frames.suggestion_log import POP, PUSH, Chosen
-from proxy.core.policy.autonomy_rules import NAMES, Autonomy, clamped
+from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings
+from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, AutonomyRules, clamp_threshold
 from proxy.core.policy.heuristics import HEURISTICS
-from proxy.core.policy.scoring import COMBINERS, judged, may_be_reached
-from proxy.core.policy.signals import Signals
+from proxy.core.policy.scoring import COMBINERS, judge, may_reach_threshold
+from proxy.core.policy.signals import FrameSignals
 
 SIGNS = ("pytest -q", "ruff check", "mypy proxy")
 DISJOINT: dict[str, Any] = {
@@ -59,7 +59,7 @@ DISJOINT: dict[str, Any] = {
     ],
 )
 def test_a_heuristic_gives_the_points_of_its_row(name: str, seen: dict[str, Any], points: int) -> None:
-    assert HEURISTICS[name].score(Signals(**seen)).points == points
+    assert HEURISTICS[name].score(FrameSignals(**seen)).points == points
 
 
 @pytest.mark.rows("S1-90")
@@ -75,15 +75,15 @@ def test_a_heuristic_gives_the_points_of_its_row(name: str, seen: dict[str, Any]
 def test_what_stands_still_ends_as_blocked_or_as_failed_where_failures_prevail(
     seen: dict[str, Any], status: str
 ) -> None:
-    assert HEURISTICS["stagnation"].score(Signals(**seen)).status == status
+    assert HEURISTICS["stagnation"].score(FrameSignals(**seen)).status == status
 
 
 def test_the_rules_name_every_heuristic_there_is() -> None:
-    assert tuple(HEURISTICS) == NAMES
+    assert tuple(HEURISTICS) == HEURISTIC_NAMES
 
 
 signals = st.builds(
-    Signals,
+    FrameSignals,
     errors=st.integers(0, 1_000),
     goal=st.sampled_from(["", "something else"]),
     aims=st.frozensets(st.sampled_from("abcdef")),
@@ -100,18 +100,20 @@ signals = st.builds(
 )
 
 
-@given(signals, st.sampled_from([PUSH, POP]), st.sampled_from(sorted(COMBINERS)), st.sets(st.sampled_from(NAMES)))
+@given(
+    signals, st.sampled_from([PUSH, POP]), st.sampled_from(sorted(COMBINERS)), st.sets(st.sampled_from(HEURISTIC_NAMES))
+)
 def test_a_confidence_lies_between_0_and_100_and_names_an_enabled_reason(
-    seen: Signals, kind: str, combine: str, enabled: set[str]
+    seen: FrameSignals, kind: str, combine: str, enabled: set[str]
 ) -> None:
-    verdict = judged(kind, seen, Autonomy(combine=combine, heuristics=tuple(enabled)))
+    verdict = judge(kind, seen, AutonomyRules(combine=combine, heuristics=tuple(enabled)))
 
     assert 0 <= verdict.confidence <= 100
     assert all(0 <= score.points <= 100 for score in verdict.scores.values())
-    assert set(verdict.scores) == {name for name in NAMES if HEURISTICS[name].kind == kind}
+    assert set(verdict.scores) == {name for name in HEURISTIC_NAMES if HEURISTICS[name].kind == kind}
     assert verdict.primary in {*enabled, ""}
     assert bool(verdict.primary) == any(verdict.scores[name].points for name in enabled & set(verdict.scores))
-    assert not verdict.reached or verdict.reason
+    assert not verdict.is_reached or verdict.reason
     assert bool(verdict.status) == (kind == POP and bool(verdict.primary))
 
 
@@ -119,17 +121,17 @@ def test_a_confidence_lies_between_0_and_100_and_names_an_enabled_reason(
     signals,
     st.sampled_from([PUSH, POP]),
     st.sampled_from(sorted(COMBINERS)),
-    st.sets(st.sampled_from(NAMES)),
+    st.sets(st.sampled_from(HEURISTIC_NAMES)),
     st.integers(0, 100),
 )
 def test_the_points_alone_tell_whether_a_threshold_is_reached(
-    seen: Signals, kind: str, combine: str, enabled: set[str], threshold: int
+    seen: FrameSignals, kind: str, combine: str, enabled: set[str], threshold: int
 ) -> None:
-    rules = Autonomy(combine=combine, heuristics=tuple(enabled), push_threshold=threshold, pop_threshold=threshold)
-    verdict = judged(kind, seen, rules)
+    rules = AutonomyRules(combine=combine, heuristics=tuple(enabled), push_threshold=threshold, pop_threshold=threshold)
+    verdict = judge(kind, seen, rules)
 
-    assert may_be_reached(kind, seen, rules) == (verdict.confidence >= threshold)
-    assert may_be_reached(kind, seen, rules) or not verdict.reached
+    assert may_reach_threshold(kind, seen, rules) == (verdict.confidence >= threshold)
+    assert may_reach_threshold(kind, seen, rules) or not verdict.is_reached
 
 
 # ------------------------------------------------------------------------------------------------- the reachable region
@@ -146,7 +148,7 @@ THRESHOLDS = {PUSH: 70, POP: 80}
 
 
 def of_kind(kind: str) -> list[int]:
-    return [HIGHEST_OF[name] for name in NAMES if HEURISTICS[name].kind == kind]
+    return [HIGHEST_OF[name] for name in HEURISTIC_NAMES if HEURISTICS[name].kind == kind]
 
 
 def reached_by(combine: str, kind: str, together: int) -> bool:
@@ -180,9 +182,9 @@ def test_d1_the_mean_asks_all_heuristics_at_once_where_max_and_noisy_or_ask_one(
 @pytest.mark.rows("D1", "C7")
 def test_d1_the_highest_points_are_really_reached() -> None:
     """The table above is no wish: these signals give them."""
-    most = Signals(
+    most = FrameSignals(
         errors=9, messages=99, files=9, tokens=99_000, successes=SIGNS, failures=("bash",) * 4, artifacts=9,
-        covered=1.0, idle=9, usage=0.99, **DISJOINT,
+        goal_coverage=1.0, idle_turns=9, usage=0.99, **DISJOINT,
     )  # fmt: skip
 
     assert {name: each.score(most).points for name, each in HEURISTICS.items()} == HIGHEST_OF
@@ -190,16 +192,16 @@ def test_d1_the_highest_points_are_really_reached() -> None:
 
 @pytest.mark.rows("C7")
 def test_noisy_or_adds_up_what_the_highest_passes_over() -> None:
-    middling = Signals(errors=3, messages=21, tokens=31_000)
+    middling = FrameSignals(errors=3, messages=21, tokens=31_000)
 
-    assert judged(PUSH, middling, Autonomy()).confidence == 50
-    assert judged(PUSH, middling, Autonomy(combine="noisy_or")).confidence == 84
-    assert judged(PUSH, middling, Autonomy(combine="mean")).confidence == 34
+    assert judge(PUSH, middling, AutonomyRules()).confidence == 50
+    assert judge(PUSH, middling, AutonomyRules(combine="noisy_or")).confidence == 84
+    assert judge(PUSH, middling, AutonomyRules(combine="mean")).confidence == 34
 
 
 @pytest.mark.rows("S1-91b", "S1-96")
 def test_what_is_not_enabled_counts_nothing_and_is_still_explained() -> None:
-    verdict = judged(PUSH, Signals(errors=9, tokens=31_000), Autonomy(heuristics=("duration",)))
+    verdict = judge(PUSH, FrameSignals(errors=9, tokens=31_000), AutonomyRules(heuristics=("duration",)))
 
     assert (verdict.confidence, verdict.primary) == (50, "duration")
     assert verdict.scores["failure_boundary"].points == 50
@@ -208,12 +210,12 @@ def test_what_is_not_enabled_counts_nothing_and_is_still_explained() -> None:
 # ----------------------------------------------------------------------------------------------------------- the rules
 @pytest.mark.rows("S1-84")
 def test_a_threshold_is_taken_as_the_nearest_that_is_allowed() -> None:
-    assert [clamped(asked) for asked in (-5, 0, 70, 100, 150)] == [0, 0, 70, 100, 100]
+    assert [clamp_threshold(asked) for asked in (-5, 0, 70, 100, 150)] == [0, 0, 70, 100, 100]
 
 
 def test_what_was_chosen_for_a_conversation_goes_before_the_configuration() -> None:
-    rules = Autonomy(level="suggest", push_threshold=60)
+    rules = AutonomyRules(level="suggest", push_threshold=60)
 
-    assert rules.with_chosen(Chosen()) == rules
-    chosen = rules.with_chosen(Chosen(at=1, level="manual", heuristics=(), suggest_in_context=False))
-    assert chosen == Autonomy("manual", 60, 80, "max", suggest_in_context=False, heuristics=())
+    assert rules.with_overrides(AutonomySettings()) == rules
+    chosen = rules.with_overrides(AutonomySettings(at=1, level="manual", heuristics=(), suggest_in_context=False))
+    assert chosen == AutonomyRules("manual", 60, 80, "max", suggest_in_context=False, heuristics=())

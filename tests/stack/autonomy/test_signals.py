@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.observers import NAMES
-from proxy.core.policy.signals import ANSWERED, Reading, Signals, read, signals
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.policy.signals import ANSWERED_WITHOUT_CALL, FrameActivity, FrameSignals, read_activity, signals_of
 from tests.properties.depth import searched
-from tests.stack.working import Watched, bash, padded, todo
+from tests.stack.working import GrowingConversation, bash, padded, todo
 
 Made = tuple[str, dict[str, Any]]
 FAILED = "2 failed, 3 passed\nExit code: 1"
@@ -26,13 +26,13 @@ def view(path: str) -> Made:
     return "read", {"filePath": path}
 
 
-def seen(watched: Watched, window: int = 200_000) -> Signals:
+def seen(watched: GrowingConversation, window: int = 200_000) -> FrameSignals:
     watched.arrives()
-    return signals(read(watched.story, NAMES), watched.story.tree.current, window)
+    return signals_of(read_activity(watched.story, DEFAULT_TOOL_ROLES), watched.story.tree.active_frame, window)
 
 
-def began(text: str = "Let the cart round prices.") -> Watched:
-    return Watched(folds=False).user(text)
+def began(text: str = "Let the cart round prices.") -> GrowingConversation:
+    return GrowingConversation(folds=False).user(text)
 
 
 @pytest.mark.rows("S1-85", "D2")
@@ -65,8 +65,8 @@ def test_an_answer_without_a_call_is_a_sign_of_success_until_the_work_goes_on() 
     watched = began().does(bash("ls"), results=["cart.py"]).says("The cart rounds its prices now.")
     watched.user("ok, continue")
     shown = seen(watched)
-    assert shown.successes == (ANSWERED,)
-    assert shown.covered == 1.0
+    assert shown.successes == (ANSWERED_WITHOUT_CALL,)
+    assert shown.goal_coverage == 1.0
 
     watched.does(bash("ls tests"), results=["test_cart.py"])
     assert seen(watched).successes == ()
@@ -99,10 +99,10 @@ def test_turns_are_without_progress_where_each_call_gave_what_it_gave_before() -
     watched = began().does(bash("git status"), results=["clean"])
     for _ in range(6):
         watched.does(bash("git status"), results=["clean"])
-    assert seen(watched).idle == 6
+    assert seen(watched).idle_turns == 6
 
     watched.does(bash("git status"), results=["1 file changed"])
-    assert seen(watched).idle == 0
+    assert seen(watched).idle_turns == 0
 
 
 @pytest.mark.rows("S1-90")
@@ -110,7 +110,7 @@ def test_an_edit_is_progress_though_its_result_says_the_same_each_time() -> None
     watched = began()
     for n in range(4):
         watched.does(edit("a.py", str(n)), results=["Updated."]).does(bash("pytest -q"), results=[FAILED])
-        assert seen(watched).idle <= 1
+        assert seen(watched).idle_turns <= 1
 
 
 @pytest.mark.rows("S1-85", "S1-86")
@@ -124,43 +124,43 @@ def test_an_edit_is_progress_though_its_result_says_the_same_each_time() -> None
 )
 def test_a_request_is_a_new_goal_where_it_starts_something_else(asked: str, is_new: bool) -> None:
     watched = began().does(bash("ls"), results=["cart.py"]).says("Cents are rounded.")
-    before = read(watched.story, NAMES)
+    before = read_activity(watched.story, DEFAULT_TOOL_ROLES)
     watched.user(asked)
-    reading = Reading(before.owner, before.carried)
+    reading = FrameActivity(before.owner, before.carried)
     watched.arrives()
-    for placed in watched.story.placed:  # as in a frame in which requests are not told apart
-        reading.feed(placed, NAMES)
+    for placed in watched.story.entries:  # as in a frame in which requests are not told apart
+        reading.add_message(placed, DEFAULT_TOOL_ROLES)
 
-    assert bool(signals(reading, watched.story.tree.root, 0).goal) is is_new
+    assert bool(signals_of(reading, watched.story.tree.root, 0).goal) is is_new
 
 
 @pytest.mark.rows("S1-85")
 def test_an_item_that_begins_where_another_was_under_way_is_a_new_goal() -> None:
-    reading = Reading("f#1", {})
+    reading = FrameActivity("f#1", {})
     watched = began().does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
     watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
     watched.arrives()
-    for placed in watched.story.placed:
-        reading.feed(placed, NAMES)
+    for placed in watched.story.entries:
+        reading.add_message(placed, DEFAULT_TOOL_ROLES)
 
-    assert signals(reading, watched.story.tree.root, 0).goal == "Parser"
+    assert signals_of(reading, watched.story.tree.root, 0).goal == "Parser"
 
 
 @pytest.mark.rows("S1-91")
 def test_a_window_nobody_knows_is_taken_for_a_hundred_thousand_tokens() -> None:
-    reading = Reading("f#1", {}, spent=91_000)
+    reading = FrameActivity("f#1", {}, reported_tokens=91_000)
     frame = began().does(bash("ls"), results=["x"]).story.tree.root
 
-    assert signals(reading, frame, 0).usage == 0.91
-    assert signals(reading, frame, 182_000).usage == 0.5
+    assert signals_of(reading, frame, 0).usage == 0.91
+    assert signals_of(reading, frame, 182_000).usage == 0.5
 
 
 def test_a_result_without_a_call_and_a_call_without_a_result_are_passed_over() -> None:
     watched = began().does(bash("ls"), bash("pwd"), results=["cart.py"])
     watched.tells("tool", "from nowhere", "call_unknown")
     shown = seen(watched)
-    assert (shown.errors, shown.idle) == (0, 0)
-    assert not read(watched.story, NAMES).at_rest
+    assert (shown.errors, shown.idle_turns) == (0, 0)
+    assert not read_activity(watched.story, DEFAULT_TOOL_ROLES).has_all_results
 
 
 # -------------------------------------------------------------------------------------------------------------- the law
@@ -195,9 +195,11 @@ def test_a_path_read_message_by_message_shows_what_it_shows_in_one_go(steps: lis
         else:
             watched.user(told)
         watched.arrives()
-        known = read(watched.story, NAMES, known)
+        known = read_activity(watched.story, DEFAULT_TOOL_ROLES, known)
         tree = watched.story.tree
-        assert signals(known, tree.current, 0) == signals(read(watched.story, NAMES), tree.current, 0)
+        assert signals_of(known, tree.active_frame, 0) == signals_of(
+            read_activity(watched.story, DEFAULT_TOOL_ROLES), tree.active_frame, 0
+        )
 
 
 def test_another_branch_of_a_path_is_read_anew() -> None:
@@ -205,7 +207,7 @@ def test_another_branch_of_a_path_is_read_anew() -> None:
     failed, passed = (began().does(bash("pytest -q"), results=[result]) for result in (FAILED, PASSED))
     for watched in (failed, passed):
         watched.arrives()
-    known = read(failed.story, NAMES)
+    known = read_activity(failed.story, DEFAULT_TOOL_ROLES)
 
-    shown = signals(read(passed.story, NAMES, known), passed.story.tree.current, 0)
+    shown = signals_of(read_activity(passed.story, DEFAULT_TOOL_ROLES, known), passed.story.tree.active_frame, 0)
     assert (shown.errors, len(shown.successes)) == (0, 1)

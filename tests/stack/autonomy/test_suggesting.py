@@ -13,64 +13,71 @@ from msgspec.structs import replace
 
 from proxy.core.frames.events import (
     AutonomySet,
-    Entered,
+    FrameEntered,
     FrameEvent,
-    Planned,
-    Popped,
-    Pushed,
-    Rooted,
-    Suggested,
+    FramePlanned,
+    FramePopped,
+    FramePushed,
+    RootStarted,
+    SuggestionMade,
     SuggestionsCleared,
-    read_event,
-    recorded,
+    as_ledger_event,
+    decode_event,
 )
-from proxy.core.frames.reducer import apply
+from proxy.core.frames.reducer import reduce
 from proxy.core.frames.suggestion_log import (
     EXPIRES_MS,
-    LEFT,
-    MOST,
+    MAX_SUGGESTIONS,
     POP,
     PUSH,
-    Advice,
-    Chosen,
+    SUGGESTIONS_KEPT,
+    AutonomySettings,
     Suggestion,
-    acted_upon,
-    suggested,
+    SuggestionState,
+    add_suggestion,
+    mark_acted_upon,
 )
 from proxy.core.frames.tree import Status, Tree
-from proxy.core.policy.autonomy_rules import Autonomy
-from proxy.core.policy.signals import Signals
-from proxy.core.policy.suggest import NEXT, pointless, stats, suggestion, waiting, words
+from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.signals import FrameSignals
+from proxy.core.policy.suggest import (
+    DEFAULT_TOPIC,
+    make_suggestion,
+    pending_suggestions,
+    reason_not_to_suggest,
+    suggestion_note,
+    tally_at,
+)
 
-RULES = Autonomy(level="suggest")
-ERRORS = Signals(errors=4, goal="Translate the onboarding email.", wanted=frozenset({"email"}))
-SUCCESS = Signals(successes=("pytest -q", "ruff check .", "mypy proxy"), artifacts=3, covered=1.0)
+RULES = AutonomyRules(level="suggest")
+ERRORS = FrameSignals(errors=4, goal="Translate the onboarding email.", goal_keywords=frozenset({"email"}))
+SUCCESS = FrameSignals(successes=("pytest -q", "ruff check .", "mypy proxy"), artifacts=3, goal_coverage=1.0)
 MINUTE = 60_000
 
 
 def grown(*events: FrameEvent, now: int = 0) -> Tree:
     tree = Tree()
-    for event in (Rooted("root", "Cart", "Make the cart round its prices."), *events):
-        tree = apply(tree, event, now)
+    for event in (RootStarted("root", "Cart", "Make the cart round its prices."), *events):
+        tree = reduce(tree, event, now)
     return tree
 
 
-def pushed(frame: str = "f1", title: str = "Rounding", parent: str = "root") -> Pushed:
-    return Pushed(frame, parent, title, "prices are rounded", "t", "0/c", "block")
+def pushed(frame: str = "f1", title: str = "Rounding", parent: str = "root") -> FramePushed:
+    return FramePushed(frame, parent, title, "prices are rounded", "t", "0/c", "block")
 
 
-def popped(frame: str = "f1", told: str = "told") -> Popped:
-    return Popped(frame, Status.COMPLETED, "done", "done", told)
+def popped(frame: str = "f1", told: str = "told") -> FramePopped:
+    return FramePopped(frame, Status.COMPLETED, "done", "done", told)
 
 
-def made(tree: Tree, seen: Signals = ERRORS, now: int = 0, **rules: Any) -> Suggestion | None:
-    return suggestion(tree, seen, replace(RULES, **rules), max_depth=10, now=now)
+def made(tree: Tree, seen: FrameSignals = ERRORS, now: int = 0, **rules: Any) -> Suggestion | None:
+    return make_suggestion(tree, seen, replace(RULES, **rules), max_depth=10, now=now)
 
 
-def with_suggestion(tree: Tree, seen: Signals = ERRORS, now: int = 0) -> Tree:
+def with_suggestion(tree: Tree, seen: FrameSignals = ERRORS, now: int = 0) -> Tree:
     found = made(tree, seen, now)
     assert found is not None
-    return apply(tree, Suggested(tree.active, found), now)
+    return reduce(tree, SuggestionMade(tree.active, found), now)
 
 
 # ------------------------------------------------------------------------------------------------------------ the words
@@ -83,7 +90,7 @@ def test_a_push_is_suggested_in_the_words_of_the_row() -> None:
         '[STACK SUGGESTION: Consider pushing a new frame for "Translate the onboarding email." - '
         "Reason: 4 errors since the last success and a new goal (80% confidence)]"
     )
-    told = words(found, "n0nce")
+    told = suggestion_note(found, "n0nce")
     assert told == (
         '<stack-context note="suggestion" nonce="n0nce">\n'
         f"<!-- Stack Autonomy Suggestions -->\n{found.text}\n</stack-context>"
@@ -105,24 +112,24 @@ def test_a_pop_is_suggested_with_the_status_it_would_end_as() -> None:
 @given(st.text(max_size=300))
 def test_no_title_breaks_out_of_the_line_or_the_element(title: str) -> None:
     """S1-156: what a user types is no mark-up of ours."""
-    found = made(grown(pushed()), Signals(errors=9, goal=f"x {title}", wanted=frozenset({"x"})))
+    found = made(grown(pushed()), FrameSignals(errors=9, goal=f"x {title}", goal_keywords=frozenset({"x"})))
     assert found is not None
 
-    assert ElementTree.fromstring(words(found, "n0nce")).tag == "stack-context"
+    assert ElementTree.fromstring(suggestion_note(found, "n0nce")).tag == "stack-context"
     assert re.fullmatch(
         r'\[STACK SUGGESTION: Consider pushing a new frame for "[^"\n]+" - Reason: [^\n]+\]', found.text
     )
 
 
 def test_what_is_planned_next_is_what_a_push_would_be_for() -> None:
-    tree = grown(pushed(), Planned("p1", "f1", "Negative prices", "they round too"))
+    tree = grown(pushed(), FramePlanned("p1", "f1", "Negative prices", "they round too"))
 
-    named = made(tree, Signals(messages=21, files=6))
+    named = made(tree, FrameSignals(messages=21, files=6))
     assert named is not None
     assert named.title == "Negative prices"
-    unnamed = made(grown(pushed()), Signals(messages=21, files=6))
+    unnamed = made(grown(pushed()), FrameSignals(messages=21, files=6))
     assert unnamed is not None
-    assert unnamed.title == NEXT
+    assert unnamed.title == DEFAULT_TOPIC
 
 
 # ---------------------------------------------------------------------------------------------------- when nothing is
@@ -130,7 +137,7 @@ def test_what_is_planned_next_is_what_a_push_would_be_for() -> None:
 def test_one_of_a_kind_waits_and_the_same_situation_is_told_once() -> None:
     tree = with_suggestion(grown(pushed()))
 
-    other = Signals(tokens=60_000)
+    other = FrameSignals(tokens=60_000)
     assert made(tree, ERRORS, MINUTE) is None
     assert made(tree, other, MINUTE) is None  # one push waits
     assert made(tree, ERRORS, 6 * MINUTE) is None  # it was not wanted
@@ -142,16 +149,16 @@ def test_one_of_a_kind_waits_and_the_same_situation_is_told_once() -> None:
 
 @pytest.mark.rows("S1-82")
 def test_a_push_or_pop_that_leads_nowhere_is_not_suggested() -> None:
-    plan = Planned("p1", "root", "Lexer", "Lexer", origin="plan")
-    request = Entered("f2", "root", "Email", "Email", "request")
+    plan = FramePlanned("p1", "root", "Lexer", "Lexer", origin="plan")
+    request = FrameEntered("f2", "root", "Email", "Email", "request")
     deep = [pushed(f"f{n}", parent=f"f{n - 1}" if n > 1 else "root") for n in range(1, 10)]
 
-    assert pointless(grown(plan), PUSH, 10) == "the client's own plan divides the work"
-    assert pointless(grown(*deep), PUSH, 10) == "10 frames are open already"
-    assert pointless(grown(), POP, 10) == "the active frame is the root"
-    assert pointless(grown(request), POP, 10).startswith("the proxy opened")
-    assert pointless(grown(popped("root", "")), PUSH, 10) == "the root frame has ended"
-    assert pointless(grown(pushed()), PUSH, 10) == pointless(grown(pushed()), POP, 10) == ""
+    assert reason_not_to_suggest(grown(plan), PUSH, 10) == "the client's own plan divides the work"
+    assert reason_not_to_suggest(grown(*deep), PUSH, 10) == "10 frames are open already"
+    assert reason_not_to_suggest(grown(), POP, 10) == "the active frame is the root"
+    assert reason_not_to_suggest(grown(request), POP, 10).startswith("the proxy opened")
+    assert reason_not_to_suggest(grown(popped("root", "")), PUSH, 10) == "the root frame has ended"
+    assert reason_not_to_suggest(grown(pushed()), PUSH, 10) == reason_not_to_suggest(grown(pushed()), POP, 10) == ""
     assert made(grown(), SUCCESS) is None
 
 
@@ -161,32 +168,35 @@ def test_a_push_or_pop_that_leads_nowhere_is_not_suggested() -> None:
     ("seen", "operation"),
     [(ERRORS, pushed("f2", "Email", "f1")), (SUCCESS, popped("f1"))],
 )
-def test_the_operation_within_five_minutes_acts_upon_a_suggestion(seen: Signals, operation: FrameEvent) -> None:
+def test_the_operation_within_five_minutes_acts_upon_a_suggestion(seen: FrameSignals, operation: FrameEvent) -> None:
     tree = with_suggestion(grown(pushed()), seen)
 
-    in_time = apply(tree, operation, EXPIRES_MS)
-    assert in_time.advice.tally.acted == 1
-    assert waiting(in_time.advice, EXPIRES_MS) == ()
-    too_late = apply(tree, operation, EXPIRES_MS + 1)
-    assert (too_late.advice.tally.acted, stats(too_late.advice, EXPIRES_MS + 1).ignored) == (0, 1)
+    in_time = reduce(tree, operation, EXPIRES_MS)
+    assert in_time.suggestion_state.counts.acted == 1
+    assert pending_suggestions(in_time.suggestion_state, EXPIRES_MS) == ()
+    too_late = reduce(tree, operation, EXPIRES_MS + 1)
+    assert (too_late.suggestion_state.counts.acted, tally_at(too_late.suggestion_state, EXPIRES_MS + 1).ignored) == (
+        0,
+        1,
+    )
 
 
 @pytest.mark.rows("S1-95")
 def test_another_operation_and_another_frame_act_upon_nothing() -> None:
     tree = with_suggestion(grown(pushed()), SUCCESS)
 
-    for other in (pushed("f2", "Email", "f1"), Planned("p1", "f1", "Later", "later")):
-        assert apply(tree, other, MINUTE).advice.tally.acted == 0
+    for other in (pushed("f2", "Email", "f1"), FramePlanned("p1", "f1", "Later", "later")):
+        assert reduce(tree, other, MINUTE).suggestion_state.counts.acted == 0
 
 
 @pytest.mark.rows("S1-83", "S1-95", "D3")
 def test_what_the_proxy_opens_and_ends_is_counted_apart() -> None:
-    auto = Entered("f2", "root", "Step 2 of: Cart", "", "auto")
+    auto = FrameEntered("f2", "root", "Step 2 of: Cart", "", "auto")
     tree = grown(auto, popped("f2", told=""))
 
-    assert (tree.advice.tally.auto_pushes, tree.advice.tally.auto_pops) == (1, 1)
-    assert grown(auto, popped("f2", told="popped by the model")).advice.tally.auto_pops == 0
-    assert grown(Entered("f3", "root", "Email", "", "request")).advice.tally.auto_pushes == 0
+    assert (tree.suggestion_state.counts.auto_pushes, tree.suggestion_state.counts.auto_pops) == (1, 1)
+    assert grown(auto, popped("f2", told="popped by the model")).suggestion_state.counts.auto_pops == 0
+    assert grown(FrameEntered("f3", "root", "Email", "", "request")).suggestion_state.counts.auto_pushes == 0
 
 
 def numbered(n: int) -> Suggestion:
@@ -195,16 +205,16 @@ def numbered(n: int) -> Suggestion:
 
 @pytest.mark.rows("S1-95")
 def test_a_long_history_is_cut_to_its_newer_half_and_every_count_stays() -> None:
-    advice = Advice()
-    for n in range(MOST + 1):
-        advice = suggested(advice, numbered(n), n * EXPIRES_MS * 2)
+    advice = SuggestionState()
+    for n in range(MAX_SUGGESTIONS + 1):
+        advice = add_suggestion(advice, numbered(n), n * EXPIRES_MS * 2)
         if n % 2:
-            advice = acted_upon(advice, PUSH, f"f{n}", n * EXPIRES_MS * 2)
-        assert len(advice.history) <= MOST
+            advice = mark_acted_upon(advice, PUSH, f"f{n}", n * EXPIRES_MS * 2)
+        assert len(advice.history) <= MAX_SUGGESTIONS
 
-    assert len(advice.history) == LEFT
-    assert advice.history[-1].frame == f"f{MOST}"
-    counts = stats(advice, (MOST + 2) * EXPIRES_MS * 2)
+    assert len(advice.history) == SUGGESTIONS_KEPT
+    assert advice.history[-1].frame == f"f{MAX_SUGGESTIONS}"
+    counts = tally_at(advice, (MAX_SUGGESTIONS + 2) * EXPIRES_MS * 2)
     assert (counts.total, counts.push, counts.acted, counts.ignored) == (101, 101, 50, 51)
 
 
@@ -212,25 +222,29 @@ def test_a_long_history_is_cut_to_its_newer_half_and_every_count_stays() -> None
 def test_what_is_taken_back_is_not_ignored_and_counts_begin_with_what_waits() -> None:
     tree = with_suggestion(grown(pushed()))
 
-    back = apply(tree, SuggestionsCleared(MINUTE, waiting=True), MINUTE)
-    assert waiting(back.advice, MINUTE) == ()
-    assert stats(back.advice, 9 * MINUTE).ignored == 0
+    back = reduce(tree, SuggestionsCleared(MINUTE, waiting=True), MINUTE)
+    assert pending_suggestions(back.suggestion_state, MINUTE) == ()
+    assert tally_at(back.suggestion_state, 9 * MINUTE).ignored == 0
     assert made(back, ERRORS, 2 * MINUTE) is None
-    anew = apply(tree, SuggestionsCleared(MINUTE, counts=True), MINUTE)
-    assert (anew.advice.tally.total, len(anew.advice.history)) == (1, 1)
-    assert apply(tree, SuggestionsCleared(9 * MINUTE, counts=True), 9 * MINUTE).advice.tally.total == 0
+    anew = reduce(tree, SuggestionsCleared(MINUTE, counts=True), MINUTE)
+    assert (anew.suggestion_state.counts.total, len(anew.suggestion_state.history)) == (1, 1)
+    assert reduce(tree, SuggestionsCleared(9 * MINUTE, counts=True), 9 * MINUTE).suggestion_state.counts.total == 0
 
 
 @pytest.mark.rows("S1-126")
 def test_what_was_set_last_counts_wherever_it_hangs() -> None:
-    newer, older = Chosen(at=2, level="auto"), Chosen(at=1, level="manual")
+    newer, older = AutonomySettings(at=2, level="auto"), AutonomySettings(at=1, level="manual")
 
-    assert grown(AutonomySet(newer), AutonomySet(older)).advice.chosen == newer
-    assert grown(AutonomySet(older), AutonomySet(newer)).advice.chosen == newer
+    assert grown(AutonomySet(newer), AutonomySet(older)).suggestion_state.settings == newer
+    assert grown(AutonomySet(older), AutonomySet(newer)).suggestion_state.settings == newer
 
 
 def test_the_events_read_as_they_were_written() -> None:
     found = made(grown(pushed()))
     assert found is not None
-    for event in (Suggested("f1", found), SuggestionsCleared(5, waiting=True), AutonomySet(Chosen(3, heuristics=()))):
-        assert read_event(recorded(event, "entry", 0, 1, 7)) == event
+    for event in (
+        SuggestionMade("f1", found),
+        SuggestionsCleared(5, waiting=True),
+        AutonomySet(AutonomySettings(3, heuristics=())),
+    ):
+        assert decode_event(as_ledger_event(event, "entry", 0, 1, 7)) == event

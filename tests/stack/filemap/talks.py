@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.filemap.contents import Contents, SeenFile, seen_in
+from proxy.core.filemap.contents import SeenContents, SeenFile, collect_contents
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.tool_roles import NAMES
-from tests.stack.forest import Talk, call
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
+from tests.stack.forest import LedgerBuilder, call
 
 
 class Files:
     """A talk in which a client's tools work on files."""
 
     def __init__(self) -> None:
-        self.talk = Talk()
+        self.talk = LedgerBuilder()
         self.talk.client("user", "Work on the shop.")
         self._calls = 0
 
@@ -33,8 +33,8 @@ class Files:
         return self
 
     @property
-    def contents(self) -> Contents:
-        return seen_in(self.talk.story.placed, NAMES)
+    def contents(self) -> SeenContents:
+        return collect_contents(self.talk.story.entries, DEFAULT_TOOL_ROLES)
 
     @property
     def files(self) -> dict[str, SeenFile]:

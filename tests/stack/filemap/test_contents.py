@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.filemap.changes import LONGEST
-from proxy.core.filemap.contents import LOOSE, MOST_FILES, newest
+from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
+from proxy.core.filemap.contents import MAX_FILES, MAX_UNPLACED_TEXTS, newest_files
 from tests.stack.filemap.talks import Files
 
 FIVE = "one\ntwo\nthree\nfour\nfive"
@@ -33,7 +33,7 @@ def test_the_newest_content_wins() -> None:
     files = read().done("write", path="shop.py", content="all\nnew")
 
     assert files.lines("shop.py") == {1: "all", 2: "new"}
-    assert files.files["shop.py"].whole
+    assert files.files["shop.py"].is_complete
 
 
 @pytest.mark.rows("S2-23")
@@ -44,7 +44,7 @@ def test_parts_are_put_together_by_their_line_numbers() -> None:
     )
 
     assert files.lines("a.py") == {1: "one", 10: "ten", 11: "ELEVEN", 12: "twelve"}
-    assert not files.files["a.py"].whole
+    assert not files.files["a.py"].is_complete
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,18 @@ def test_both_forms_of_a_path_are_one_file() -> None:
 
 def test_no_file_and_no_number_of_files_is_kept_without_a_bound() -> None:
     files = Files()
-    for n in range(MOST_FILES + 5):
+    for n in range(MAX_FILES + 5):
         files.done("write", path=f"dir/f{n}.py", content="x = 1")
     files.done("write", path="big.py", content="x" * 10_000_000)
-    for n in range(LOOSE + 5):
+    for n in range(MAX_UNPLACED_TEXTS + 5):
         files.done("edit", path="loose.py", old_string=f"no {n}", new_string=f"line {n}")
 
     seen = files.files
-    assert len(seen) == MOST_FILES
-    assert sum(map(len, seen["big.py"].lines)) <= LONGEST
-    assert not seen["big.py"].whole
-    assert len(seen["loose.py"].lines) == LOOSE
-    assert [file.path for file in newest(files.contents.files, 2_000)] == ["loose.py"]
+    assert len(seen) == MAX_FILES
+    assert sum(map(len, seen["big.py"].lines)) <= MAX_CONTENT_LENGTH
+    assert not seen["big.py"].is_complete
+    assert len(seen["loose.py"].lines) == MAX_UNPLACED_TEXTS
+    assert [file.path for file in newest_files(files.contents.files, 2_000)] == ["loose.py"]
 
 
 @pytest.mark.parametrize(

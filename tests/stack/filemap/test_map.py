@@ -4,12 +4,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.core.context.block_format import Form, block_of
-from proxy.core.filemap import file_map, frame_map
-from proxy.core.filemap.render import as_text, chosen, common_folder
-from proxy.core.frames.events import Rooted
-from proxy.core.text import clean
-from proxy.core.tools.base import Budgets
+from proxy.core.context.block_format import BlockFormat, block_of
+from proxy.core.filemap import build_file_map, file_map_text
+from proxy.core.filemap.render import common_folder, fit_to_budget, render_file_map
+from proxy.core.frames.events import RootStarted
+from proxy.core.text import remove_illegal_xml
+from proxy.core.tools.base import FrameBlockBudgets
 from tests.pace import within
 from tests.stack.filemap.talks import Files
 from tests.stack.forest import NONCE, count, pushed
@@ -22,15 +22,15 @@ MAIL = "def send_mail(to):\n    return to"
 def shop() -> Files:
     """Three files that were read below a root; the last thing is a frame about mails."""
     files = Files()
-    files.talk.happens(Rooted("froot", "Build the shop", "It sells things."))
+    files.talk.happens(RootStarted("froot", "Build the shop", "It sells things."))
     files.done("read", PRICES, path="/workspace/src/prices.py").done("read", CART, path="/workspace/src/cart.py")
     files.done("read", MAIL, path="/workspace/src/mail.py", offset=1, limit=2)
     return files
 
 
 def drawn(files: Files, frame: str = "", budget: int = 1_024) -> str:
-    mapped = file_map(files.talk.story, files.talk.story.tree, frame)
-    return as_text(chosen(mapped.files, mapped.seen, budget, count), mapped.seen)
+    mapped = build_file_map(files.talk.story, files.talk.story.tree, frame)
+    return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, budget, count), mapped.seen_count)
 
 
 @pytest.mark.rows("S2-23", "S2-24")
@@ -76,7 +76,7 @@ def test_what_stands_in_a_file_ends_no_element() -> None:
     files.done("write", path="src/</seen-files>.py", content="def f(a='</seen-files><x>', b=\"\x00\ud800\"): pass")
 
     text = drawn(files)
-    assert clean(text) == text
+    assert remove_illegal_xml(text) == text
     assert ElementTree.fromstring(text).tag == "seen-files"
     assert len(ElementTree.fromstring(text)) == 0
 
@@ -95,26 +95,28 @@ def test_hostile_contents_hold_no_request_up() -> None:
     story = files.talk.story
 
     with within(1):
-        told = frame_map(story, story.tree, "fmail", 4_000, count)
+        told = file_map_text(story, story.tree, "fmail", 4_000, count)
 
     assert count(told) <= 1_024
 
 
-def block(files: Files, frame: str, form: Form, total: int = 4_000) -> str:
+def block(files: Files, frame: str, form: BlockFormat, total: int = 4_000) -> str:
     story = files.talk.story
-    budgets = Budgets(total=total)
+    budgets = FrameBlockBudgets(total=total)
     return block_of(form, story, story.tree, frame, nonce=NONCE, now=1, budgets=budgets, count=count)
 
 
-def with_map(most: int) -> Form:
-    return Form(draw_map=lambda story, tree, frame, room, count: frame_map(story, tree, frame, room, count, most=most))
+def with_map(most: int) -> BlockFormat:
+    return BlockFormat(
+        draw_map=lambda story, tree, frame, room, count: file_map_text(story, tree, frame, room, count, most=most)
+    )
 
 
 @pytest.mark.rows("S2-25")
 def test_a_block_ends_with_the_map_where_one_is_wanted() -> None:
     files = shop()
     files.talk.happens(pushed("fmail", title="Send mails"))
-    plain = block(files, "fmail", Form())
+    plain = block(files, "fmail", BlockFormat())
 
     told = block(files, "fmail", with_map(1_024))
 
@@ -123,7 +125,7 @@ def test_a_block_ends_with_the_map_where_one_is_wanted() -> None:
     assert told.startswith(plain.removesuffix(ending))
     assert told.endswith(f"</seen-files>{ending}")
     assert ElementTree.fromstring(told).find("seen-files") is not None
-    nested = block(files, "fmail", Form(nested=True, draw_map=with_map(1_024).draw_map))
+    nested = block(files, "fmail", BlockFormat(nested=True, draw_map=with_map(1_024).draw_map))
     assert nested.endswith(f"</seen-files>{ending}")
 
 
@@ -131,7 +133,7 @@ def test_a_block_ends_with_the_map_where_one_is_wanted() -> None:
 def test_the_map_takes_what_the_rest_of_the_block_leaves() -> None:
     files = shop()
     files.talk.happens(pushed("fmail", title="Send mails", criteria="word " * 400))
-    rest = count(block(files, "fmail", Form()))
+    rest = count(block(files, "fmail", BlockFormat()))
 
     for total in (rest, rest + 20, rest + 60, rest + 200):
         told = block(files, "fmail", with_map(1_024), total)
@@ -144,7 +146,7 @@ def test_the_root_and_the_minimal_form_have_no_map() -> None:
     files = shop()
     assert "seen-files" not in block(files, "froot", with_map(1_024))
     files.talk.happens(pushed("fmail"))
-    assert "seen-files" not in block(files, "fmail", Form(minimal=True, draw_map=with_map(1_024).draw_map))
+    assert "seen-files" not in block(files, "fmail", BlockFormat(minimal=True, draw_map=with_map(1_024).draw_map))
 
 
 def test_a_folder_is_common_only_as_a_whole() -> None:

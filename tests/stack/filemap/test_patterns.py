@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.filemap.changes import LONGEST
-from proxy.core.filemap.patterns import PATTERNS, by_patterns, language_of
+from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
+from proxy.core.filemap.patterns import PATTERNS, language_of, symbols_by_patterns
 from tests.pace import within
 from tests.stack.filemap.talks import seen
 
@@ -54,7 +54,7 @@ LOOKS = {
 def test_definitions_are_known_by_the_look_of_their_lines(path: str) -> None:
     text, names = LOOKS[path]
 
-    (symbols,) = by_patterns([seen(path, text)])
+    (symbols,) = symbols_by_patterns([seen(path, text)])
 
     found = [definition.name for definition in symbols.definitions]
     assert [name for name in names.split() if name not in found] == []
@@ -63,31 +63,31 @@ def test_definitions_are_known_by_the_look_of_their_lines(path: str) -> None:
 
 
 def test_a_definition_has_its_line_and_what_is_used_is_counted_without_it() -> None:
-    (symbols,) = by_patterns([seen("a.py", "def total(cart):\n    return price(cart)\n\ntotal(1)", first=30)])
+    (symbols,) = symbols_by_patterns([seen("a.py", "def total(cart):\n    return price(cart)\n\ntotal(1)", first=30)])
 
     (total,) = symbols.definitions
-    assert (total.name, total.line, total.shown) == ("total", 30, "def total(cart)")
+    assert (total.name, total.line, total.text) == ("total", 30, "def total(cart)")
     assert symbols.references == {"total": 1, "cart": 2, "price": 1, "def": 1, "return": 1}
 
 
 def test_a_language_that_nobody_knows_has_no_symbols() -> None:
     for path in ("README.md", "Makefile", "data.json", "", "a.", ".py/x", "a.b/c"):
         assert not language_of(path)
-        assert by_patterns([seen(path, "class Cart:")])[0].definitions == ()
+        assert symbols_by_patterns([seen(path, "class Cart:")])[0].definitions == ()
     assert language_of("A.PY") == "python"
 
 
 HOSTILE = {
-    "one long line": "x" * LONGEST,
-    "spaces": " " * LONGEST,
-    "lines": "\n" * LONGEST,
-    "brackets": "(" * LONGEST,
-    "words": "public static final " * (LONGEST // 20),
-    "words on lines": ("public static final abstract " * 10 + "\n") * (LONGEST // 300),
-    "arguments": ("int a b c d e f(" + "a," * 140 + "\n") * (LONGEST // 300),
-    "generic": ("export const a:" + "b<" * 140 + "\n") * (LONGEST // 300),
-    "scopes": ("a " * 50 + "b::" * 66 + "\n") * (LONGEST // 300),
-    "short lines": "a(\n" * (LONGEST // 3),
+    "one long line": "x" * MAX_CONTENT_LENGTH,
+    "spaces": " " * MAX_CONTENT_LENGTH,
+    "lines": "\n" * MAX_CONTENT_LENGTH,
+    "brackets": "(" * MAX_CONTENT_LENGTH,
+    "words": "public static final " * (MAX_CONTENT_LENGTH // 20),
+    "words on lines": ("public static final abstract " * 10 + "\n") * (MAX_CONTENT_LENGTH // 300),
+    "arguments": ("int a b c d e f(" + "a," * 140 + "\n") * (MAX_CONTENT_LENGTH // 300),
+    "generic": ("export const a:" + "b<" * 140 + "\n") * (MAX_CONTENT_LENGTH // 300),
+    "scopes": ("a " * 50 + "b::" * 66 + "\n") * (MAX_CONTENT_LENGTH // 300),
+    "short lines": "a(\n" * (MAX_CONTENT_LENGTH // 3),
 }
 
 
@@ -100,4 +100,4 @@ def test_no_text_makes_a_pattern_slow(text: str) -> None:
             ending = {"python": "py", "javascript": "js", "typescript": "ts", "rust": "rs", "csharp": "cs",
                       "kotlin": "kt", "ruby": "rb", "elixir": "ex", "shell": "sh"}.get(language, language)  # fmt: skip
             assert language_of(f"a.{ending}") == language
-            by_patterns([seen(f"a.{ending}", text)])
+            symbols_by_patterns([seen(f"a.{ending}", text)])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.filemap.patterns import by_patterns
-from proxy.core.filemap.ranking import mentioned, page_rank, ranked
+from proxy.core.filemap.patterns import symbols_by_patterns
+from proxy.core.filemap.ranking import mentioned_paths, page_rank, rank_files
 from tests.stack.filemap.talks import seen
 
 SHOP = [
@@ -16,7 +16,10 @@ SHOP = [
 
 
 def order(**focus: float) -> list[str]:
-    return [file.path for file in ranked(SHOP, by_patterns(SHOP), {f"{name}.py": w for name, w in focus.items()})]
+    return [
+        file.path
+        for file in rank_files(SHOP, symbols_by_patterns(SHOP), {f"{name}.py": w for name, w in focus.items()})
+    ]
 
 
 @pytest.mark.rows("S2-24")
@@ -33,7 +36,7 @@ def test_what_the_files_of_a_frame_refer_to_goes_before_all_else() -> None:
 
 @pytest.mark.rows("S2-24")
 def test_a_definition_that_is_used_goes_before_one_that_is_not() -> None:
-    prices = ranked(SHOP, by_patterns(SHOP), {})[0]
+    prices = rank_files(SHOP, symbols_by_patterns(SHOP), {})[0]
 
     ranks = {definition.name: rank for definition, rank in prices.definitions}
     assert ranks["price_of"] > 10 * ranks["rarely_used"] > 0
@@ -53,8 +56,8 @@ def test_ranks_are_shares_of_a_walk() -> None:
 def test_the_same_files_give_the_same_order_however_they_come() -> None:
     there, back = SHOP, SHOP[::-1]
 
-    assert [f.path for f in ranked(there, by_patterns(there), {})] == [
-        f.path for f in ranked(back, by_patterns(back), {})
+    assert [f.path for f in rank_files(there, symbols_by_patterns(there), {})] == [
+        f.path for f in rank_files(back, symbols_by_patterns(back), {})
     ]
 
 
@@ -69,4 +72,4 @@ def test_the_same_files_give_the_same_order_however_they_come() -> None:
     ],
 )
 def test_a_task_names_files_by_their_name_or_by_what_they_define(words: str, paths: list[str]) -> None:
-    assert list(mentioned(words, SHOP, by_patterns(SHOP))) == paths
+    assert list(mentioned_paths(words, SHOP, symbols_by_patterns(SHOP))) == paths

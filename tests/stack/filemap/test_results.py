@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from proxy.core.filemap.changes import LONGEST, lines_shown
+from proxy.core.filemap.changes import MAX_CONTENT_LENGTH, parse_read_result
 
 CODE = ("def one():", "    return 1", "", "def two():")
 TABBED = "\n".join(f"{n}\t{line}" for n, line in enumerate(CODE, 1))
@@ -34,11 +34,11 @@ REMINDER = "\n\n<system-reminder>\nDo not improve it.\n</system-reminder>\n"
     ],
 )
 def test_what_a_client_puts_around_a_file_is_not_taken_for_its_content(result: str) -> None:
-    shown = lines_shown(result)
+    shown = parse_read_result(result)
 
     assert shown.lines == CODE
     assert shown.numbers == (1, 2, 3, 4)
-    assert shown.whole
+    assert shown.is_complete
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_what_a_client_puts_around_a_file_is_not_taken_for_its_content(result: s
     ],
 )
 def test_a_part_of_a_file_is_known_to_be_one(result: str, first: int, numbers: tuple[int, ...]) -> None:
-    shown = lines_shown(result, first)
+    shown = parse_read_result(result, first)
 
     assert shown.lines[:2] == ("def one():", "    return 1")
     assert shown.numbers == numbers
-    assert not shown.whole
+    assert not shown.is_complete
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_a_part_of_a_file_is_known_to_be_one(result: str, first: int, numbers: t
     ],
 )
 def test_what_only_looks_like_a_number_is_content(text: str) -> None:
-    assert lines_shown(text).lines == tuple(text.split("\n"))
+    assert parse_read_result(text).lines == tuple(text.split("\n"))
 
 
 def test_of_a_result_without_an_end_the_beginning_is_looked_at() -> None:
     """One line of 10 MB, and as many lines of nothing."""
     for text in ("x" * 10_000_000, "\n" * 10_000_000, "1\t" * 5_000_000, "<system-reminder>" * 500_000):
-        shown = lines_shown(text)
+        shown = parse_read_result(text)
 
-        assert sum(map(len, shown.lines)) <= LONGEST
-        assert not shown.whole
+        assert sum(map(len, shown.lines)) <= MAX_CONTENT_LENGTH
+        assert not shown.is_complete
 
 
 PIECES = some.sampled_from(
@@ -93,7 +93,7 @@ PIECES = some.sampled_from(
 
 @given(some.lists(PIECES, max_size=60).map("".join), some.integers(0, 100))
 def test_whatever_a_result_is_its_lines_have_numbers_that_rise(text: str, first: int) -> None:
-    shown = lines_shown(text, first)
+    shown = parse_read_result(text, first)
 
     assert len(shown.numbers) == len(shown.lines)
     assert list(shown.numbers) == sorted(set(shown.numbers))

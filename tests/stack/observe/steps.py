@@ -6,17 +6,17 @@ import json
 from typing import Any
 
 from proxy.core.ledger.messages import Call
-from proxy.core.observers.step import Done, Step
+from proxy.core.observers.step import Step, ToolExecution
 
 
-def done(name: str, result: str = "ok", *, answered: bool = True, **arguments: Any) -> Done:
-    return Done(Call("c1", name, json.dumps(arguments)), result, "e1", answered)
+def done(name: str, result: str = "ok", *, answered: bool = True, **arguments: Any) -> ToolExecution:
+    return ToolExecution(Call("c1", name, json.dumps(arguments)), result, "e1", answered)
 
 
-def raw(name: str, arguments: str, result: str = "ok") -> Done:
+def raw(name: str, arguments: str, result: str = "ok") -> ToolExecution:
     """A call whose arguments are these bytes."""
-    return Done(Call("c1", name, arguments), result, "e1")
+    return ToolExecution(Call("c1", name, arguments), result, "e1")
 
 
-def step(*all_done: Done, said: str = "") -> Step:
+def step(*all_done: ToolExecution, said: str = "") -> Step:
     return Step(said, all_done)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from proxy.core.observers.commands import Ran, State, commands_seen, probes
-from proxy.core.observers.decisions import decisions_seen
-from proxy.core.observers.errors import ErrorSeen, ending, errors_seen
-from proxy.core.observers.step import Done
-from proxy.core.observers.tool_roles import NAMES
+from proxy.core.observers.commands import CommandOutcome, CommandRun, last_outcome_by_kind, observe_commands
+from proxy.core.observers.decisions import observe_decisions
+from proxy.core.observers.errors import ObservedError, observe_errors, resolution_of
+from proxy.core.observers.step import ToolExecution
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.stack.observe.steps import done, raw, step
 
-OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
+OK, FAILED, UNKNOWN = CommandOutcome.OK, CommandOutcome.FAILED, CommandOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -65,46 +65,46 @@ OK, FAILED, UNKNOWN = State.OK, State.FAILED, State.UNKNOWN
         (done("bash", "x", command="grep pytest setup.cfg"), [("grep pytest setup.cfg", UNKNOWN, "")]),
     ],
 )
-def test_a_command_and_how_it_ended(made: Done, told: list[tuple[str, State, str]]) -> None:
-    assert commands_seen(step(made), NAMES) == tuple(Ran(*each) for each in told)
+def test_a_command_and_how_it_ended(made: ToolExecution, told: list[tuple[str, CommandOutcome, str]]) -> None:
+    assert observe_commands(step(made), DEFAULT_TOOL_ROLES) == tuple(CommandRun(*each) for each in told)
 
 
 @pytest.mark.rows("S3-05")
 def test_the_last_known_state_of_a_kind_is_its_probe() -> None:
     """S3-05: fails, then passes."""
-    first = commands_seen(step(done("bash", "1 failed", command="pytest")), NAMES)
-    then = commands_seen(
-        step(done("bash", "1 passed", command="pytest"), done("bash", "...", command="pytest -x")), NAMES
+    first = observe_commands(step(done("bash", "1 failed", command="pytest")), DEFAULT_TOOL_ROLES)
+    then = observe_commands(
+        step(done("bash", "1 passed", command="pytest"), done("bash", "...", command="pytest -x")), DEFAULT_TOOL_ROLES
     )
 
-    assert probes(first) == {"test": False}
-    assert probes((*first, *then)) == {"test": True}
+    assert last_outcome_by_kind(first) == {"test": False}
+    assert last_outcome_by_kind((*first, *then)) == {"test": True}
 
 
 def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
     out = "FAILED tests/test_a.py::test_x - assert 1 == 2\nE   KeyError: 'a'\nE   KeyError: 'a'\n1 failed"
     ran = step(done("bash", out, command="pytest"))
 
-    errors = errors_seen(ran)
+    errors = observe_errors(ran)
 
     assert errors == (
-        ErrorSeen("FAILED tests/test_a.py::test_x - assert 1 == 2", "test"),
-        ErrorSeen("E KeyError: 'a'", "test"),
+        ObservedError("FAILED tests/test_a.py::test_x - assert 1 == 2", "test"),
+        ObservedError("E KeyError: 'a'", "test"),
     )
-    assert ending(errors[0], {"test": True}) == "fixed"
-    assert ending(errors[0], {"test": False}) == "still failing"
-    assert ending(errors[0], {}) == ""
+    assert resolution_of(errors[0], {"test": True}) == "fixed"
+    assert resolution_of(errors[0], {"test": False}) == "still failing"
+    assert resolution_of(errors[0], {}) == ""
 
 
 def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
-    assert errors_seen(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
-        ErrorSeen("Found 3 matches"),
+    assert observe_errors(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
+        ObservedError("Found 3 matches"),
     )
 
 
 def test_a_file_full_of_errors_has_none() -> None:
-    assert errors_seen(step(done("read", "1\tValueError: x\n2\tTypeError: y\n", path="errors.log"))) == ()
-    assert errors_seen(step(done("bash", "we raise here:\nValueError: x\n", command="cat notes"))) == ()
+    assert observe_errors(step(done("read", "1\tValueError: x\n2\tTypeError: y\n", path="errors.log"))) == ()
+    assert observe_errors(step(done("bash", "we raise here:\nValueError: x\n", command="cat notes"))) == ()
 
 
 @pytest.mark.rows("S0-17")
@@ -127,4 +127,4 @@ def test_a_file_full_of_errors_has_none() -> None:
 )
 def test_only_what_is_clearly_decided_is_a_decision(said: str, decided: tuple[str, ...]) -> None:
     """S0-17."""
-    assert decisions_seen(step(said=said)) == decided
+    assert observe_decisions(step(said=said)) == decided

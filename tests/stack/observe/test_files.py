@@ -2,16 +2,23 @@
 
 import pytest
 
-from proxy.core.frames.results import Touched
+from proxy.core.frames.results import FileAccess
 from proxy.core.observers import call_outcomes as results
-from proxy.core.observers.call_outcomes import failed
-from proxy.core.observers.files import FileSeen, How, artifacts_of, files_seen, paths_of_calls, touched_by
-from proxy.core.observers.step import Done
-from proxy.core.observers.tool_roles import NAMES
-from tests.stack.forest import Talk, call
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.files import (
+    FileAction,
+    ObservedFile,
+    changed_paths_of,
+    files_touched_by,
+    observe_files,
+    touched_file_labels,
+)
+from proxy.core.observers.step import ToolExecution
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
+from tests.stack.forest import LedgerBuilder, call
 from tests.stack.observe.steps import done, raw, step
 
-READ, CREATED, MODIFIED, DELETED = How.READ, How.CREATED, How.MODIFIED, How.DELETED
+READ, CREATED, MODIFIED, DELETED = FileAction.READ, FileAction.CREATED, FileAction.MODIFIED, FileAction.DELETED
 PATCH = """*** Begin Patch
 *** Add File: new.py
 +x
@@ -22,12 +29,14 @@ PATCH = """*** Begin Patch
 """
 
 
-def seen(*all_done: Done) -> list[tuple[str, How]]:
-    return [(each.path, each.how) for each in files_seen(step(*all_done), NAMES) if each.sure]
+def seen(*all_done: ToolExecution) -> list[tuple[str, FileAction]]:
+    return [(each.path, each.action) for each in observe_files(step(*all_done), DEFAULT_TOOL_ROLES) if each.is_certain]
 
 
-def guessed(*all_done: Done) -> list[tuple[str, How]]:
-    return [(each.path, each.how) for each in files_seen(step(*all_done), NAMES) if not each.sure]
+def guessed(*all_done: ToolExecution) -> list[tuple[str, FileAction]]:
+    return [
+        (each.path, each.action) for each in observe_files(step(*all_done), DEFAULT_TOOL_ROLES) if not each.is_certain
+    ]
 
 
 @pytest.mark.rows("X-17")
@@ -58,7 +67,7 @@ def guessed(*all_done: Done) -> list[tuple[str, How]]:
         (done("TaskCreate", subject="look", description="around"), []),
     ],
 )
-def test_the_files_of_a_call_and_what_it_did_to_them(made: Done, files: list[tuple[str, How]]) -> None:
+def test_the_files_of_a_call_and_what_it_did_to_them(made: ToolExecution, files: list[tuple[str, FileAction]]) -> None:
     """X-17: one fixture per client."""
     assert seen(made) == files
 
@@ -73,7 +82,7 @@ def test_the_files_of_a_call_and_what_it_did_to_them(made: Done, files: list[tup
         done("some_tool", patch=PATCH),
     ],
 )
-def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: Done) -> None:
+def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: ToolExecution) -> None:
     assert seen(made) == [
         ("new.py", CREATED),
         ("old.py", MODIFIED),
@@ -101,7 +110,7 @@ def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: Done)
         ("cat a.py", []),
     ],
 )
-def test_a_command_line_is_believed_but_not_for_sure(command: str, files: list[tuple[str, How]]) -> None:
+def test_a_command_line_is_believed_but_not_for_sure(command: str, files: list[tuple[str, FileAction]]) -> None:
     """S1-104: redirects, tee, mv, rm are of low confidence."""
     assert guessed(done("bash", command=command)) == files
     assert seen(done("bash", command=command)) == []
@@ -152,32 +161,35 @@ CONTENTS = [
 @pytest.mark.parametrize("result", FAILURES)
 def test_a_call_that_failed_touched_nothing(result: str) -> None:
     """S1-104: a failed write is not listed."""
-    assert failed(done("write", result, path="a.py"))
+    assert call_failed(done("write", result, path="a.py"))
     assert seen(done("write", result, path="a.py")) == []
 
 
 @pytest.mark.parametrize("result", CONTENTS)
 def test_a_content_that_mentions_an_error_is_none(result: str) -> None:
-    assert not failed(done("read", result, path="a.py"))
+    assert not call_failed(done("read", result, path="a.py"))
 
 
 def test_a_result_is_looked_at_once_however_often_it_is_asked_about() -> None:
     told = "Error: nothing like it was told before"
-    misses = results._told_before.cache_info().misses
+    misses = results._cached_is_failure_text.cache_info().misses
 
-    assert all(failed(done("read", told, path=path)) for path in ("a.py", "b.py", "c.py"))
-    assert results._told_before.cache_info().misses == misses + 1
+    assert all(call_failed(done("read", told, path=path)) for path in ("a.py", "b.py", "c.py"))
+    assert results._cached_is_failure_text.cache_info().misses == misses + 1
 
 
 @pytest.mark.parametrize(
     ("told", "wrong"),
-    [("x" * results.LONG + " and more", False), ("x" * results.LONG + "\n[exit code 3]", True)],
+    [
+        ("x" * results.MAX_CACHED_RESULT_LENGTH + " and more", False),
+        ("x" * results.MAX_CACHED_RESULT_LENGTH + "\n[exit code 3]", True),
+    ],
 )
 def test_no_long_result_is_held_by_what_is_remembered_of_it(told: str, wrong: bool) -> None:
-    held = results._told_before.cache_info()
+    held = results._cached_is_failure_text.cache_info()
 
-    assert failed(done("read", told, path="a.py")) is wrong
-    assert results._told_before.cache_info() == held
+    assert call_failed(done("read", told, path="a.py")) is wrong
+    assert results._cached_is_failure_text.cache_info() == held
 
 
 def test_a_call_that_was_never_answered_is_not_listed() -> None:
@@ -191,9 +203,9 @@ def test_of_several_files_asked_for_in_one_call_only_those_that_came_are_listed(
 
 def test_each_file_is_told_once_for_each_thing_done_to_it() -> None:
     made = [done("edit", path="a.py", oldText="x")] * 3
-    assert files_seen(step(*made, done("read", path="a.py")), NAMES) == (
-        FileSeen("a.py", MODIFIED),
-        FileSeen("a.py", READ),
+    assert observe_files(step(*made, done("read", path="a.py")), DEFAULT_TOOL_ROLES) == (
+        ObservedFile("a.py", MODIFIED),
+        ObservedFile("a.py", READ),
     )
 
 
@@ -201,7 +213,7 @@ def test_each_file_is_told_once_for_each_thing_done_to_it() -> None:
 @pytest.mark.rows("S0-16")
 def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -> None:
     """S0-16."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "go")
     made = (
         call("1", "read", filePath="a.py"),
@@ -214,24 +226,26 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
     for number in "1234":
         talk.client("tool", "done", answers=number)
 
-    assert paths_of_calls(talk.story.placed) == ("a.py (changed)", "b.py (read)")
-    assert artifacts_of(talk.story.placed) == ("a.py",)
+    assert touched_file_labels(talk.story.entries) == ("a.py (changed)", "b.py (read)")
+    assert changed_paths_of(talk.story.entries) == ("a.py",)
 
 
 @pytest.mark.rows("S1-104", "D10")
 def test_a_stored_write_counts_once_its_result_confirms_it() -> None:
     """S1-104: failed and unanswered calls are no artifacts; a call id that comes again is another call."""
-    talk = Talk()
+    talk = LedgerBuilder()
     talk.client("user", "go")
     talk.model(("", (call("1", "write", path="a.py"), call("2", "write", path="b.py"))))
     talk.client("tool", "Error: disk full", answers="1")
     talk.model(("", (call("1", "write", path="c.py"),)))
     talk.client("tool", "ok", answers="1")
 
-    assert artifacts_of(talk.story.placed) == ("c.py",)
+    assert changed_paths_of(talk.story.entries) == ("c.py",)
 
 
 def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
-    assert touched_by(call("1", "editor", path="a.py", old_text="x")) == (Touched("a.py", "changed"),)
-    assert touched_by(call("1", "str_replace_editor", command="view", path="a.py")) == (Touched("a.py", "read"),)
-    assert touched_by(call("1", "bash", command="cat a.py > b.py")) == ()
+    assert files_touched_by(call("1", "editor", path="a.py", old_text="x")) == (FileAccess("a.py", "changed"),)
+    assert files_touched_by(call("1", "str_replace_editor", command="view", path="a.py")) == (
+        FileAccess("a.py", "read"),
+    )
+    assert files_touched_by(call("1", "bash", command="cat a.py > b.py")) == ()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.core.observers.files import FileSeen, How, files_seen
-from proxy.core.observers.tool_roles import NAMES, Role
+from proxy.core.observers.files import FileAction, ObservedFile, observe_files
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole
 from tests.stack.observe.steps import done, step
 
 
@@ -11,25 +11,27 @@ from tests.stack.observe.steps import done, step
     "name", ["read_file", "ReadFile", "read-file", "mcp__disk__read_file", "disk.read_file", "fs/read_file"]
 )
 def test_a_tool_is_known_whatever_its_spelling_and_its_server(name: str) -> None:
-    assert NAMES.role(name) is Role.READ
+    assert DEFAULT_TOOL_ROLES.role_of(name) is ToolRole.READ
 
 
 def test_a_tool_of_another_trade_is_unknown() -> None:
-    assert NAMES.known("book_reservation") is None
+    assert DEFAULT_TOOL_ROLES.spec_of("book_reservation") is None
 
 
 def test_configuration_adds_a_tool_with_its_own_argument() -> None:
-    names = NAMES.extended({"Store_It": {"role": "write", "arguments": ["target"]}})
+    names = DEFAULT_TOOL_ROLES.with_entries({"Store_It": {"role": "write", "arguments": ["target"]}})
 
-    assert files_seen(step(done("store_it", target="a.md")), names) == (FileSeen("a.md", How.CREATED),)
-    assert NAMES.known("store_it") is None
+    assert observe_files(step(done("store_it", target="a.md")), names) == (ObservedFile("a.md", FileAction.CREATED),)
+    assert DEFAULT_TOOL_ROLES.spec_of("store_it") is None
 
 
 def test_configuration_gives_a_role_alone_and_takes_a_tool_away() -> None:
-    names = NAMES.extended({"apply_change": "edit", "view": "none"})
+    names = DEFAULT_TOOL_ROLES.with_entries({"apply_change": "edit", "view": "none"})
 
-    assert files_seen(step(done("apply_change", path="a.py", old_text="x")), names) == (FileSeen("a.py", How.MODIFIED),)
-    assert files_seen(step(done("view", path="a.py")), names) == ()
+    assert observe_files(step(done("apply_change", path="a.py", old_text="x")), names) == (
+        ObservedFile("a.py", FileAction.MODIFIED),
+    )
+    assert observe_files(step(done("view", path="a.py")), names) == ()
 
 
 @pytest.mark.parametrize(
@@ -45,4 +47,4 @@ def test_configuration_gives_a_role_alone_and_takes_a_tool_away() -> None:
 )
 def test_a_wrong_entry_is_refused_by_its_key(entries: dict[str, object], key: str) -> None:
     with pytest.raises(ValueError, match=rf"^{key}"):
-        NAMES.extended(entries)
+        DEFAULT_TOOL_ROLES.with_entries(entries)

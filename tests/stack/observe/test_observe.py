@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import NAMES, Done, Seen, Step, observe
-from proxy.core.observers.files import FileSeen, How
-from proxy.core.observers.plan import ItemStatus, Mirrored, reconciled
-from proxy.core.observers.turns import continues
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Known
+from proxy.core.observers import DEFAULT_TOOL_ROLES, Step, StepObservations, ToolExecution, observe
+from proxy.core.observers.files import FileAction, ObservedFile
+from proxy.core.observers.plan import ItemStatus, MirroredItem, reconcile_plan
+from proxy.core.observers.turns import continues_turn
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, ParseCache
 from tests.pace import slowness
 from tests.stack.observe.steps import done, step
 
@@ -35,22 +35,22 @@ KEYS = (
 )
 keys = st.sampled_from(KEYS.split())
 arguments = anything | st.dictionaries(keys, value, max_size=5).map(json.dumps)
-calls = st.builds(Call, st.just("c"), st.sampled_from(sorted(NAMES.tools)) | anything, arguments)
+calls = st.builds(Call, st.just("c"), st.sampled_from(sorted(DEFAULT_TOOL_ROLES.tools)) | anything, arguments)
 results = anything | value.map(json.dumps)
 
 
-@given(anything, st.lists(st.builds(Done, calls, results, st.just("e"), st.booleans()), max_size=3))
-def test_no_step_makes_an_observer_raise(said: str, all_done: list[Done]) -> None:
+@given(anything, st.lists(st.builds(ToolExecution, calls, results, st.just("e"), st.booleans()), max_size=3))
+def test_no_step_makes_an_observer_raise(said: str, all_done: list[ToolExecution]) -> None:
     """Bad input."""
     seen = observe(Step(said, tuple(all_done)))
 
     assert all(file.path for file in seen.files)
     for plan in seen.plan:
-        reconciled((), plan)
+        reconcile_plan((), plan)
 
 
 mirrored = st.builds(
-    Mirrored,
+    MirroredItem,
     st.sampled_from(["f1", "f2", "f3"]),
     st.sampled_from("abc"),
     st.sampled_from(["A", "A b", "c"]),
@@ -70,10 +70,10 @@ lists = st.lists(
 
 @pytest.mark.rows("S1-76")
 @given(st.lists(mirrored, max_size=5, unique_by=lambda each: each.frame), lists)
-def test_a_list_touches_each_item_at_most_once(known: list[Mirrored], todos: list[dict[str, str]]) -> None:
+def test_a_list_touches_each_item_at_most_once(known: list[MirroredItem], todos: list[dict[str, str]]) -> None:
     """S1-76: what is planned is new and distinct, what is removed was live, and the rest is one of the known."""
     (plan,) = observe(step(done("todowrite", todos=todos))).plan
-    changes = reconciled(known, plan)
+    changes = reconcile_plan(known, plan)
 
     assert len(set(changes.planned)) == len(changes.planned)
     moved = [*changes.entered, *changes.paused, *changes.completed, *changes.removed]
@@ -84,7 +84,7 @@ def test_a_list_touches_each_item_at_most_once(known: list[Mirrored], todos: lis
 
 @given(anything, anything, anything)
 def test_no_message_makes_the_continuation_test_raise(before: str, closing: str, text: str) -> None:
-    assert continues(before, closing, text) in (True, False)
+    assert continues_turn(before, closing, text) in (True, False)
 
 
 HARD = {
@@ -122,7 +122,7 @@ def test_a_step_with_a_large_result_is_looked_at_in_bounded_time(name: str) -> N
 def test_a_long_message_is_judged_in_bounded_time(name: str) -> None:
     def took() -> float:
         start = time.thread_time()
-        continues(HARD[name], HARD[name], HARD[name])
+        continues_turn(HARD[name], HARD[name], HARD[name])
         return (time.thread_time() - start) * 1_000
 
     assert min(took() for _ in range(5)) < 4 * LIMIT_MS * slowness()
@@ -130,7 +130,7 @@ def test_a_long_message_is_judged_in_bounded_time(name: str) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- captures
 SESSIONS = sorted(CAPTURES.glob("*/*.jsonl"))
-KNOWN = Known()
+KNOWN = ParseCache()
 WRITING = {"write": "filePath", "edit": "filePath", "Write": "file_path", "Edit": "file_path"}
 WRITING |= {"write_file": "", "edit_file": "file_path"}
 
@@ -143,11 +143,11 @@ def results_in(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     text."""
     reader = next((dialect for end, dialect in READERS.items() if record["path"].endswith(end)), None)
     if reader is not None and record["body"]:
-        asked = reader.read(json.dumps(record["body"]).encode(), KNOWN)
+        asked = reader.parse_request(json.dumps(record["body"]).encode(), KNOWN)
         yield from ((m.answers.replace("toolu_", "call_"), m.text) for m in asked.messages if m.answers)
 
 
-def session(path: Path) -> Iterator[tuple[dict[str, Any], Done]]:
+def session(path: Path) -> Iterator[tuple[dict[str, Any], ToolExecution]]:
     """Each call of the scripted model that was answered, as the script made it and as the observers get it."""
     asked: dict[str, dict[str, Any]] = {}
     for line in path.read_text().splitlines():
@@ -155,7 +155,7 @@ def session(path: Path) -> Iterator[tuple[dict[str, Any], Done]]:
         for ident, text in results_in(record):
             if (made := asked.pop(ident, None)) is not None:
                 wire = made["args"] if isinstance(made["args"], str) else json.dumps(made["args"])
-                yield made, Done(Call(ident, made["name"], wire), text, ident)
+                yield made, ToolExecution(Call(ident, made["name"], wire), text, ident)
         asked |= {call["id"]: call for call in (record.get("answer") or {}).get("calls") or []}
 
 
@@ -182,11 +182,11 @@ def truth_of(made: dict[str, Any], result: str) -> set[str]:
 def test_precision_and_recall_of_artifacts_are_one_on_captured_sessions(path: Path) -> None:
     """S2-17: the exact list of files, call by call; for sure where a tool's argument or a patch names them."""
     for made, one in session(path):
-        changed = [file for file in observe(step(one)).files if file.how is not How.READ]
+        changed = [file for file in observe(step(one)).files if file.action is not FileAction.READ]
         by_tool = made["name"] in WRITING or made["name"] == "apply_patch"
 
         assert {file.path for file in changed} == truth_of(made, one.result)
-        assert all(file.sure is by_tool for file in changed)
+        assert all(file.is_certain is by_tool for file in changed)
 
 
 @pytest.mark.rows("S3-05", "S1-76")
@@ -195,11 +195,11 @@ def test_what_captured_sessions_read_planned_and_ran_is_seen() -> None:
     """S3-05, S1-76: the script reads two files, keeps a plan of three items, and one command fails."""
     every = [(made, observe(step(one))) for path in SESSIONS for made, one in session(path)]
 
-    def of(name: str) -> list[Seen]:
+    def of(name: str) -> list[StepObservations]:
         return [seen for made, seen in every if made["name"] == name]
 
     assert {file for seen in of("read") for file in seen.files} == {
-        FileSeen(f"/workspace/{name}", How.READ) for name in ("README.md", "calc.py")
+        ObservedFile(f"/workspace/{name}", FileAction.READ) for name in ("README.md", "calc.py")
     }
     assert all(
         len(seen.plan) == 1 for name in ("todowrite", "update_plan", "write_todos", "TaskCreate") for seen in of(name)
@@ -210,4 +210,4 @@ def test_what_captured_sessions_read_planned_and_ran_is_seen() -> None:
         if "cat no_such_file" in json.dumps(made["args"]) and made["name"] != "exec"
     ]
     assert broken
-    assert all(ran.state == "failed" for commands in broken for ran in commands)
+    assert all(ran.outcome == "failed" for commands in broken for ran in commands)

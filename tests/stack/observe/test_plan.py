@@ -6,19 +6,19 @@ import pytest
 
 from proxy.core.ledger.messages import Call
 from proxy.core.observers.plan import (
-    MOST_ITEMS,
-    Changed,
-    Changes,
-    Item,
+    MAX_PLAN_ITEMS,
     ItemStatus,
-    Listed,
-    Mirrored,
-    PlanSeen,
-    plan_seen,
-    reconciled,
+    MirroredItem,
+    PlanChange,
+    PlanDiff,
+    PlanItem,
+    PlanItemChanged,
+    PlanReplaced,
+    observe_plan,
+    reconcile_plan,
 )
-from proxy.core.observers.step import Done, Step
-from proxy.core.observers.tool_roles import NAMES
+from proxy.core.observers.step import Step, ToolExecution
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.stack.observe.steps import done, raw, step
 
 PLANNED, ENTERED, COMPLETED, REMOVED = (
@@ -29,12 +29,12 @@ PLANNED, ENTERED, COMPLETED, REMOVED = (
 )
 
 
-def seen(*all_done: Done) -> tuple[PlanSeen, ...]:
-    return plan_seen(step(*all_done), NAMES)
+def seen(*all_done: ToolExecution) -> tuple[PlanChange, ...]:
+    return observe_plan(step(*all_done), DEFAULT_TOOL_ROLES)
 
 
-def listed(*items: tuple[str, str, ItemStatus]) -> Listed:
-    return Listed(tuple(Item(*each) for each in items), "e1")
+def listed(*items: tuple[str, str, ItemStatus]) -> PlanReplaced:
+    return PlanReplaced(tuple(PlanItem(*each) for each in items), "e1")
 
 
 TWO = listed(("Look", "Look", ENTERED), ("Build", "Build", PLANNED))
@@ -69,28 +69,37 @@ LOOK_AND_BUILD = [{"content": "Look", "status": "in_progress"}, {"content": "Bui
             done("Checklist", checklist="# Plan\n- [x] Look\n- [ ] Build\n  1. [~] Ship\nthe rest"),
             listed(("Look", "Look", COMPLETED), ("Build", "Build", PLANNED), ("Ship", "Ship", ENTERED)),
         ),
-        (done("TodoWrite", todos=[]), Listed((), "e1")),
+        (done("TodoWrite", todos=[]), PlanReplaced((), "e1")),
         (done("TodoWrite", todos=[{"content": "Look", "status": "cancelled"}]), listed(("Look", "Look", REMOVED))),
         (
             done("TaskCreate", "Task #7 created successfully: Look", subject="Look", description="around 3 files"),
-            Changed("7", "Look", PLANNED, created=True, entry="e1"),
+            PlanItemChanged("7", "Look", PLANNED, created=True, entry="e1"),
         ),
         (
             done("TaskCreate", '{"task": {"id": "t-9"}}', subject="Look"),
-            Changed("t-9", "Look", PLANNED, created=True, entry="e1"),
+            PlanItemChanged("t-9", "Look", PLANNED, created=True, entry="e1"),
         ),
-        (done("TaskCreate", "created", subject="Look"), Changed("Look", "Look", PLANNED, created=True, entry="e1")),
+        (
+            done("TaskCreate", "created", subject="Look"),
+            PlanItemChanged("Look", "Look", PLANNED, created=True, entry="e1"),
+        ),
         (
             done("TaskUpdate", "Updated task #7 status", taskId="7", status="in_progress"),
-            Changed("7", None, ENTERED, created=False, entry="e1"),
+            PlanItemChanged("7", None, ENTERED, created=False, entry="e1"),
         ),
-        (done("TaskUpdate", taskId=7, status="deleted"), Changed("7", None, REMOVED, created=False, entry="e1")),
-        (done("TaskUpdate", taskId="7", subject="See"), Changed("7", "See", None, created=False, entry="e1")),
-        (done("create_goal", objective="Ship it"), Changed("goal", "Ship it", ENTERED, created=True, entry="e1")),
-        (done("update_goal", status="complete"), Changed("goal", None, COMPLETED, created=False, entry="e1")),
+        (
+            done("TaskUpdate", taskId=7, status="deleted"),
+            PlanItemChanged("7", None, REMOVED, created=False, entry="e1"),
+        ),
+        (done("TaskUpdate", taskId="7", subject="See"), PlanItemChanged("7", "See", None, created=False, entry="e1")),
+        (
+            done("create_goal", objective="Ship it"),
+            PlanItemChanged("goal", "Ship it", ENTERED, created=True, entry="e1"),
+        ),
+        (done("update_goal", status="complete"), PlanItemChanged("goal", None, COMPLETED, created=False, entry="e1")),
     ],
 )
-def test_a_plan_is_read_as_its_client_writes_it(made: Done, told: PlanSeen) -> None:
+def test_a_plan_is_read_as_its_client_writes_it(made: ToolExecution, told: PlanChange) -> None:
     """S1-76, X-17: one fixture per form."""
     assert seen(made) == (told,)
 
@@ -117,21 +126,21 @@ def test_a_plan_is_read_as_its_client_writes_it(made: Done, told: PlanSeen) -> N
         done("update_goal"),
     ],
 )
-def test_what_nobody_can_read_or_what_failed_changes_nothing(made: Done) -> None:
+def test_what_nobody_can_read_or_what_failed_changes_nothing(made: ToolExecution) -> None:
     """Bad input."""
     assert seen(made) == ()
 
 
 # ------------------------------------------------------------------------------------------------------------ mirroring
-def known(*items: tuple[str, ItemStatus]) -> list[Mirrored]:
-    return [Mirrored(f"f{at}", title, title, status) for at, (title, status) in enumerate(items)]
+def known(*items: tuple[str, ItemStatus]) -> list[MirroredItem]:
+    return [MirroredItem(f"f{at}", title, title, status) for at, (title, status) in enumerate(items)]
 
 
-def after(was: Sequence[Mirrored], *items: tuple[str, ItemStatus]) -> dict[str, list[str]]:
-    return told(reconciled(was, Listed(tuple(Item(title, title, status) for title, status in items))))
+def after(was: Sequence[MirroredItem], *items: tuple[str, ItemStatus]) -> dict[str, list[str]]:
+    return told(reconcile_plan(was, PlanReplaced(tuple(PlanItem(title, title, status) for title, status in items))))
 
 
-def told(changes: Changes) -> dict[str, list[str]]:
+def told(changes: PlanDiff) -> dict[str, list[str]]:
     """What changes, by title (key where that differs), without what is empty."""
     every = {
         "planned": changes.planned,
@@ -197,10 +206,10 @@ def test_another_title_is_another_item() -> None:
 
 
 def test_a_plan_replaced_wholesale_under_the_same_ids_is_a_new_plan() -> None:
-    was = [Mirrored("f1", "1", "Write the parser", ENTERED), Mirrored("f2", "2", "Test it", PLANNED)]
-    new = Listed((Item("1", "Order flowers", ENTERED), Item("2", "Book a table", PLANNED)))
+    was = [MirroredItem("f1", "1", "Write the parser", ENTERED), MirroredItem("f2", "2", "Test it", PLANNED)]
+    new = PlanReplaced((PlanItem("1", "Order flowers", ENTERED), PlanItem("2", "Book a table", PLANNED)))
 
-    changes = reconciled(was, new)
+    changes = reconcile_plan(was, new)
 
     assert [each.title for each in changes.planned] == ["Order flowers", "Book a table"]
     assert changes.entered == (changes.planned[0],)
@@ -208,13 +217,13 @@ def test_a_plan_replaced_wholesale_under_the_same_ids_is_a_new_plan() -> None:
 
 
 def test_an_item_renamed_under_its_own_id_may_change_its_state_too() -> None:
-    was = [Mirrored("f1", "1", "Write the parser", PLANNED)]
-    changes = reconciled(was, Listed((Item("1", "Write the CSV parser", ENTERED),)))
+    was = [MirroredItem("f1", "1", "Write the parser", PLANNED)]
+    changes = reconcile_plan(was, PlanReplaced((PlanItem("1", "Write the CSV parser", ENTERED),)))
     assert (changes.renamed, changes.entered, changes.planned) == (((was[0], "Write the CSV parser"),), (was[0],), ())
 
 
 def test_equal_titles_are_as_many_items() -> None:
-    changes = reconciled([], Listed((Item("Test", "Test", PLANNED), Item("Test", "Test", ENTERED))))
+    changes = reconcile_plan([], PlanReplaced((PlanItem("Test", "Test", PLANNED), PlanItem("Test", "Test", ENTERED))))
     assert len(set(changes.planned)) == 2
 
     was = known(("Test", ENTERED), ("Test", PLANNED))
@@ -226,43 +235,48 @@ def test_equal_titles_are_as_many_items() -> None:
 
 
 def test_what_was_completed_and_is_planned_again_is_planned_anew() -> None:
-    changes = reconciled(known(("A", COMPLETED)), Listed((Item("A", "A", PLANNED),)))
+    changes = reconcile_plan(known(("A", COMPLETED)), PlanReplaced((PlanItem("A", "A", PLANNED),)))
     assert told(changes) == {"planned": ["A"]}
     assert changes.planned[0].frame == ""
 
 
 def test_single_changes_find_their_item_by_its_id() -> None:
-    was = [Mirrored("f1", "1", "A", PLANNED), Mirrored("f2", "2", "B", ENTERED)]
+    was = [MirroredItem("f1", "1", "A", PLANNED), MirroredItem("f2", "2", "B", ENTERED)]
 
-    assert told(reconciled(was, Changed("1", None, ENTERED, created=False))) == {"entered": ["1"]}
-    assert told(reconciled(was, Changed("2", None, COMPLETED, created=False))) == {"completed": ["2"]}
-    assert told(reconciled(was, Changed("2", None, REMOVED, created=False))) == {"removed": ["2"]}
-    assert told(reconciled(was, Changed("2", "C", None, created=False))) == {"renamed": ["2 -> C"]}
-    assert told(reconciled(was, Changed("3", "C", PLANNED, created=True))) == {"planned": ["3"]}
+    assert told(reconcile_plan(was, PlanItemChanged("1", None, ENTERED, created=False))) == {"entered": ["1"]}
+    assert told(reconcile_plan(was, PlanItemChanged("2", None, COMPLETED, created=False))) == {"completed": ["2"]}
+    assert told(reconcile_plan(was, PlanItemChanged("2", None, REMOVED, created=False))) == {"removed": ["2"]}
+    assert told(reconcile_plan(was, PlanItemChanged("2", "C", None, created=False))) == {"renamed": ["2 -> C"]}
+    assert told(reconcile_plan(was, PlanItemChanged("3", "C", PLANNED, created=True))) == {"planned": ["3"]}
 
 
 def test_an_unknown_id_changes_nothing_unless_it_says_what_it_is() -> None:
     """Bad input: unknown ids."""
-    assert reconciled([], Changed("9", None, COMPLETED, created=False)) == Changes()
-    assert told(reconciled([], Changed("9", "New", ENTERED, created=False))) == {"planned": ["9"], "entered": ["9"]}
+    assert reconcile_plan([], PlanItemChanged("9", None, COMPLETED, created=False)) == PlanDiff()
+    assert told(reconcile_plan([], PlanItemChanged("9", "New", ENTERED, created=False))) == {
+        "planned": ["9"],
+        "entered": ["9"],
+    }
 
 
 def test_a_final_item_reopened_by_its_id_is_planned_anew() -> None:
-    was = [Mirrored("f1", "1", "A", COMPLETED)]
-    changes = reconciled(was, Changed("1", None, ENTERED, created=False))
+    was = [MirroredItem("f1", "1", "A", COMPLETED)]
+    changes = reconcile_plan(was, PlanItemChanged("1", None, ENTERED, created=False))
     assert [(each.frame, each.title) for each in changes.planned] == [("", "A")]
-    assert reconciled(was, Changed("1", None, COMPLETED, created=False)) == Changes()
-    assert reconciled(was, Changed("1", None, REMOVED, created=False)) == Changes()
+    assert reconcile_plan(was, PlanItemChanged("1", None, COMPLETED, created=False)) == PlanDiff()
+    assert reconcile_plan(was, PlanItemChanged("1", None, REMOVED, created=False)) == PlanDiff()
 
 
 def test_a_list_of_very_many_items_is_bounded() -> None:
     many = [{"content": f"item {n}"} for n in range(2_000)]
     (told_,) = seen(done("TodoWrite", todos=many))
-    assert isinstance(told_, Listed)
-    assert len(told_.items) == MOST_ITEMS
+    assert isinstance(told_, PlanReplaced)
+    assert len(told_.items) == MAX_PLAN_ITEMS
 
 
 def test_an_argument_of_the_wrong_type_is_nothing() -> None:
     """Bad input: models write lists where words are wanted."""
-    odd = Done(Call("c", "task_tracker", '{"command": [], "action": {}, "task_list": {"title": ["Lexer"]}}'), "ok", "e")
-    assert plan_seen(Step("", (odd,)), NAMES) == ()
+    odd = ToolExecution(
+        Call("c", "task_tracker", '{"command": [], "action": {}, "task_list": {"title": ["Lexer"]}}'), "ok", "e"
+    )
+    assert observe_plan(Step("", (odd,)), DEFAULT_TOOL_ROLES) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.observers.turns import SUMMARY_LOOKED_AT, asks_for_summary
+from proxy.core.observers.turns import SUMMARY_REQUEST_WINDOW, asks_for_summary
 from tests.pace import within
 
 
@@ -43,7 +43,7 @@ def test_who_wants_all_of_it_in_short_asks_for_a_summary(text: str) -> None:
         "Another language model started to solve this and produced a summary of its conversation so far.",
         "I ran it and got:\n\n```\nsave.py: # a summary of the conversation so far\n```",
         "I ran it and got:\n~~~text\n```\nA summary of the whole session\n~~~\n",
-        "word " * SUMMARY_LOOKED_AT + "summarize this conversation" + " word" * SUMMARY_LOOKED_AT,
+        "word " * SUMMARY_REQUEST_WINDOW + "summarize this conversation" + " word" * SUMMARY_REQUEST_WINDOW,
     ],
 )
 def test_a_summary_of_something_else_or_one_that_is_brought_is_no_question(text: str) -> None:

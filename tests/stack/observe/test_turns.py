@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.turns import continues, first_said, plain, user_spoke_last
+from proxy.core.observers.turns import continues_turn, ends_with_user_message, first_user_text, typed_text_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat import message as chat_message
 from proxy.dialects.messages import message as anthropic_message
@@ -16,12 +16,12 @@ from tests.stack.observe.labelled_turns import CONTINUES, STARTS, Pair
 @pytest.mark.parametrize("pair", CONTINUES, ids=lambda pair: pair.text[:40])
 def test_ordinary_sessions_go_on(pair: Pair) -> None:
     """Edit-test cycles, follow-up questions, "yes, go ahead": none of these may fold what it needs."""
-    assert continues(*pair)
+    assert continues_turn(*pair)
 
 
 @pytest.mark.parametrize("pair", STARTS, ids=lambda pair: pair.text[:40])
 def test_a_change_of_topic_starts_something(pair: Pair) -> None:
-    assert not continues(*pair)
+    assert not continues_turn(*pair)
 
 
 def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
@@ -29,8 +29,8 @@ def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
         "<system-reminder>\nBe brief.\n</system-reminder>\n<command-name>/plan</command-name>\n"
         "<command-args>build a shop</command-args>"
     )
-    assert plain(wrapped) == "build a shop"
-    assert plain("/them\n\nok, next") == "ok, next"
+    assert typed_text_of(wrapped) == "build a shop"
+    assert typed_text_of("/them\n\nok, next") == "ok, next"
 
 
 # ------------------------------------------------------------------------------------------------- pictures and files
@@ -38,15 +38,15 @@ BASE64 = "aGVsbG8/d29ybGQ+Zm9vX2Jhci9iYXo" * 200
 
 
 def in_chat(*parts: object) -> Message:
-    return chat_message.read_message(slices.encoded({"role": "user", "content": list(parts)}))
+    return chat_message.read_message(slices.encode({"role": "user", "content": list(parts)}))
 
 
 def in_messages(*blocks: object) -> Message:
-    return anthropic_message.read_message(slices.encoded({"role": "user", "content": list(blocks)}))
+    return anthropic_message.read_message(slices.encode({"role": "user", "content": list(blocks)}))
 
 
 def in_responses(*parts: object) -> Message:
-    return responses_item.read_item(slices.encoded({"type": "message", "role": "user", "content": list(parts)}))
+    return responses_item.read_item(slices.encode({"type": "message", "role": "user", "content": list(parts)}))
 
 
 def with_chat_picture(words: str) -> Message:
@@ -90,21 +90,21 @@ EVERY_FORM = [
 @pytest.mark.parametrize("pair", [pair for pair in STARTS if len(pair.text) < 400], ids=lambda pair: pair.text[:40])
 def test_a_picture_beside_it_makes_no_new_topic_go_on(told: Callable[[str], Message], pair: Pair) -> None:
     """Two pictures have the words of their wire format in common, and so half of each message."""
-    assert not continues(told(pair.before).text, pair.closing, told(pair.text).text)
+    assert not continues_turn(told(pair.before).text, pair.closing, told(pair.text).text)
 
 
 @pytest.mark.parametrize("told", EVERY_FORM)
 def test_what_was_said_beside_a_picture_is_what_was_said(told: Callable[[str], Message]) -> None:
-    assert plain(told("mend the login form").text) == "mend the login form"
-    assert first_said([told("mend the login form").text], 400) == "mend the login form"
-    assert first_said([told("").text, "mend it"], 400) == "mend it"
-    assert first_said([told("").text], 400).strip() in ("[image]", "[file]")
+    assert typed_text_of(told("mend the login form").text) == "mend the login form"
+    assert first_user_text([told("mend the login form").text], 400) == "mend the login form"
+    assert first_user_text([told("").text, "mend it"], 400) == "mend it"
+    assert first_user_text([told("").text], 400).strip() in ("[image]", "[file]")
 
 
 def test_a_picture_alone_goes_on_and_is_a_word_of_the_users() -> None:
     picture = with_messages_picture("<system-reminder>\nBe brief.\n</system-reminder>")
-    assert continues("Write the parser", "It is written.", picture.text)
-    assert user_spoke_last([picture])
+    assert continues_turn("Write the parser", "It is written.", picture.text)
+    assert ends_with_user_message([picture])
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_a_picture_alone_goes_on_and_is_a_word_of_the_users() -> None:
     ids=["other objects", "broken", "deep"],
 )
 def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
-    assert plain(text) == text[:4_000]
+    assert typed_text_of(text) == text[:4_000]
