@@ -68,20 +68,20 @@ class Looking:
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
     readings: dict[tuple[str, str, str], FrameActivity] = field(default_factory=dict)
 
-    def __call__(self, standing: Placement) -> Placement:
-        at = (standing.conversation, standing.thread, standing.path_state.tree.active_frame.owner)
+    def __call__(self, placement: Placement) -> Placement:
+        at = (placement.conversation, placement.thread, placement.path_state.tree.active_frame.owner)
         reading = self.readings[at] = read_activity(
-            standing.path_state, self.actor.inference_rules.tool_roles, self.readings.get(at)
+            placement.path_state, self.actor.inference_rules.tool_roles, self.readings.get(at)
         )
-        window = self.actor.window_of(standing.request.model, standing.conversation).is_binding
-        seen = signals_of(reading, standing.path_state.tree.active_frame, window)
+        window = self.actor.window_of(placement.request.model, placement.conversation).is_binding
+        seen = signals_of(reading, placement.path_state.tree.active_frame, window)
         for kind in (PUSH, POP):
             for combine in COMBINERS:
                 verdict = judge(kind, seen, replace(self.rules, combine=combine))
                 self.reached[combine, kind] += verdict.is_reached
             for name, score in verdict.scores.items():
                 self.points[name].append(score.points)
-        return standing
+        return placement
 
 
 async def scored(recording: Recording, config: Config) -> Scored:
@@ -111,8 +111,8 @@ async def _played(recording: Recording, config: Config) -> tuple[Looking, list[L
     for number, step in enumerate(recording.steps, 1):
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(parts, incoming, CapturedReply())
+        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(parts, client_request, CapturedReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     loaded = [await behind.store.load(TENANT, one.id) for one in known]
     return looking, [ledger for ledger in loaded if ledger is not None]

@@ -56,16 +56,16 @@ async def watched(recording: Recording, config: Config) -> Watched:
     for number, step in enumerate(recording.steps, 1):
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(behind.services, incoming, CapturedReply())
+        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(behind.services, client_request, CapturedReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     ledgers = [ledger for one in known if (ledger := await behind.store.load(TENANT, one.id)) is not None]
     loops = tuple(loop for ledger in ledgers for loop in loops_of(ledger))
     calls, checks = 0, list[str]()
     for ledger in ledgers:
-        placed = newest_path_state(ledger).entries
-        calls += sum(len(step.executions) for step in steps_of(placed))
-        checks += cycles_in(placed, config.observed_tools)
+        path_entry = newest_path_state(ledger).entries
+        calls += sum(len(step.executions) for step in steps_of(path_entry))
+        checks += cycles_in(path_entry, config.observed_tools)
     in_cycle = tuple(loop for loop in loops if any(check in shown for check in checks for shown in loop.shown))
     return Watched(recording.name, len(recording.steps), calls, len(checks), loops, in_cycle)
 
@@ -79,11 +79,11 @@ def loops_of(ledger: Ledger) -> Iterator[Loop]:
                 yield read.loop
 
 
-def cycles_in(placed: Iterable[PathEntry], names: ToolRoles) -> Iterator[str]:
+def cycles_in(path_entry: Iterable[PathEntry], names: ToolRoles) -> Iterator[str]:
     """The check of each ordinary cycle: a test, linter, build or type check that was run before, run again after a file
     had changed."""
     ran: dict[str, bool] = {}
-    for step in steps_of(placed):
+    for step in steps_of(path_entry):
         seen = observe(step, names)
         if any(file.action is not FileAction.READ for file in seen.files):
             ran = dict.fromkeys(ran, True)

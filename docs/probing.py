@@ -275,8 +275,8 @@ class _Probe:
         self._ids += 1
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
-        incoming = ClientRequest(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(behind.services, incoming, heard)
+        client_request = ClientRequest(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(behind.services, client_request, heard)
         return heard.header(b"x-stack-conversation")
 
     def _continuation(self, seen: str) -> None:
@@ -307,11 +307,11 @@ class _Probe:
 
     async def _artifacts(self, conversation: str) -> None:
         """S2-17: files that frames hold which left the line, and those seen in what stands on it."""
-        shelved = await self._behind.services.conversation_cache.get(TENANT, conversation)
-        tip = shelved.ledger.newest_tip() if shelved else None
-        if shelved is None or tip is None:
+        cached = await self._behind.services.conversation_cache.get(TENANT, conversation)
+        tip = cached.ledger.newest_tip() if cached else None
+        if cached is None or tip is None:
             return
-        listed = _listed(shelved.path_state(tip.id), self._truth.names)
+        listed = _listed(cached.path_state(tip.id), self._truth.names)
         for path in sorted(listed):
             self.result.share("files precise").note(path, hit=path in self._truth.files)
         for path in sorted(self._truth.files):
@@ -370,16 +370,16 @@ def _gone(client: Request, sent: Request) -> list[Message]:
     """The client's messages that are not among those that were sent."""
     if sent.body == client.body:
         return []
-    standing = {m.identity for m in sent.messages}
-    return [m for m in client.messages if m.identity not in standing]
+    placement = {m.identity for m in sent.messages}
+    return [m for m in client.messages if m.identity not in placement]
 
 
-def _listed(story: PathState, names: ToolRoles) -> set[str]:
+def _listed(path_state: PathState, names: ToolRoles) -> set[str]:
     """The files that the product lists as changed, also where they were taken away again: those that ended frames hold,
     those that traces tell, and those seen in what stands on the line."""
-    ended = (path for f in story.tree.frames.values() if f.status in FINAL_STATUSES for path in f.artifacts)
-    told = (path for trim in story.tree.removals for path in parse_traces(trim.trace).facts.changed)
-    seen = facts_of(context_entries(story), names).changed
+    ended = (path for f in path_state.tree.frames.values() if f.status in FINAL_STATUSES for path in f.artifacts)
+    told = (path for trim in path_state.tree.removals for path in parse_traces(trim.trace).facts.changed)
+    seen = facts_of(context_entries(path_state), names).changed
     return {_MARK.sub("", path) for path in (*ended, *told, *seen)}
 
 

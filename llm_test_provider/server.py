@@ -187,8 +187,8 @@ def parsed(body: bytes) -> Any:
 class Server:
     """One listening socket in the running event loop."""
 
-    def __init__(self, desk: ProviderHandler) -> None:
-        self._desk = desk
+    def __init__(self, tool_context: ProviderHandler) -> None:
+        self._desk = tool_context
         self._connections: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Server | None = None
 

@@ -164,14 +164,14 @@ def awake(watched: GrowingConversation) -> GrowingConversation:
 def thinking(watched: GrowingConversation, characters: int) -> PathState:
     """The story with a thought of so many characters in front of every answer."""
     thought = b',"reasoning_content":"%s"}' % (b"x" * characters)
-    placed = []
+    path_entries = []
     for p in watched.story.entries:
         if p.round:
             message = p.round.spoken.message
             spoken = replace(p.round.spoken, message=replace(message, wire=message.wire[:-1] + thought))
             p = replace(p, round=replace(p.round, spoken=spoken))
-        placed.append(p)
-    return replace(watched.story, entries=tuple(placed))
+        path_entries.append(p)
+    return replace(watched.story, entries=tuple(path_entries))
 
 
 @pytest.mark.parametrize(("model", "bound"), [("claude-opus-5.5", True), ("gpt-x", False)])

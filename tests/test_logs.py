@@ -135,8 +135,8 @@ def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider
         ask(proxy.origin, {"model": "m", "messages": [{"role": "user", "content": "x"}]})
         *_, line, stopping = proxy.log().splitlines()
 
-    moment = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\]"
-    assert re.match(rf"{moment} \[stack\] info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
+    compaction_input = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\]"
+    assert re.match(rf"{compaction_input} \[stack\] info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
     assert stopping.endswith("warning proxy.cli.serve stopping drain_s=30")
 
 

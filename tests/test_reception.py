@@ -37,13 +37,13 @@ async def stood(steps: int) -> Placement:
 
 
 async def test_what_is_decided_at_the_end_of_a_whole_history_is_told_as_if_all_were_told_anew() -> None:
-    standing = await stood(STEPS)
-    anew = replay(standing.ledger, standing.ledger.path(standing.entry_id), {})
+    placement = await stood(STEPS)
+    anew = replay(placement.ledger, placement.ledger.path(placement.entry_id), {})
 
-    assert standing.path_state.tree.removals
-    assert standing.path_state == anew
-    for tip, story in standing.cached_conversation.path_states.items():
-        assert story == replay(standing.ledger, standing.ledger.path(tip), {})
+    assert placement.path_state.tree.removals
+    assert placement.path_state == anew
+    for tip, path_state in placement.cached_conversation.path_states.items():
+        assert path_state == replay(placement.ledger, placement.ledger.path(tip), {})
 
 
 async def test_what_is_decided_at_the_end_of_a_whole_history_tells_only_its_newest_entry_anew(
@@ -52,9 +52,9 @@ async def test_what_is_decided_at_the_end_of_a_whole_history_tells_only_its_newe
     """To tell all of it anew held up everybody for a millisecond more (300 messages)."""
     told: list[int] = []
 
-    def counted(ledger: Any, story: PathState, entries: Any, *fresh: Any) -> PathState:
+    def counted(ledger: Any, path_state: PathState, entries: Any, *fresh: Any) -> PathState:
         told.append(len(entries := tuple(entries)))
-        return extended(ledger, story, entries, *fresh)
+        return extended(ledger, path_state, entries, *fresh)
 
     extended = stories.extend
     monkeypatch.setattr(stories, "extend", counted)  # as `follow` asks for it

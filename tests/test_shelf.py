@@ -36,31 +36,31 @@ async def store() -> AsyncIterator[Store]:
 
 
 def begun(
-    shelf: ConversationCache, ident: str, tenant: str = "ours", parent: str = "", frame: str = ""
+    conversations: ConversationCache, ident: str, tenant: str = "ours", parent: str = "", frame: str = ""
 ) -> CachedConversation:
     """A conversation with one message, in which a frame was opened and a part of it folded."""
-    shelved = shelf.create(Conversation(ident, tenant, parent=parent, created=1))
+    cached = conversations.create(Conversation(ident, tenant, parent=parent, created=1))
     entry = Entry(f"entry of {ident}", "", 0, EntryKind.MESSAGE, "thread", None)
     events: list[FrameEvent] = [
         RootStarted(frame or f"f{ident}", "Task", ""),
         *([FrameFolded(FOLDED, (), "")] if frame else []),
     ]
     told = [as_ledger_event(event, entry.id, 0, at, 1) for at, event in enumerate(events, 1)]
-    shelf.record(shelved, [entry, *told], [shelved.ledger.conversation])
-    return shelved
+    conversations.record(cached, [entry, *told], [cached.ledger.conversation])
+    return cached
 
 
-async def beside(shelf: ConversationCache, shelved: CachedConversation, *frames: str) -> list[str]:
-    return [ledger.conversation.id for ledger in await shelf.related_ledgers(shelved, frames)]
+async def beside(conversations: ConversationCache, cached: CachedConversation, *frames: str) -> list[str]:
+    return [ledger.conversation.id for ledger in await conversations.related_ledgers(cached, frames)]
 
 
 async def test_a_scope_has_one_lock_as_long_as_somebody_holds_it_however_many_others_come(store: Store) -> None:
-    shelf = ConversationCache(store)
-    held = shelf.lock("ours", "session")
+    conversations = ConversationCache(store)
+    held = conversations.lock("ours", "session")
     for other in range(MAX_LOCKS + 1):
-        shelf.lock("ours", f"other {other}")
-    assert shelf.lock("ours", "session") is held
-    assert shelf.lock("theirs", "session") is not held
+        conversations.lock("ours", f"other {other}")
+    assert conversations.lock("ours", "session") is held
+    assert conversations.lock("theirs", "session") is not held
 
 
 @pytest.mark.rows("S0-09")
@@ -68,36 +68,36 @@ async def test_a_scope_has_one_lock_as_long_as_somebody_holds_it_however_many_ot
 async def test_a_conversation_is_found_by_the_id_of_a_frame_in_it(store: Store, frame: str) -> None:
     """S0-09: what a client compacted away under no name of a session; also after a restart."""
     begun(ConversationCache(store), "before", frame=OPENED)
-    shelf = ConversationCache(store)
-    now = begun(shelf, "now")
+    conversations = ConversationCache(store)
+    now = begun(conversations, "now")
 
-    assert await beside(shelf, now, frame) == ["before"]
-    assert await beside(shelf, now, "fnowhere") == []
-    assert await beside(shelf, now) == []
+    assert await beside(conversations, now, frame) == ["before"]
+    assert await beside(conversations, now, "fnowhere") == []
+    assert await beside(conversations, now) == []
 
 
 @pytest.mark.rows("X-25")
 async def test_nothing_of_another_tenant_is_beside(store: Store) -> None:
     """X-25: not by the id of a frame, not by the id of a parent."""
-    shelf = ConversationCache(store)
-    begun(shelf, "theirs", tenant="theirs", frame=OPENED, parent="now")
+    conversations = ConversationCache(store)
+    begun(conversations, "theirs", tenant="theirs", frame=OPENED, parent="now")
 
-    assert await beside(shelf, begun(shelf, "now", parent="theirs"), OPENED, FOLDED) == []
+    assert await beside(conversations, begun(conversations, "now", parent="theirs"), OPENED, FOLDED) == []
 
 
 async def test_parents_and_children_are_beside_each_other(store: Store) -> None:
     """A subagent or a fork, and the conversation it came from."""
-    shelf = ConversationCache(store)
-    parent, child = begun(shelf, "parent"), begun(shelf, "child", parent="parent")
+    conversations = ConversationCache(store)
+    parent, child = begun(conversations, "parent"), begun(conversations, "child", parent="parent")
 
-    assert await beside(shelf, parent) == ["child"]
-    assert await beside(shelf, child) == ["parent"]
+    assert await beside(conversations, parent) == ["child"]
+    assert await beside(conversations, child) == ["parent"]
 
 
 async def test_a_conversation_is_not_beside_itself(store: Store) -> None:
-    shelf = ConversationCache(store)
+    conversations = ConversationCache(store)
 
-    assert await beside(shelf, begun(shelf, "now", frame=OPENED), OPENED) == []
+    assert await beside(conversations, begun(conversations, "now", frame=OPENED), OPENED) == []
 
 
 # --------------------------------------------------------------------------------------------------------- durable when
@@ -143,10 +143,10 @@ async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     store = SqlStore(SqliteFile(file))
     await store.start()
     clock = Clock()
-    shelf = ConversationCache(store, clock=clock)
-    shelved = begun(shelf, "kept")
-    await shelf.wait_until_durable(shelved)
-    yield Kept(shelf, shelved, file, clock, store)
+    conversations = ConversationCache(store, clock=clock)
+    cached = begun(conversations, "kept")
+    await conversations.wait_until_durable(cached)
+    yield Kept(conversations, cached, file, clock, store)
     await store.close()
 
 
@@ -287,18 +287,22 @@ async def test_a_store_that_is_waited_for_in_vain_is_no_reason_for_another_objec
 
 
 async def test_a_deletion_takes_what_it_deleted_from_whoever_stands_in_it_and_leaves_the_others(store: Store) -> None:
-    shelf = ConversationCache(store)
-    gone, stays, theirs = begun(shelf, "gone"), begun(shelf, "stays"), begun(shelf, "gone", "theirs")
+    conversations = ConversationCache(store)
+    gone, stays, theirs = (
+        begun(conversations, "gone"),
+        begun(conversations, "stays"),
+        begun(conversations, "gone", "theirs"),
+    )
     await store.delete_conversations("ours", "gone")
-    shelf.drop_deleted("ours")
+    conversations.drop_deleted("ours")
 
-    assert shelf.recent_conversations("ours") == [stays]
+    assert conversations.recent_conversations("ours") == [stays]
     with pytest.raises(StoreError):
-        shelf.record(gone, [replace(message("late"), parent="")])
+        conversations.record(gone, [replace(message("late"), parent="")])
     for kept in (stays, theirs):
-        shelf.record(kept, [replace(message("late"), parent="")])
-        await shelf.wait_until_durable(kept)
-    assert await shelf.get("ours", "gone") is None
+        conversations.record(kept, [replace(message("late"), parent="")])
+        await conversations.wait_until_durable(kept)
+    assert await conversations.get("ours", "gone") is None
 
 
 async def test_a_conversation_that_was_never_stored_is_not_at_hand(kept: Kept) -> None:
@@ -312,12 +316,12 @@ async def test_a_conversation_that_was_never_stored_is_not_at_hand(kept: Kept) -
 
 async def test_what_is_deleted_while_it_is_waited_for_is_not_acknowledged(store: Store) -> None:
     """A deletion is known to the store before anybody is told of it."""
-    shelf = ConversationCache(store)
-    shelved = begun(shelf, "gone")
+    conversations = ConversationCache(store)
+    cached = begun(conversations, "gone")
     await store.delete_conversations("ours", "gone")
 
     with pytest.raises(StoreError):
-        await shelf.wait_until_durable(shelved)
+        await conversations.wait_until_durable(cached)
 
 
 class Slow(MemoryStore):
@@ -338,24 +342,24 @@ async def test_two_who_read_a_conversation_at_once_stand_in_the_same_one() -> No
     """Also where it had to leave for want of room before the second was done."""
     store = Slow()
     begun(ConversationCache(store), "kept")
-    shelf = ConversationCache(store, most_bytes=0)
+    conversations = ConversationCache(store, most_bytes=0)
     store.may.clear()
-    reading = asyncio.create_task(shelf.get("ours", "kept"))
+    reading = asyncio.create_task(conversations.get("ours", "kept"))
     await asyncio.sleep(0)
     store.may.set()
-    first = await shelf.get("ours", "kept")
-    begun(shelf, "takes the room")
+    first = await conversations.get("ours", "kept")
+    begun(conversations, "takes the room")
 
     assert first is not None
-    assert first not in shelf.recent_conversations("ours")
+    assert first not in conversations.recent_conversations("ours")
     assert await reading is first
 
 
 async def test_a_mode_is_set_for_whoever_stands_in_the_conversation(store: Store) -> None:
-    shelf = ConversationCache(store)
-    shelved = begun(shelf, "kept")
-    shelf.set_mode("ours", "kept", "off")
-    shelf.set_mode("ours", "elsewhere", "off")
+    conversations = ConversationCache(store)
+    cached = begun(conversations, "kept")
+    conversations.set_mode("ours", "kept", "off")
+    conversations.set_mode("ours", "elsewhere", "off")
 
-    assert await shelf.get("ours", "kept") is shelved
-    assert shelved.ledger.conversation.mode == "off"
+    assert await conversations.get("ours", "kept") is cached
+    assert cached.ledger.conversation.mode == "off"

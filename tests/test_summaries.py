@@ -100,7 +100,7 @@ class Bench:
         await self.routes.aclose()
 
 
-def folded(shelf: ConversationCache) -> tuple[CachedConversation, Placement]:
+def folded(conversations: ConversationCache) -> tuple[CachedConversation, Placement]:
     """A conversation with one folded span, as a request stands in it that is rendered."""
     talk = LedgerBuilder()
     talk.client("user", "begin")
@@ -111,17 +111,17 @@ def folded(shelf: ConversationCache) -> tuple[CachedConversation, Placement]:
     result = talk.client("tool", WORK, answers="c1")
     talk.happens(FrameFolded("fitem", (turn, result), "<stack-context>made</stack-context>"))
     ledger = talk.ledger
-    shelved = shelf.create(ledger.conversation)
+    cached = conversations.create(ledger.conversation)
     entries = [
         replace(e, message=replace(e.message, tokens=len(e.message.text) // 4)) if e.message else e
         for e in ledger.entries.values()
     ]
     rounds = [one for some in ledger.rounds.values() for one in some]
     events = [one for some in ledger.events.values() for one in some]
-    shelf.record(shelved, [*entries, *rounds, *events], [ledger.conversation])
+    conversations.record(cached, [*entries, *rounds, *events], [ledger.conversation])
     body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "begin"}]})
-    arrival = ParsedRequest(TENANT, [], OPENAI_CHAT.parse_request(body, ParseCache()), 0)
-    return shelved, Placement(arrival, shelved, shelved.path_state(result), result, "thread", "full", mode="active")
+    parsed = ParsedRequest(TENANT, [], OPENAI_CHAT.parse_request(body, ParseCache()), 0)
+    return cached, Placement(parsed, cached, cached.path_state(result), result, "thread", "full", mode="active")
 
 
 # ---------------------------------------------------------------------------------------------------------

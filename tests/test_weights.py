@@ -215,52 +215,52 @@ def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- shelf
-def filled(shelf: ConversationCache, ident: str, words: int) -> None:
+def filled(conversations: ConversationCache, ident: str, words: int) -> None:
     conversation = Conversation(ident, "ours", created=1)
     entry = Entry(
         f"entry of {ident}", "", 0, EntryKind.MESSAGE, "thread", read_message(wire("user", "parcel " * words))
     )
-    shelf.record(shelf.create(conversation), [entry], [conversation])
+    conversations.record(conversations.create(conversation), [entry], [conversation])
 
 
 async def test_a_shelf_holds_as_much_as_it_may(store: Store) -> None:
-    shelf = ConversationCache(store, most_bytes=1_000_000)
+    conversations = ConversationCache(store, most_bytes=1_000_000)
     for number in range(100):
-        filled(shelf, f"c{number}", 5_000)
-    weights = [s.ledger.memory_bytes for s in shelf.recent_conversations("ours")]
+        filled(conversations, f"c{number}", 5_000)
+    weights = [s.ledger.memory_bytes for s in conversations.recent_conversations("ours")]
 
     assert 500_000 < sum(weights) < 1_100_000
-    assert shelf.conversation_count == len(weights)
+    assert conversations.conversation_count == len(weights)
 
 
 async def test_many_small_conversations_are_bounded_too(store: Store) -> None:
-    shelf = ConversationCache(store, most_bytes=1_000_000)
+    conversations = ConversationCache(store, most_bytes=1_000_000)
     for number in range(1_000):
-        filled(shelf, f"c{number}", 1)
+        filled(conversations, f"c{number}", 1)
 
-    assert shelf.conversation_count < 300
+    assert conversations.conversation_count < 300
 
 
 async def test_what_comes_back_from_the_store_counts(store: Store) -> None:
     """And all of it comes back, however small the shelf is."""
-    filling, shelf = ConversationCache(store), ConversationCache(store, most_bytes=1_000_000)
+    filling, conversations = ConversationCache(store), ConversationCache(store, most_bytes=1_000_000)
     for number in range(100):
         filled(filling, f"c{number}", 5_000)
     for number in range(100):
-        found = await shelf.get("ours", f"c{number}")
+        found = await conversations.get("ours", f"c{number}")
         assert found is not None
         assert len(found.ledger.entries) == 1
 
-    assert shelf.conversation_count < 20
+    assert conversations.conversation_count < 20
 
 
 async def test_a_conversation_in_use_is_the_same_one_when_it_left_the_shelf(store: Store) -> None:
-    shelf = ConversationCache(store, most_bytes=1_000_000)
-    filled(shelf, "in use", 1)
-    used = await shelf.get("ours", "in use")
+    conversations = ConversationCache(store, most_bytes=1_000_000)
+    filled(conversations, "in use", 1)
+    used = await conversations.get("ours", "in use")
     for number in range(50):
-        filled(shelf, f"c{number}", 5_000)
+        filled(conversations, f"c{number}", 5_000)
 
     assert used is not None
-    assert used not in shelf.recent_conversations("ours")
-    assert await shelf.get("ours", "in use") is used
+    assert used not in conversations.recent_conversations("ours")
+    assert await conversations.get("ours", "in use") is used

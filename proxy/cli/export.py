@@ -63,11 +63,11 @@ def export(
         raise typer.BadParameter(str(error)) from None
     if out is None and chosen.render_files is not None:
         raise typer.BadParameter(f"{kind} has several files: name a folder, or a file that ends in .zip, with --out")
-    material = run_async(_load_material(settings_at(config, data), conversation, thread))
+    export_input = run_async(_load_material(settings_at(config, data), conversation, thread))
     if out is None:
-        _print(writing.export_chunks(chosen, material, options))
+        _print(writing.export_chunks(chosen, export_input, options))
     else:
-        _write(chosen, material, options, out)
+        _write(chosen, export_input, options, out)
 
 
 def list_formats() -> None:
@@ -94,9 +94,9 @@ def _print(pieces: Iterable[bytes]) -> None:
     sys.stdout.flush()
 
 
-def _write(chosen: ExportFormat, material: ExportInput, options: ExportOptions, out: Path) -> None:
-    writing.write_export(chosen, material, options, out)
-    print_line(f"{material.id}: written to {out}")
+def _write(chosen: ExportFormat, export_input: ExportInput, options: ExportOptions, out: Path) -> None:
+    writing.write_export(chosen, export_input, options, out)
+    print_line(f"{export_input.id}: written to {out}")
 
 
 # ------------------------------------------------------------------------------------------------------------- import

@@ -87,9 +87,9 @@ def plan(
         raise typer.BadParameter("--criteria goes with one title; plan the frames one by one")
     children = [{"title": title, "criteria": criteria} for title in titles]
     route = ProxyRoute("POST", "frames", {"plan": True, "parent": under, "children": children})
-    deed = PlanCommand(tuple(FrameSpec(title, criteria) for title in titles), under)
+    command = PlanCommand(tuple(FrameSpec(title, criteria) for title in titles), under)
     _print_result(
-        run_async(_run_in_conversation(settings_at(config, data), conversation, deed, route)), as_json=as_json
+        run_async(_run_in_conversation(settings_at(config, data), conversation, command, route)), as_json=as_json
     )
 
 
@@ -167,13 +167,13 @@ def rename(
 
 # ------------------------------------------------------------------------------------------------------------- working
 async def _run_in_conversation(
-    settings: Config, reference: str, deed: FrameCommand, route: ProxyRoute
+    settings: Config, reference: str, command: FrameCommand, route: ProxyRoute
 ) -> FrameCommandView:
     async with opened_store(settings) as store:
         ledger = await lookup.find_ledger(store, None, reference)
         server = find_running_proxy(settings.data)
         if server is None:
-            told, _ = await run_command(store, settings, CommandTarget(ledger, path_state_of(ledger), _now()), deed)
+            told, _ = await run_command(store, settings, CommandTarget(ledger, path_state_of(ledger), _now()), command)
             return told
     answer: FrameCommandView = ask_proxy(
         server, route.method, f"/stack/conversations/{ledger.conversation.id}/{route.path_suffix}", route.body
@@ -193,15 +193,15 @@ async def _active_frame_of(settings: Config, reference: str) -> str:
 async def _run_on_frame(
     settings: Config,
     reference: str,
-    deed: ActivateCommand | PopCommand | InvalidateCommand | RenameCommand,
+    command: ActivateCommand | PopCommand | InvalidateCommand | RenameCommand,
     route: ProxyRoute,
 ) -> FrameCommandView:
     async with opened_store(settings) as store:
-        ledger, story, frame = await lookup.find_frame_in_store(store, None, reference)
+        ledger, path_state, frame = await lookup.find_frame_in_store(store, None, reference)
         server = find_running_proxy(settings.data)
         if server is None:
             told, _ = await run_command(
-                store, settings, CommandTarget(ledger, story, _now()), replace(deed, frame=frame.id)
+                store, settings, CommandTarget(ledger, path_state, _now()), replace(command, frame=frame.id)
             )
             return told
     answer: FrameCommandView = ask_proxy(
@@ -271,8 +271,8 @@ async def _request_unfold(settings: Config, reference: str, *, now: bool) -> Unf
         ledger, _, frame = await lookup.find_frame_in_store(store, None, reference)
         server = find_running_proxy(settings.data)
         if server is None:
-            moment = time.time_ns() // 1_000_000
-            return (await unfolding.store_unfold_request(store, ledger, frame.id, now=now, at=moment)).view
+            compaction_input = time.time_ns() // 1_000_000
+            return (await unfolding.store_unfold_request(store, ledger, frame.id, now=now, at=compaction_input)).view
     told: UnfoldView = ask_proxy(server, "POST", f"/stack/frames/{frame.id}/unfold?now={str(now).lower()}")
     return told
 
@@ -337,9 +337,11 @@ def _require_name(reference: str) -> str:
     return reference
 
 
-def parse_local_time(moment: str) -> int:
+def parse_local_time(compaction_input: str) -> int:
     """A day or a time as ms since the epoch; without a zone it is this machine's."""
     try:
-        return int(datetime.fromisoformat(moment).astimezone(UTC).timestamp() * 1000)
+        return int(datetime.fromisoformat(compaction_input).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{moment!r} is no date; write it as 2026-01-31 or 2026-01-31T12:00") from None
+        raise typer.BadParameter(
+            f"{compaction_input!r} is no date; write it as 2026-01-31 or 2026-01-31T12:00"
+        ) from None

@@ -95,15 +95,15 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         if not (reference or as_json):
             await _print_conversations(store)
         ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
-        story = conversations.path_state_of(ledger, names=config.observed_tools)
+        path_state = conversations.path_state_of(ledger, names=config.observed_tools)
         row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
-            print_json({"conversation": row, "state": conversations.tree_state_view(ledger, story)})
+            print_json({"conversation": row, "state": conversations.tree_state_view(ledger, path_state)})
             return
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {awake}{mode}", "cyan")
-        print_line(conversations.tree_text(ledger, story, details=details))
+        print_line(conversations.tree_text(ledger, path_state, details=details))
 
 
 async def _print_conversations(store: Store) -> None:
@@ -148,8 +148,8 @@ def log(
 
 async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
     async with opened_store(config) as store:
-        ledger, story, frame = await lookup.find_frame_in_store(store, None, reference)
-        return logs.frame_log(ledger, story, frame.id, raw=raw)
+        ledger, path_state, frame = await lookup.find_frame_in_store(store, None, reference)
+        return logs.frame_log(ledger, path_state, frame.id, raw=raw)
 
 
 def log_text(log: FrameLog) -> str:
@@ -275,8 +275,8 @@ def explain(
 async def _load_explanation(config: Config, reference: str) -> ExplanationView:
     async with opened_store(config) as store:
         ledger = await lookup.find_ledger(store, None, reference)
-        story, now = conversations.path_state_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
-        return explanation_view(ledger, story, config, now, TokenCounter().count)
+        path_state, now = conversations.path_state_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
+        return explanation_view(ledger, path_state, config, now, TokenCounter().count)
 
 
 def explanation_text(told: ExplanationView) -> Iterator[str]:

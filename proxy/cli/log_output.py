@@ -166,8 +166,8 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 @lru_cache(8)
-def _second(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _second(compaction_input: int) -> str:
+    return datetime.fromtimestamp(compaction_input, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _quoted(value: object) -> str:

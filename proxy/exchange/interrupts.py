@@ -36,24 +36,24 @@ class Interrupts:
     def __init__(
         self,
         parts: Services,
-        incoming: ClientRequest,
-        standing: Placement,
-        asker: RoundSender,
+        client_request: ClientRequest,
+        placement: Placement,
+        round_sender: RoundSender,
         writing: Callable[[], ResponseWriter],
     ) -> None:
         self.turn: Turn | None = None
         self._services = parts
-        self._round_sender = asker
+        self._round_sender = round_sender
         self._current_writer: Callable[[], ResponseWriter] | None = writing
-        self._placement = standing
+        self._placement = placement
         self._in_flight_request = InFlightRequest(
-            incoming.id,
-            incoming.tenant,
-            standing.conversation,
-            standing.thread,
-            standing.entry_id,
-            standing.status,
-            standing.parsed_request.now,
+            client_request.id,
+            client_request.tenant,
+            placement.conversation,
+            placement.thread,
+            placement.entry_id,
+            placement.status,
+            placement.parsed_request.now,
             self._snapshot,
         )
 

@@ -68,13 +68,13 @@ async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughReque
     parts, incoming, route, request = passing.services, passing.client_request, passing.route, passing.request
     if request is None or not binds_reasoning(parts.config, parts.dialect, route.model):
         return passing
-    arrival = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
     try:
-        standing = await with_timeout(RESOLVE_TIMEOUT_S, parts.resolver.resolve_bypassed(arrival, ""))
-        if standing is None:
+        placement = await with_timeout(RESOLVE_TIMEOUT_S, parts.resolver.resolve_bypassed(parsed, ""))
+        if placement is None:
             return passing
         own = replace(with_model(request, route.model), body=incoming.body)
-        left = without_bound_reasoning(parts, route, own, standing)
+        left = without_bound_reasoning(parts, route, own, placement)
     except (StoreError, TimeoutError):
         return passing
     except Exception:  # our bookkeeping has failed once already, and the agent must not notice
@@ -83,10 +83,10 @@ async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughReque
     return replace(passing, client_request=replace(incoming, body=left.body))
 
 
-def without_bound_reasoning(parts: Services, route: Route, own: Request, standing: Placement) -> Request:
+def without_bound_reasoning(parts: Services, route: Route, own: Request, placement: Placement) -> Request:
     """A client's own request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
     config, dialect, model = parts.config, parts.dialect, route.model
-    behind = positions_made_behind_ours(standing.ledger, standing.path_state, len(own.messages))
+    behind = positions_made_behind_ours(placement.ledger, placement.path_state, len(own.messages))
     if not behind or not binds_reasoning(config, dialect, model):
         return own
     bare = strip_client_reasoning(config, dialect, own, model, own.messages)

@@ -89,22 +89,26 @@ class FailClosedError(ProxyError):
         super().__init__(words, code=reason)
 
 
-async def handle(parts: Services, incoming: ClientRequest, reply: Reply) -> None:
+async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
     """One client turn. Raises ProxyError for what is refused before anything was sent upstream."""
     try:
-        request = await parse_client_request(parts, incoming.body)
+        request = await parse_client_request(parts, client_request.body)
     except RequestParseError:
-        await bypass(PassthroughRequest(parts, incoming, parts.routes.choose(None, incoming.path)), reply, "unreadable")
+        await bypass(
+            PassthroughRequest(parts, client_request, parts.routes.choose(None, client_request.path)),
+            reply,
+            "unreadable",
+        )
         return
-    route = parts.routes.choose(request.model, incoming.path)
-    incoming = with_upstream_model(incoming, request.model, route)
-    heard = await handle_slash_commands(PassthroughRequest(parts, incoming, route, request), reply)
+    route = parts.routes.choose(request.model, client_request.path)
+    client_request = with_upstream_model(client_request, request.model, route)
+    heard = await handle_slash_commands(PassthroughRequest(parts, client_request, route, request), reply)
     if heard is None:
         return
     passing, came = heard
-    incoming, request = passing.client_request, passing.request or request
+    client_request, request = passing.client_request, passing.request or request
     try:
-        standing = await _resolve_placement(parts, incoming, request)
+        placement = await _resolve_placement(parts, client_request, request)
     except StoreError as error:
         await _bypass_or_refuse(passing, reply, error.code)
     except TimeoutError:
@@ -114,16 +118,18 @@ async def handle(parts: Services, incoming: ClientRequest, reply: Reply) -> None
     except BadRequest:
         raise
     except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
-        log.exception("request could not be placed", extra={"request": incoming.id})
+        log.exception("request could not be placed", extra={"request": client_request.id})
         await _bypass_or_refuse(passing, reply, "internal")
     else:
-        incoming = came if standing.status in UNCHANGED_STATUSES else incoming
-        if standing.request.body is not request.body:  # it named what only we know
-            incoming = with_upstream_model(replace(incoming, body=standing.request.body), request.model, route)
-        await RequestHandler(parts, incoming, reply, route, standing).run()
+        client_request = came if placement.status in UNCHANGED_STATUSES else client_request
+        if placement.request.body is not request.body:  # it named what only we know
+            client_request = with_upstream_model(
+                replace(client_request, body=placement.request.body), request.model, route
+            )
+        await RequestHandler(parts, client_request, reply, route, placement).run()
 
 
-async def _resolve_placement(parts: Services, incoming: ClientRequest, request: Request) -> Placement:
+async def _resolve_placement(parts: Services, client_request: ClientRequest, request: Request) -> Placement:
     if not request.messages:
         raise ContextRejected("there is no message to place", code="no_messages")
     if len(request.messages) > MAX_MESSAGES:
@@ -131,12 +137,12 @@ async def _resolve_placement(parts: Services, incoming: ClientRequest, request: 
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     patience_s = parts.config.assembly_budget_ms / 1000
-    request, kept_there = await with_timeout(patience_s, resolve_references(parts, incoming, request))
+    request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
     request = await count_request_tokens(parts, request)
-    arrival = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    parsed = ParsedRequest(client_request.tenant, client_request.headers, request, parts.now(), client_request.mode)
     if not kept_there:
-        return await with_timeout(patience_s, parts.resolver.resolve(arrival))
-    if apart := await with_timeout(patience_s, parts.resolver.resolve_bypassed(arrival, kept_there)):
+        return await with_timeout(patience_s, parts.resolver.resolve(parsed))
+    if apart := await with_timeout(patience_s, parts.resolver.resolve_bypassed(parsed, kept_there)):
         return apart
     raise ContextRejected("a part of the request is kept by the provider", code=kept_there)
 
@@ -152,23 +158,23 @@ class RequestHandler:
     """One placed request on its way."""
 
     def __init__(
-        self, parts: Services, incoming: ClientRequest, reply: Reply, route: Route, standing: Placement
+        self, parts: Services, client_request: ClientRequest, reply: Reply, route: Route, placement: Placement
     ) -> None:
         self._services = parts
-        self._client_request = incoming
+        self._client_request = client_request
         self._reply = reply
         self._route = route
-        self._placement = standing
-        self._request = without_refused_usage(parts, route, with_model(standing.request, route.model))
-        self._record = new_request_record(parts, incoming, route, standing.status).set_placement(standing)
-        self._round_sender = RoundSender(parts, incoming, route, self._request, self._record)
+        self._placement = placement
+        self._request = without_refused_usage(parts, route, with_model(placement.request, route.model))
+        self._record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
+        self._round_sender = RoundSender(parts, client_request, route, self._request, self._record)
         self._deadline = time.monotonic() + parts.config.stack_seconds
         self._draft_timer: asyncio.TimerHandle | None = None
         self._stream_failure: UpstreamError | None = None
         self._interrupts = Interrupts(
-            parts, incoming, standing, self._round_sender, lambda: self._client_response.writer
+            parts, client_request, placement, self._round_sender, lambda: self._client_response.writer
         )
-        self._client_response = self._new_client_response(intercept=standing.is_rendered)
+        self._client_response = self._new_client_response(intercept=placement.is_rendered)
 
     def _new_client_response(self, *, intercept: bool) -> ClientResponse:
         parts = self._services

@@ -26,7 +26,7 @@ from proxy.exchange.thread.placement import Placement
 from proxy.store.conversation_cache import CachedConversation
 
 
-async def resolve_references(parts: Services, incoming: ClientRequest, request: Request) -> tuple[Request, str]:
+async def resolve_references(parts: Services, client_request: ClientRequest, request: Request) -> tuple[Request, str]:
     """The request with all that it names put in, as far as that is known, the very same where it names nothing; and
     why it cannot be placed, empty where it can.
 
@@ -34,7 +34,7 @@ async def resolve_references(parts: Services, incoming: ClientRequest, request: 
     name; a body with all of it where the turn is told otherwise there. Its members go on to tell what was named,
     because the answer does. Raises StoreError when the store cannot say.
     """
-    references, tenant = parts.dialect.references, incoming.tenant
+    references, tenant = parts.dialect.references, client_request.tenant
     if references is None:
         return request, ""
     previous, named = references.previous_response_id(request), references.referenced_item_ids(request)
@@ -45,7 +45,7 @@ async def resolve_references(parts: Services, incoming: ClientRequest, request: 
     told, turn = _messages_up_to(parts, references, *found) if found else ((), ())
     resolved = references.resolve(request, told, items) if previous or items else request
     if references.unresolvable_reason(resolved, ()):
-        resolved = await _resolve_by_position(parts, references, incoming, resolved)
+        resolved = await _resolve_by_position(parts, references, client_request, resolved)
     if resolved is request:
         return request, references.unresolvable_reason(request, ())
     reason = references.unresolvable_reason(resolved, ())
@@ -73,22 +73,22 @@ def tombstone(name: str) -> str:
     return f"deleted {name}"
 
 
-async def is_deleted(parts: Services, tenant: str, name: str, shelved: CachedConversation, turn: str) -> bool:
+async def is_deleted(parts: Services, tenant: str, name: str, cached: CachedConversation, turn: str) -> bool:
     """Whether the client has deleted this turn, which it knows by this name. Of one that the provider has as the client
     knows it, the provider says that. Raises StoreError."""
-    if not differs_from_provider(shelved.ledger.rounds[turn]):
+    if not differs_from_provider(cached.ledger.rounds[turn]):
         return False
     return await parts.conversation_cache.find_by_answer_id(tenant, tombstone(name)) is not None
 
 
-def round_to_store(dialect: Dialect, standing: Placement, done: Round) -> Round:
+def round_to_store(dialect: Dialect, placement: Placement, done: Round) -> Round:
     """A round as it is kept. With the last one of a turn that a client may name stands what it cannot be told without;
     what stands so on its path already is not repeated."""
     references, extra = dialect.references, dict(done.spoken.extra)
     told = extra.pop(CLIENT_RESPONSE_KEY, b"")
-    if references is not None and done.last and references.is_answer_stored(standing.request):
-        known = stored_extras_at(standing.ledger, standing.entry_id)
-        lasting = references.members_to_store(standing.request, told)
+    if references is not None and done.last and references.is_answer_stored(placement.request):
+        known = stored_extras_at(placement.ledger, placement.entry_id)
+        lasting = references.members_to_store(placement.request, told)
         extra |= {name: raw for name, raw in lasting.items() if name == CLIENT_RESPONSE_KEY or known.get(name) != raw}
     elif not told:
         return done
@@ -114,24 +114,24 @@ def has_references(dialect: Dialect, request: Request) -> bool:
 
 
 async def _resolve_by_position(
-    parts: Services, references: ResponseReferences, incoming: ClientRequest, request: Request
+    parts: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
 ) -> Request:
     """The request with the items put in that are known by where they stand: a run that only names items, right behind
     a request that was answered with such. So they are found under names that somebody between changed. What is put in
     and leads no further was not what stood there, and is left out again."""
-    hint = clients.session_hint(incoming.headers)
+    hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        shelved, found = await parts.conversation_cache.locate(
-            incoming.tenant, hint, request, parts.now(), parts.dialect.name
+        cached, found = await parts.conversation_cache.locate(
+            client_request.tenant, hint, request, parts.now(), parts.dialect.name
         )
         if found.depth <= depth:
             return before
-        if shelved is None or not found.path or found.depth == len(request.messages):
+        if cached is None or not found.path or found.depth == len(request.messages):
             return request
         named = references.referenced_item_ids(replace(request, messages=(request.messages[found.depth],)))
-        turns = shelved.ledger.turns_by_parent.get(found.path[-1].id, ())
-        rounds = shelved.ledger.rounds.get(turns[-1], ()) if turns else ()
+        turns = cached.ledger.turns_by_parent.get(found.path[-1].id, ())
+        rounds = cached.ledger.rounds.get(turns[-1], ()) if turns else ()
         shown = references.items_by_id(references.client_view([done.spoken.visible_message for done in rounds]))
         items = _match_items(named, shown)
         if not items:
@@ -152,10 +152,10 @@ def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, 
 
 
 def _messages_up_to(
-    parts: Services, references: ResponseReferences, shelved: CachedConversation, turn: str
+    parts: Services, references: ResponseReferences, cached: CachedConversation, turn: str
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
     """What the client sent and was shown up to this turn, oldest first; and the rounds of the turn."""
-    ledger = shelved.ledger
+    ledger = cached.ledger
     messages = [
         parts.composer.with_token_count(message)
         for message in references.opening_messages(stored_extras_at(ledger, turn))

@@ -96,172 +96,174 @@ class Resolver:
         """Where conversations come from."""
         return OriginFinder(self.config, self.live_settings, self.conversation_cache, self.dialect)
 
-    async def resolve(self, arrival: ParsedRequest) -> Placement:
+    async def resolve(self, parsed: ParsedRequest) -> Placement:
         """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
-        asked = _mode_from_header(arrival.headers)
-        hint = clients.session_hint(arrival.headers)
-        async with self.conversation_cache.lock(arrival.tenant, hint):
-            shelved, found = await self.conversation_cache.locate(
-                arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+        asked = _mode_from_header(parsed.headers)
+        hint = clients.session_hint(parsed.headers)
+        async with self.conversation_cache.lock(parsed.tenant, hint):
+            cached, found = await self.conversation_cache.locate(
+                parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
             )
-            if shelved is not None and found.path:
-                arrival = arrival.later_than(shelved.ledger, found.path[-1])
-            part = self._role_of(arrival, shelved, found)
-            if part is RequestRole.SIDE and shelved is not None:
-                return self._side_placement(arrival, shelved, found)
-            new = arrival.request.messages[len(found.path) :]
+            if cached is not None and found.path:
+                parsed = parsed.later_than(cached.ledger, found.path[-1])
+            part = self._role_of(parsed, cached, found)
+            if part is RequestRole.SIDE and cached is not None:
+                return self._side_placement(parsed, cached, found)
+            new = parsed.request.messages[len(found.path) :]
             whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
-                arrival, new, self._effective_mode(arrival, asked, "")
+                parsed, new, self._effective_mode(parsed, asked, "")
             )
-            if shelved is None or part is RequestRole.FORK:
-                known = fork_point(shelved, found) if shelved else await self.origin_finder.find(arrival)
-                arrived = await self._begin_conversation(arrival, known, hint, asked)
+            if cached is None or part is RequestRole.FORK:
+                known = fork_point(cached, found) if cached else await self.origin_finder.find(parsed)
+                arrived = await self._begin_conversation(parsed, known, hint, asked)
             else:
-                arrived = self._record_arrival(arrival, shelved, found, asked, _NO_POSITIONS)
+                arrived = self._record_arrival(parsed, cached, found, asked, _NO_POSITIONS)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
-            standing = await self._decide(arrived, whole=whole)
-            await self.origin_finder.end_returned_subagents(standing)
-            return standing
+            placement = await self._decide(arrived, whole=whole)
+            await self.origin_finder.end_returned_subagents(placement)
+            return placement
 
-    async def _begin_conversation(self, arrival: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
+    async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
         """In a conversation of its own, which comes from the one that is `known`."""
-        bound = await self.origin_finder.positions_bound_elsewhere(arrival, known)
+        bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
         arrived = self._record_arrival(
-            arrival, self._create_conversation(arrival, hint, origin), Match(MatchKind.NEW), asked, bound
+            parsed, self._create_conversation(parsed, hint, origin), Match(MatchKind.NEW), asked, bound
         )
         await self.origin_finder.begin_subagent(arrived, origin)
         return arrived
 
-    async def _prescan_keywords(self, arrival: ParsedRequest, new: Sequence[Message], mode: str) -> bool:
+    async def _prescan_keywords(self, parsed: ParsedRequest, new: Sequence[Message], mode: str) -> bool:
         """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
         the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
         remembered. False where its thread sleeps."""
-        request, new = arrival.request, new[-MAX_KEYWORD_SCAN:]
+        request, new = parsed.request, new[-MAX_KEYWORD_SCAN:]
         if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
         await in_slices(cache_names_in_slices(new))
         return True
 
-    async def resolve_command(self, arrival: ParsedRequest) -> tuple[str, Placement | None]:
+    async def resolve_command(self, parsed: ParsedRequest) -> tuple[str, Placement | None]:
         """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
         None where no conversation has begun. Nothing is decided, and nothing recorded, for all of it comes again with
         the next request; only a history that nobody knows is taken in. Raises as `stand` does."""
-        asked = _mode_from_header(arrival.headers)
-        hint, messages = clients.session_hint(arrival.headers), arrival.request.messages
-        async with self.conversation_cache.lock(arrival.tenant, hint):
-            shelved, found = None, Match(MatchKind.NEW)
+        asked = _mode_from_header(parsed.headers)
+        hint, messages = clients.session_hint(parsed.headers), parsed.request.messages
+        async with self.conversation_cache.lock(parsed.tenant, hint):
+            cached, found = None, Match(MatchKind.NEW)
             if messages:
-                shelved, found = await self.conversation_cache.locate(
-                    arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+                cached, found = await self.conversation_cache.locate(
+                    parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
                 )
-            if shelved is None and any(m.role == "assistant" for m in messages):
-                opened = self._create_conversation(arrival, hint, Origin())
-                standing = self._record_arrival(arrival, opened, found, asked, _NO_POSITIONS)
-                return standing.mode, replace(standing, status=ANSWERED_STATUS)
-            if shelved is None:
-                return self._effective_mode(arrival, asked, ""), None
-            ledger = shelved.ledger
+            if cached is None and any(m.role == "assistant" for m in messages):
+                opened = self._create_conversation(parsed, hint, Origin())
+                placement = self._record_arrival(parsed, opened, found, asked, _NO_POSITIONS)
+                return placement.mode, replace(placement, status=ANSWERED_STATUS)
+            if cached is None:
+                return self._effective_mode(parsed, asked, ""), None
+            ledger = cached.ledger
             tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
-            mode = self._effective_mode(arrival, asked, ledger.conversation.mode)
-            story = shelved.path_state(tip.id)
+            mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
+            path_state = cached.path_state(tip.id)
             return mode, Placement(
-                arrival, shelved, story, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
+                parsed, cached, path_state, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
             )
 
-    def _effective_mode(self, arrival: ParsedRequest, asked: str, known: str) -> str:
+    def _effective_mode(self, parsed: ParsedRequest, asked: str, known: str) -> str:
         """`asked` by the request, `known` of the conversation."""
-        return asked or known or arrival.mode or self.config.mode_of(arrival.request.model)
+        return asked or known or parsed.mode or self.config.mode_of(parsed.request.model)
 
     def mode_without_conversation(self, headers: Headers, issued: str, model: str) -> str:
         """The mode of a request as far as it can be told without its conversation; `issued` is the one of its key.
         Raises BadRequest."""
         return _mode_from_header(headers) or issued or self.config.mode_of(model)
 
-    async def resolve_bypassed(self, arrival: ParsedRequest, reason: str) -> Placement | None:
+    async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
         Nothing of it is kept."""
-        hint = clients.session_hint(arrival.headers)
-        shelved, found = await self.conversation_cache.locate(
-            arrival.tenant, hint, arrival.request, arrival.now, self.dialect.name
+        hint = clients.session_hint(parsed.headers)
+        cached, found = await self.conversation_cache.locate(
+            parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
         )
-        beside = self._side_placement(arrival, shelved, found) if shelved is not None else None
+        beside = self._side_placement(parsed, cached, found) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
     # ------------------------------------------------------------------------------------------------------ identity
-    def _role_of(self, arrival: ParsedRequest, shelved: CachedConversation | None, found: Match) -> RequestRole:
+    def _role_of(self, parsed: ParsedRequest, cached: CachedConversation | None, found: Match) -> RequestRole:
         tip = found.path[-1].id if found.path else found.adopts
-        if shelved is None or not tip or not any(m.role == "assistant" for m in arrival.request.messages):
+        if cached is None or not tip or not any(m.role == "assistant" for m in parsed.request.messages):
             return RequestRole.MAIN
-        thread = shelved.ledger.threads.get(shelved.ledger.entries[tip].thread)
-        named = bool(shelved.ledger.conversation.hint)
-        return matching.role_of_request(arrival.request, thread, named=named) if thread else RequestRole.MAIN
+        thread = cached.ledger.threads.get(cached.ledger.entries[tip].thread)
+        named = bool(cached.ledger.conversation.hint)
+        return matching.role_of_request(parsed.request, thread, named=named) if thread else RequestRole.MAIN
 
-    def _side_placement(self, arrival: ParsedRequest, shelved: CachedConversation, found: Match) -> Placement:
+    def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, found: Match) -> Placement:
         """A side request: answered beside the thread, nothing of it is kept on the path."""
         tip = found.path[-1].id if found.path else found.adopts
-        story = shelved.path_state(tip)
-        return Placement(arrival, shelved, story, "", shelved.ledger.entries[tip].thread, "side", match_kind=found.kind)
+        path_state = cached.path_state(tip)
+        return Placement(
+            parsed, cached, path_state, "", cached.ledger.entries[tip].thread, "side", match_kind=found.kind
+        )
 
-    def _create_conversation(self, arrival: ParsedRequest, hint: str, origin: Origin) -> CachedConversation:
+    def _create_conversation(self, parsed: ParsedRequest, hint: str, origin: Origin) -> CachedConversation:
         """A conversation of its own, under the one it was forked from or delegated by."""
         return self.conversation_cache.create(
             Conversation(
                 self.new_id(),
-                arrival.tenant,
+                parsed.tenant,
                 hint,
                 origin.conversation,
                 origin.turn,
-                arrival.now,
+                parsed.now,
                 dialect=self.dialect.name,
             )
         )
 
     # --------------------------------------------------------------------------------------------------------- record
     def _record_arrival(
-        self, arrival: ParsedRequest, shelved: CachedConversation, found: Match, asked: str, bound: Set[int]
+        self, parsed: ParsedRequest, cached: CachedConversation, found: Match, asked: str, bound: Set[int]
     ) -> Placement:
         """Record what is new, and fold the path. `bound`: places of new answers whose reasoning is bound to a line of
         another conversation."""
-        ledger, request = shelved.ledger, arrival.request
+        ledger, request = cached.ledger, parsed.request
         thread = _thread_id_for(ledger, found, request)
-        new = matching.new_entries(ledger, request, found, thread, arrival.now)
+        new = matching.new_entries(ledger, request, found, thread, parsed.now)
         opening = found.kind is MatchKind.NEW
-        events = [_root_started_event(ledger.conversation, new, arrival.now)] if opening and new else []
+        events = [_root_started_event(ledger.conversation, new, parsed.now)] if opening and new else []
         if bound:
-            events.append(_reasoning_removed_event(new, bound, arrival.now))
+            events.append(_reasoning_removed_event(new, bound, parsed.now))
         before = ledger.threads.get(thread) or _thread_of_tip(ledger, found)
         told = _changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
-        mode = self._effective_mode(arrival, asked, ledger.conversation.mode)
+        mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
-        story, earlier, seen = self._follow_path(arrival, shelved, found, new, events, told, look)
+        path_state, earlier, seen = self._follow_path(parsed, cached, found, new, events, told, look)
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if told:
             values.append(told)
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.kind is MatchKind.COMPACTED:  # either begins anew, and may be asked again
-            others.append(_opening_anchor_record(arrival, ledger.conversation))
+            others.append(_opening_anchor_record(parsed, ledger.conversation))
         if values or others:
-            self.conversation_cache.record(shelved, values, others)
+            self.conversation_cache.record(cached, values, others)
         node = new[-1].id if new else found.path[-1].id
         if (
             opening and len(new) > KEYWORD_SCAN_BATCH
         ):  # what is decided now hangs on the newest entry: only that is told anew
-            shelved.cache_path_state(earlier.tip, earlier)
+            cached.cache_path_state(earlier.tip, earlier)
         if new:
-            shelved.cache_path_state(node, story)
+            cached.cache_path_state(node, path_state)
         since = before if told else None
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
-            since = _thread_on_branch(story.branches, told or before)
+            since = _thread_on_branch(path_state.branches, told or before)
         return Placement(
-            arrival, shelved, story, node, thread, "asleep", match_kind=found.kind, previous_thread=since, mode=mode
+            parsed, cached, path_state, node, thread, "asleep", match_kind=found.kind, previous_thread=since, mode=mode
         )
 
     def _follow_path(  # noqa: PLR0913  where the request stands, and what is new in it
         self,
-        arrival: ParsedRequest,
-        shelved: CachedConversation,
+        parsed: ParsedRequest,
+        cached: CachedConversation,
         found: Match,
         new: Sequence[Entry],
         rooted: Sequence[LedgerEvent],
@@ -274,48 +276,53 @@ class Resolver:
 
         The newest messages may stand on another line than those before them; `look` is how the request before this one
         looked, None where this one has to stand where that did."""
-        ledger = shelved.ledger
-        story = shelved.path_state(found.path[-1].id) if found.path else PathState()
+        ledger = cached.ledger
+        path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
         if not new:
-            return story, story, []
-        decided = _PathEvents(ledger.next_seq + len(new), arrival.now, rooted)
+            return path_state, path_state, []
+        decided = _PathEvents(ledger.next_seq + len(new), parsed.now, rooted)
         watched = (
-            bool(arrival.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
+            bool(parsed.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
         )
         if watched and found.path:
             cache_names(entry.message for entry in new[-KEYWORD_SCAN_BATCH:] if entry.message)
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         if known:
             decided.add(HistoryRewritten(), new[0].id)
-        story = before = extend(ledger, story, new[:known], decided.by_entry)
-        called = watched and has_tool_calls(message_of(placed) for placed in story.entries)
+        path_state = before = extend(ledger, path_state, new[:known], decided.by_entry)
+        called = watched and has_tool_calls(message_of(path_entry) for path_entry in path_state.entries)
         for run in _split_at_assistant(new[known:]):
             last = run[-1]
             called = called or (watched and has_tool_calls(entry.message for entry in run))
-            if look and last is new[-1] and (turns := self._find_branch_switch(arrival, ledger, story, run, look)):
+            if look and last is new[-1] and (turns := self._find_branch_switch(parsed, ledger, path_state, run, look)):
                 decided.add(turns[0], run[0].id)
-                story = turns[1]
-            tree = shelved.path_state(run[0].adopts).tree if run[0].adopts else story.tree
+                path_state = turns[1]
+            tree = cached.path_state(run[0].adopts).tree if run[0].adopts else path_state.tree
             compacted = found.kind is MatchKind.COMPACTED
             if root := find_new_root(tree, new if compacted else run, newest=compacted):
                 decided.add(root[1], root[0])
-            before = extend(ledger, story, run[:-1], decided.by_entry)
+            before = extend(ledger, path_state, run[:-1], decided.by_entry)
             if called and last.message and last.message.role != "assistant":
-                for event in self._infer_frames(_with_new_root(last, before, root, arrival.now), run, arrival.now):
+                for event in self._infer_frames(_with_new_root(last, before, root, parsed.now), run, parsed.now):
                     decided.add(event, last.id)
-            story = extend(ledger, before, [last], decided.by_entry)
-        return story, before, decided.events
+            path_state = extend(ledger, before, [last], decided.by_entry)
+        return path_state, before, decided.events
 
     def _find_branch_switch(
-        self, arrival: ParsedRequest, ledger: Ledger, story: PathState, run: Sequence[Entry], look: RequestFingerprint
+        self,
+        parsed: ParsedRequest,
+        ledger: Ledger,
+        path_state: PathState,
+        run: Sequence[Entry],
+        look: RequestFingerprint,
     ) -> tuple[BranchSwitched, PathState] | None:
         """The line that `run`, the newest messages, turns to, and its story; None where they go on where they are. What
         the user says cannot stand behind results with every model."""
-        turns = due_branch_switch(story, ledger, run, arrival.request, look)
-        there = switch_branch(ledger, story, turns, arrival.now) if turns else None
+        turns = due_branch_switch(path_state, ledger, run, parsed.request, look)
+        there = switch_branch(ledger, path_state, turns, parsed.now) if turns else None
         if turns is None or there is None:
             return None
-        refused = forbids_user_after_result(self.config, arrival.request.model) and ends_with_tool_result(there)
+        refused = forbids_user_after_result(self.config, parsed.request.model) and ends_with_tool_result(there)
         return None if refused else (turns, there)
 
     def _infer_frames(self, before: PathState, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
@@ -327,51 +334,51 @@ class Resolver:
             log.exception("frames could not be inferred")
             return ()
 
-    async def _decide(self, standing: Placement, *, whole: bool) -> Placement:
+    async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
         """`whole`: of a history that came whole, which is much to think about; a thread does, and others have their
         turn."""
-        request = standing.request
-        if standing.mode not in ACTING_MODES:
-            return replace(standing, status=standing.mode)
+        request = placement.request
+        if placement.mode not in ACTING_MODES:
+            return replace(placement, status=placement.mode)
         if request.choice_count > 1:
-            return replace(standing, status="side", reason="several_answers")
+            return replace(placement, status="side", reason="several_answers")
         if reason := _tool_conflict(request):
-            return replace(standing, status="asleep", reason=reason)
-        act, where = self.policy.decide, policy_input_of(standing)
-        return self._apply_decision(standing, await asyncio.to_thread(act, where) if whole else act(where))
+            return replace(placement, status="asleep", reason=reason)
+        act, where = self.policy.decide, policy_input_of(placement)
+        return self._apply_decision(placement, await asyncio.to_thread(act, where) if whole else act(where))
 
-    def preview_wake(self, standing: Placement) -> ThreadWoken | None:
+    def preview_wake(self, placement: Placement) -> ThreadWoken | None:
         """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
-        if _tool_conflict(standing.request) or standing.request.choice_count > 1:
+        if _tool_conflict(placement.request) or placement.request.choice_count > 1:
             return None
-        acted = self.policy.decide(policy_input_of(standing, "active"))
+        acted = self.policy.decide(policy_input_of(placement, "active"))
         return next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
 
-    def _apply_decision(self, standing: Placement, acted: PolicyDecision) -> Placement:
+    def _apply_decision(self, placement: Placement, acted: PolicyDecision) -> Placement:
         """Wake the thread, fold what is finished, or leave it as it is."""
         if acted.decisions:
-            standing = replace(standing, decisions=acted.decisions)
+            placement = replace(placement, decisions=acted.decisions)
         if acted.events:
-            standing = self.note_writer.record_events(standing, acted.events)
-        if not standing.path_state.tree.is_awake:
-            return replace(standing, status="asleep", reason=acted.reason)
-        return apply_notes(replace(self._restore_reread_files(standing, acted.events), status="full"), self.notes)
+            placement = self.note_writer.record_events(placement, acted.events)
+        if not placement.path_state.tree.is_awake:
+            return replace(placement, status="asleep", reason=acted.reason)
+        return apply_notes(replace(self._restore_reread_files(placement, acted.events), status="full"), self.notes)
 
-    def _restore_reread_files(self, standing: Placement, decided: Sequence[FrameEvent]) -> Placement:
+    def _restore_reread_files(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """Clients answer a second read of a file with a note about the first one. Where that left the line, its
         content is told with the note; behind what was `decided` now, with older notes too, for they are sent anew."""
-        messages = standing.request.messages
+        messages = placement.request.messages
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
         if not any(m.answers and is_unchanged_note(m.text) for m in messages[0 if decided else spoken :]):
-            return standing
-        shown = {p.path_id for p in context_entries(standing.path_state)}
-        new = uncached_entries(standing.path_state, decided)
-        means = self.policy.restore_options(policy_input_of(standing))
-        given = restore_file_contents(standing.ledger, standing.path_state, shown, new, means)
+            return placement
+        shown = {p.path_id for p in context_entries(placement.path_state)}
+        new = uncached_entries(placement.path_state, decided)
+        means = self.policy.restore_options(policy_input_of(placement))
+        given = restore_file_contents(placement.ledger, placement.path_state, shown, new, means)
         if not given:
-            return standing
+            return placement
         return self.note_writer.record_events(
-            standing, [ResultReplaced(entry, text, "read again") for entry, text in given]
+            placement, [ResultReplaced(entry, text, "read again") for entry, text in given]
         )
 
 
@@ -388,9 +395,9 @@ def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
     return any(map(is_stack_tool, tool_names))
 
 
-def _opening_anchor_record(arrival: ParsedRequest, opened: Conversation) -> AnchorRecord:
+def _opening_anchor_record(parsed: ParsedRequest, opened: Conversation) -> AnchorRecord:
     """Under which keys a conversation is found that opens with this request."""
-    return AnchorRecord(opened.id, opened.hint, anchors.opening_anchors(arrival.request), arrival.now)
+    return AnchorRecord(opened.id, opened.hint, anchors.opening_anchors(parsed.request), parsed.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:

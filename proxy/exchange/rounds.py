@@ -153,10 +153,15 @@ class RoundSender:
     in `record`."""
 
     def __init__(
-        self, parts: Services, incoming: ClientRequest, route: Route, request: Request, record: RequestRecordBuilder
+        self,
+        parts: Services,
+        client_request: ClientRequest,
+        route: Route,
+        request: Request,
+        record: RequestRecordBuilder,
     ) -> None:
         self._services = parts
-        self._client_request = incoming
+        self._client_request = client_request
         self._route = route
         self._request = request
         self._record = record
@@ -472,10 +477,10 @@ class RoundSender:
         return await self._send_body(request.body)
 
     async def _send_body(self, body: bytes) -> Answer:
-        incoming, upstream = self._client_request, self._route.upstream
-        headers = outgoing_headers(incoming.headers, upstream.settings, readable=True)
+        client_request, upstream = self._client_request, self._route.upstream
+        headers = outgoing_headers(client_request.headers, upstream.settings, readable=True)
         self._record.upstream_status = 0
-        got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+        got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
         return got
 
@@ -533,9 +538,9 @@ class ShortenedRequest(NamedTuple):
     own_tokens: int
 
 
-def quotes_of(parts: Services, incoming: ClientRequest, request: Request) -> QuoteFinder:
+def quotes_of(parts: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
     """What this request may quote; its tokens are counted."""
-    return QuoteFinder(parts.conversation_cache, parts.dialect, incoming.tenant, incoming.headers, request)
+    return QuoteFinder(parts.conversation_cache, parts.dialect, client_request.tenant, client_request.headers, request)
 
 
 async def shorten_request(parts: Services, route: Route, overlong: OversizedRequest) -> ShortenedRequest | None:

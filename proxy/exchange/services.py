@@ -133,7 +133,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         configure=process.live_settings.try_change,
     )
     actor = build_policy(process, dialect, writer, kit)
-    teller = NoteWriter(config, process.conversation_cache, writer)
+    note_writer = NoteWriter(config, process.conversation_cache, writer)
     hearing = MessageDelivery(
         process.conversation_cache, process.in_flight, writer, process.metrics, kit.forbids_user_after_result
     )
@@ -150,8 +150,8 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             process.conversation_cache,
             dialect,
             actor,
-            teller,
-            build_notes(process, actor, teller, hearing),
+            note_writer,
+            build_notes(process, actor, note_writer, hearing),
             process.new_id,
         ),
         toolkit=kit,
@@ -176,22 +176,22 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
 
 
 def build_notes(
-    process: AppServices, actor: ContextPolicy, teller: NoteWriter, hearing: MessageDelivery
+    process: AppServices, actor: ContextPolicy, note_writer: NoteWriter, hearing: MessageDelivery
 ) -> tuple[Note, ...]:
     """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
     return (
-        IntroductionNote(teller, actor),
-        RootNote(teller, actor),
-        ParentsNote(teller, actor),
-        CompactionNote(teller, actor),
-        UserCommandNote(teller, actor),
-        BranchNote(teller, actor),
-        InjectionNote(teller, actor),
-        LoopWarning(teller, actor, process.config),
-        FailingFrameBlocker(teller, actor, process.config),
-        PressureWarning(teller, actor, process.config),
+        IntroductionNote(note_writer, actor),
+        RootNote(note_writer, actor),
+        ParentsNote(note_writer, actor),
+        CompactionNote(note_writer, actor),
+        UserCommandNote(note_writer, actor),
+        BranchNote(note_writer, actor),
+        InjectionNote(note_writer, actor),
+        LoopWarning(note_writer, actor, process.config),
+        FailingFrameBlocker(note_writer, actor, process.config),
+        PressureWarning(note_writer, actor, process.config),
         RereadCounter(process.metrics, process.config.output_rules),
-        SuggestionNote(teller, actor, process.config),
+        SuggestionNote(note_writer, actor, process.config),
         hearing,
     )
 

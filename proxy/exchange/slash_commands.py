@@ -120,8 +120,8 @@ async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
 
 async def _parse_again(passing: PassthroughRequest, request: Request, fields: dict[str, bytes]) -> PassthroughRequest:
     body = slices.join_object(fields)
-    incoming = with_upstream_model(replace(passing.client_request, body=body), request.model, passing.route)
-    return replace(passing, client_request=incoming, request=await parse_client_request(passing.services, body))
+    client_request = with_upstream_model(replace(passing.client_request, body=body), request.model, passing.route)
+    return replace(passing, client_request=client_request, request=await parse_client_request(passing.services, body))
 
 
 # ---------------------------------------------------------------------------------------------------------- answering
@@ -131,14 +131,16 @@ async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int
     request = passing.request
     if request is None or _would_lose_messages(passing.services, request):
         raise BadRequest(COMMAND_NOT_ALONE_TEXT, code="command_not_alone")
-    incoming = passing.client_request
-    expected = passing.services.resolver.mode_without_conversation(incoming.headers, incoming.mode, request.model)
-    standing: Placement | None = None
+    client_request = passing.client_request
+    expected = passing.services.resolver.mode_without_conversation(
+        client_request.headers, client_request.mode, request.model
+    )
+    placement: Placement | None = None
     try:
-        mode, command, standing = await _resolve_command(passing, request)
+        mode, command, placement = await _resolve_command(passing, request)
         if mode not in ACTING_MODES:
             return False
-        text = await _run_command(passing.services, standing, command, before)
+        text = await _run_command(passing.services, placement, command, before)
     except BadRequest:
         raise
     except (StoreError, ContextRejected) as error:
@@ -148,9 +150,9 @@ async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int
     except Exception:  # the outermost edge of our bookkeeping: a person waits for an answer
         log.exception("a command could not be carried out", extra={"request": passing.client_request.id})
         text = COMMAND_FAILED_TEXT.format(why="internal")
-    if standing is None and expected not in ACTING_MODES:
+    if placement is None and expected not in ACTING_MODES:
         return False
-    await _send_answer(passing, reply, request, standing, text)
+    await _send_answer(passing, reply, request, placement, text)
     return True
 
 
@@ -162,26 +164,26 @@ def _would_lose_messages(parts: Services, request: Request) -> bool:
 
 async def _resolve_command(passing: PassthroughRequest, request: Request) -> tuple[str, str, Placement | None]:
     """The mode, the command, and where it was typed; None where no conversation is known."""
-    parts, incoming = passing.services, passing.client_request
+    parts, client_request = passing.services, passing.client_request
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        all_of_it, kept_there = await resolve_references(parts, incoming, request)
+        all_of_it, kept_there = await resolve_references(parts, client_request, request)
     all_of_it = await count_request_tokens(parts, all_of_it)
     at = find_commands(all_of_it.messages).pending
     command, others = command_text(all_of_it.messages[at]), _without_message(all_of_it.messages, at)
-    placed = replace(all_of_it, messages=() if kept_there else others)
-    arrival = ParsedRequest(incoming.tenant, incoming.headers, placed, parts.now(), incoming.mode)
+    path_entry = replace(all_of_it, messages=() if kept_there else others)
+    parsed = ParsedRequest(client_request.tenant, client_request.headers, path_entry, parts.now(), client_request.mode)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        mode, standing = await parts.resolver.resolve_command(arrival)
-    return mode, command, standing
+        mode, placement = await parts.resolver.resolve_command(parsed)
+    return mode, command, placement
 
 
 def _without_message(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
     return messages[:at] + messages[at + 1 :]
 
 
-async def _run_command(parts: Services, standing: Placement | None, command: str, before: int) -> str:
+async def _run_command(parts: Services, placement: Placement | None, command: str, before: int) -> str:
     """What the person is told. What was decided is on disk then. Raises StoreError."""
     try:
         asked = parse(command)
@@ -189,22 +191,22 @@ async def _run_command(parts: Services, standing: Placement | None, command: str
         return str(unclear)
     if asked == HELP:
         return help_text()
-    if standing is None:
+    if placement is None:
         return NO_CONVERSATION_TEXT
     if isinstance(asked, str):
-        return _inspection_text(standing.path_state.tree, asked)
-    ledger, tip = standing.ledger, standing.path_state.tip
+        return _inspection_text(placement.path_state.tree, asked)
+    ledger, tip = placement.ledger, placement.path_state.tip
     key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()
     if isinstance(asked, SayCommand):
-        return await _queue_message(parts, standing, asked, key[:32])
+        return await _queue_message(parts, placement, asked, key[:32])
     key = key[:16]
     if (told := previous_answer(ledger, tip, key)) is not None:
         return told
     if tip in ledger.parent_ids:
         return OTHER_BRANCH_TEXT
-    kit, model = parts.toolkit, standing.request.model
+    kit, model = parts.toolkit, placement.request.model
     hand = CommandContext(
-        standing.path_state,
+        placement.path_state,
         ledger,
         key,
         parts.now(),
@@ -216,15 +218,15 @@ async def _run_command(parts: Services, standing: Placement | None, command: str
         done = apply_command(hand, asked)
     except (NotAllowed, NotFound) as refused:
         return str(refused)
-    parts.conversation_cache.record(standing.cached_conversation, attach(hand, done))
-    standing.cached_conversation.path_states.clear()
-    await parts.conversation_cache.wait_until_durable(standing.cached_conversation)
+    parts.conversation_cache.record(placement.cached_conversation, attach(hand, done))
+    placement.cached_conversation.path_states.clear()
+    await parts.conversation_cache.wait_until_durable(placement.cached_conversation)
     return done.user_text
 
 
-async def _queue_message(parts: Services, standing: Placement, asked: SayCommand, name: str) -> str:
+async def _queue_message(parts: Services, placement: Placement, asked: SayCommand, name: str) -> str:
     """Words for the agent of this conversation, or of another one of the same tenant. Raises StoreError."""
-    tenant, there = standing.parsed_request.tenant, standing.conversation
+    tenant, there = placement.parsed_request.tenant, placement.conversation
     try:
         if asked.conversation_prefix:
             async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
@@ -235,7 +237,7 @@ async def _queue_message(parts: Services, standing: Placement, asked: SayCommand
         await parts.inbox.add_message(tenant, there, asked.text, lane, name=name)
     except (NotAllowed, NotFound) as refused:
         return str(refused)
-    whose = "The agent" if there == standing.conversation else f"The agent of {there}"
+    whose = "The agent" if there == placement.conversation else f"The agent of {there}"
     return f"{whose} is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
 
 
@@ -246,21 +248,21 @@ def _inspection_text(tree: Tree, what: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ telling
 async def _send_answer(
-    passing: PassthroughRequest, reply: Reply, request: Request, standing: Placement | None, text: str
+    passing: PassthroughRequest, reply: Reply, request: Request, placement: Placement | None, text: str
 ) -> None:
     """The answer in the client's dialect. Where it was typed in a conversation, its receipt says that nothing was sent
     for it."""
-    parts, incoming = passing.services, passing.client_request
-    after = _preceding_response_id(parts, request, standing)
-    name = sha256(incoming.id.encode()).hexdigest()[:24]
+    parts, client_request = passing.services, passing.client_request
+    after = _preceding_response_id(parts, request, placement)
+    name = sha256(client_request.id.encode()).hexdigest()[:24]
     body = parts.dialect.encode_own_response(
         request, OwnResponse(name, f"{ANSWER_MARK} {text}", parts.now() // 1000, after)
     )
-    record = new_request_record(parts, incoming, passing.route, ANSWERED_STATUS)
-    if standing is not None:
-        now = standing.cached_conversation.path_state(standing.path_state.tip)
+    record = new_request_record(parts, client_request, passing.route, ANSWERED_STATUS)
+    if placement is not None:
+        now = placement.cached_conversation.path_state(placement.path_state.tip)
         record.set_command_placement(
-            replace(standing, path_state=now, parsed_request=replace(standing.parsed_request, request=request))
+            replace(placement, path_state=now, parsed_request=replace(placement.parsed_request, request=request))
         )
     record.finish(200)
     kind = b"text/event-stream" if request.stream else b"application/json"
@@ -269,7 +271,7 @@ async def _send_answer(
     await reply.end(body)
 
 
-def _preceding_response_id(parts: Services, request: Request, standing: Placement | None) -> str | None:
+def _preceding_response_id(parts: Services, request: Request, placement: Placement | None) -> str | None:
     """The id of the answer that the client's next request goes on from, where it goes on from ours by its id; empty
     where nothing was said before, None where what was said has no id."""
     references = parts.dialect.references
@@ -278,7 +280,7 @@ def _preceding_response_id(parts: Services, request: Request, standing: Placemen
     if (named := references.previous_response_id(request)) or len(request.messages) == 1:
         return named
     return (
-        response_id_of(standing.ledger.rounds.get(standing.path_state.tip, ())) or None
-        if standing is not None
+        response_id_of(placement.ledger.rounds.get(placement.path_state.tip, ())) or None
+        if placement is not None
         else None
     )

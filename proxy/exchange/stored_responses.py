@@ -75,58 +75,64 @@ def is_stored_response_request(method: str, path: str) -> bool:
     return found is not None and (method, found["rest"]) in SERVED_REQUESTS
 
 
-async def handle_stored_response(parts: Services, incoming: ClientRequest, reply: Reply) -> None:
+async def handle_stored_response(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
     """One such request. Raises ProxyError for what is refused before anything was sent."""
     try:
-        kept = await _find_turn(parts, incoming)
-        passes = kept is None or await _provider_can_answer(parts, incoming, kept)
+        kept = await _find_turn(parts, client_request)
+        passes = kept is None or await _provider_can_answer(parts, client_request, kept)
     except StoreError as error:
-        route = parts.routes.choose(None, incoming.path)
-        await bypass(PassthroughRequest(parts, incoming, route), reply, error.code)
+        route = parts.routes.choose(None, client_request.path)
+        await bypass(PassthroughRequest(parts, client_request, route), reply, error.code)
         return
     if kept is None or passes:
         model = responses_kept.client_model(kept.stored_extras) if kept else None
-        await forward(PassthroughRequest(parts, incoming, parts.routes.choose(model, incoming.path)), reply)
+        await forward(PassthroughRequest(parts, client_request, parts.routes.choose(model, client_request.path)), reply)
         return
-    if incoming.method == "DELETE":
-        await _delete_response(parts, incoming, reply, kept)
+    if client_request.method == "DELETE":
+        await _delete_response(parts, client_request, reply, kept)
         return
-    if incoming.method == "POST":
+    if client_request.method == "POST":
         raise BadRequest("This response is complete; only one made in the background can be cancelled.")
-    told = _input_items_page(parts, incoming, kept) if _match_path(incoming)["rest"] else _response_body(incoming, kept)
-    record = RequestRecordBuilder(parts.recorder, incoming.id, incoming.tenant, incoming.arrived, "", "", "")
+    told = (
+        _input_items_page(parts, client_request, kept)
+        if _match_path(client_request)["rest"]
+        else _response_body(client_request, kept)
+    )
+    record = RequestRecordBuilder(
+        parts.recorder, client_request.id, client_request.tenant, client_request.arrived, "", "", ""
+    )
     await _send_json(reply, record, kept, told)
 
 
-async def _find_turn(parts: Services, incoming: ClientRequest) -> StoredTurn | None:
+async def _find_turn(parts: Services, client_request: ClientRequest) -> StoredTurn | None:
     """The turn that is asked about, where it is known here. Raises StoreError."""
-    name = unquote(_match_path(incoming)["name"])
-    found = await find_turn_by_id(parts, incoming.tenant, name)
+    name = unquote(_match_path(client_request)["name"])
+    found = await find_turn_by_id(parts, client_request.tenant, name)
     return StoredTurn(name, *found) if found else None
 
 
-async def _provider_can_answer(parts: Services, incoming: ClientRequest, kept: StoredTurn) -> bool:
+async def _provider_can_answer(parts: Services, client_request: ClientRequest, kept: StoredTurn) -> bool:
     """Whether the provider has the turn as its client knows it. Raises UnknownAnswer for one that nobody is to be told
     of, StoreError."""
     if not differs_from_provider(kept.rounds):
         return True
     is_over = any(CLIENT_RESPONSE_KEY in done.spoken.extra for done in kept.rounds)
     if not is_over or await is_deleted(
-        parts, incoming.tenant, kept.response_id, kept.cached_conversation, kept.turn_id
+        parts, client_request.tenant, kept.response_id, kept.cached_conversation, kept.turn_id
     ):
         raise ResponseNotFound(f"Response with id {kept.response_id!r} not found.")
     return False
 
 
-def _match_path(incoming: ClientRequest) -> re.Match[str]:
-    found = STORED_RESPONSE_PATH.fullmatch(incoming.path)
+def _match_path(client_request: ClientRequest) -> re.Match[str]:
+    found = STORED_RESPONSE_PATH.fullmatch(client_request.path)
     if found is None:
         raise BadRequest("This path names no answer.")
     return found
 
 
-def _query_parameters(incoming: ClientRequest) -> Mapping[str, str]:
-    return {name: values[-1] for name, values in parse_qs(incoming.query.decode("latin-1")).items()}
+def _query_parameters(client_request: ClientRequest) -> Mapping[str, str]:
+    return {name: values[-1] for name, values in parse_qs(client_request.query.decode("latin-1")).items()}
 
 
 async def _send_json(reply: Reply, record: RequestRecordBuilder, kept: StoredTurn, told: bytes) -> None:
@@ -138,18 +144,18 @@ async def _send_json(reply: Reply, record: RequestRecordBuilder, kept: StoredTur
 
 
 # --------------------------------------------------------------------------------------------------------- the answer
-def _response_body(incoming: ClientRequest, kept: StoredTurn) -> bytes:
+def _response_body(client_request: ClientRequest, kept: StoredTurn) -> bytes:
     """The answer itself."""
-    if _query_parameters(incoming).get("stream", "").lower() in ("true", "1"):
+    if _query_parameters(client_request).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
     shown = client_view([done.spoken.visible_message for done in kept.rounds])
     return responses_kept.restore_response(kept.stored_extras, shown)
 
 
 # ---------------------------------------------------------------------------------------------------------- its input
-def _input_items_page(parts: Services, incoming: ClientRequest, kept: StoredTurn) -> bytes:
+def _input_items_page(parts: Services, client_request: ClientRequest, kept: StoredTurn) -> bytes:
     """A page of what the client asked it with."""
-    asked = _query_parameters(incoming)
+    asked = _query_parameters(client_request)
     limit, order = asked.get("limit", str(DEFAULT_PAGE_ITEMS)), asked.get("order", "desc")
     if limit not in map(str, range(1, MAX_PAGE_ITEMS + 1)):
         raise BadRequest(f"limit: {limit[:40]!r} is no number from 1 to {MAX_PAGE_ITEMS}.")
@@ -183,19 +189,19 @@ def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
 
 
 # ----------------------------------------------------------------------------------------------------------- deletion
-async def _delete_response(parts: Services, incoming: ClientRequest, reply: Reply, kept: StoredTurn) -> None:
+async def _delete_response(parts: Services, client_request: ClientRequest, reply: Reply, kept: StoredTurn) -> None:
     """Every round is deleted at the provider, the one that the client knows last: where one cannot be, the client is
     told how the provider refused, and may ask again."""
-    route = parts.routes.choose(responses_kept.client_model(kept.stored_extras), incoming.path)
-    record = new_request_record(parts, incoming, route, "")
+    route = parts.routes.choose(responses_kept.client_model(kept.stored_extras), client_request.path)
+    record = new_request_record(parts, client_request, route, "")
     record.add_sent_round((), None)
-    headers = outgoing_headers(incoming.headers, route.upstream.settings, readable=True)
-    before = _match_path(incoming)["before"]
+    headers = outgoing_headers(client_request.headers, route.upstream.settings, readable=True)
+    before = _match_path(client_request)["before"]
     for done in reversed(kept.rounds):
         if RESPONSE_ID_KEY not in done.spoken.extra:
             continue
         path = before + quote(response_id_of((done,)), safe="")
-        got = await route.upstream.send("DELETE", path, incoming.query, headers, b"")
+        got = await route.upstream.send("DELETE", path, client_request.query, headers, b"")
         record.upstream_status = got.status
         async with aclosing(got):
             refusal = await got.body()

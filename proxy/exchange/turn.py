@@ -107,14 +107,16 @@ class Turn(msgspec.Struct, eq=False):
     """It answers the client's own bytes."""
 
     @classmethod
-    def begin(cls, standing: Placement, shelf: ConversationCache, kit: Toolkit, *, past_us: bool = False) -> Turn:
+    def begin(
+        cls, standing: Placement, conversations: ConversationCache, kit: Toolkit, *, past_us: bool = False
+    ) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
-        shelved, node = standing.cached_conversation, standing.entry_id
-        turn = shelved.next_turn_id(node)
+        cached, node = standing.cached_conversation, standing.entry_id
+        turn = cached.next_turn_id(node)
         entry = Entry(
-            turn, node, shelved.ledger.next_seq, EntryKind.TURN, standing.thread, created=standing.parsed_request.now
+            turn, node, cached.ledger.next_seq, EntryKind.TURN, standing.thread, created=standing.parsed_request.now
         )
-        return cls(standing, shelf, entry, kit, is_relayed=past_us)
+        return cls(standing, conversations, entry, kit, is_relayed=past_us)
 
     @property
     def path_state(self) -> PathState:
@@ -128,10 +130,10 @@ class Turn(msgspec.Struct, eq=False):
     def build_context(self) -> Context:
         return self._context_of(self.path_state)
 
-    def _context_of(self, story: PathState) -> Context:
+    def _context_of(self, path_state: PathState) -> Context:
         kit, model = self.toolkit, self.placement.request.model
         return build_context(
-            story, kit.composer, suffixed=kit.forbids_user_after_result(model), bound=kit.binds_reasoning(model)
+            path_state, kit.composer, suffixed=kit.forbids_user_after_result(model), bound=kit.binds_reasoning(model)
         )
 
     # ---------------------------------------------------------------------------------------------------- stack calls
@@ -146,35 +148,35 @@ class Turn(msgspec.Struct, eq=False):
     ) -> tuple[tuple[Message, ...], list[LedgerEvent]]:
         """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
         turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
-        story, room = self.path_state, self.free_tokens
-        group = CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=story.tree.active)
+        path_state, room = self.path_state, self.free_tokens
+        group = CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=path_state.tree.active)
         before = self.build_context()
         on_line = before.entries
         results: list[Message] = []
         events: list[LedgerEvent] = []
         for call in spoken.own_calls:
-            desk = replace(
-                self._tool_context(story, group, call, now, on_line),
+            tool_context = replace(
+                self._tool_context(path_state, group, call, now, on_line),
                 recallable_tokens=self.recallable_tokens - self.recalled_tokens,
                 free_tokens=min(room, self.recallable_tokens),
                 related_ledgers=beside,
                 cross_conversation_hits=elsewhere,
             )
-            outcome = ToolResult(tools.NO_MORE_CALLS) if refuse else self._apply_settings(_run_tool(desk, call))
+            outcome = ToolResult(tools.NO_MORE_CALLS) if refuse else self._apply_settings(_run_tool(tool_context, call))
             self.calls_run += 1
             tokens = self.toolkit.count_tokens(outcome.text)
             self.recalled_tokens += tokens if is_recall(call) else 0
             room -= tokens
             events += self._as_ledger_events(outcome.events, len(events), now)
-            story = _with_events(story, outcome.events, now)
+            path_state = _with_events(path_state, outcome.events, now)
             group = outcome.call_group or group
             results.append(self.toolkit.composer.tool_result(call.id, outcome.text))
-        if gone := self._answers_with_stale_reasoning(events, before, story):
+        if gone := self._answers_with_stale_reasoning(events, before, path_state):
             events += self._as_ledger_events((ReasoningRemoved(gone),), len(events), now)
         return tuple(results), events
 
     def _answers_with_stale_reasoning(
-        self, events: Sequence[LedgerEvent], before: Context, story: PathState
+        self, events: Sequence[LedgerEvent], before: Context, path_state: PathState
     ) -> tuple[str, ...]:
         """L8: a frame ended whose opening call the client compacted away. All of it stays on the line but, where it was
         isolated, the words that told it what it is for: the answers that were made behind them, those of this turn
@@ -185,9 +187,11 @@ class Turn(msgspec.Struct, eq=False):
         isolated = any(opening and opening.view != "fork" for opening in openings)
         if not isolated or not self.toolkit.binds_reasoning(self.placement.request.model):
             return ()
-        after = self._context_of(story)
+        after = self._context_of(path_state)
         return tuple(
-            dict.fromkeys((*answers_with_stale_reasoning(story, before, after, self.toolkit.composer), self.entry.id))
+            dict.fromkeys(
+                (*answers_with_stale_reasoning(path_state, before, after, self.toolkit.composer), self.entry.id)
+            )
         )
 
     def _apply_settings(self, outcome: ToolResult) -> ToolResult:
@@ -196,10 +200,10 @@ class Turn(msgspec.Struct, eq=False):
         return ToolResult(f"Error: {fault}") if fault else outcome
 
     def _tool_context(
-        self, story: PathState, group: CallGroup, call: Call, now: int, on_line: frozenset[str]
+        self, path_state: PathState, group: CallGroup, call: Call, now: int, on_line: frozenset[str]
     ) -> ToolContext:
         return ToolContext(
-            story,
+            path_state,
             self.placement.ledger,
             group,
             self.entry.id,
@@ -308,20 +312,20 @@ def fit_page_size(page: int, most: int) -> int:
     return page
 
 
-def _run_tool(desk: ToolContext, call: Call) -> ToolResult:
+def _run_tool(tool_context: ToolContext, call: Call) -> ToolResult:
     """A call the model made never fails the client's request, whatever is wrong with our tool. One that is none of ours
     is here because it runs in a loop."""
     if not call.is_stack_call:
         return ToolResult(REFUSED_CALL_RESULT)
     try:
-        return tools.run(desk, call)
+        return tools.run(tool_context, call)
     except Exception:  # the edge of our own tools: the model is told, the log has the cause
         log.exception("stack call failed", extra={"tool": call.name[:80]})
         return ToolResult("Error: this operation failed inside the proxy and changed nothing. Go on without it.")
 
 
-def _with_events(story: PathState, events: tuple[FrameEvent, ...], now: int) -> PathState:
-    tree, of_lines = story.tree, story.branches
+def _with_events(path_state: PathState, events: tuple[FrameEvent, ...], now: int) -> PathState:
+    tree, of_lines = path_state.tree, path_state.branches
     for event in events:
         tree, of_lines = reduce(tree, event, now), lines.reduce_branches(of_lines, event, now)
-    return replace(story, tree=tree, branches=of_lines)
+    return replace(path_state, tree=tree, branches=of_lines)

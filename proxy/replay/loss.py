@@ -105,7 +105,7 @@ class _History:
 @dataclass(frozen=True)
 class ObservedRequest:
     """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the entries it stands
-    on, one for each of the client's messages and more behind them; `story` is what they amount to."""
+    on, one for each of the client's messages and more behind them; `path_state` is what they amount to."""
 
     number: int
     conversation: str
@@ -221,8 +221,8 @@ class _SentContext:
         if not self.differs:
             return
         self._placed: dict[str, list[PathEntry]] = {}
-        for placed in seen.story.entries:
-            self._placed.setdefault(placed.path_id, []).append(placed)
+        for path_entry in seen.story.entries:
+            self._placed.setdefault(path_entry.path_id, []).append(path_entry)
         theirs = {m.identity for m in seen.client.messages}.union(*map(_identities, seen.story.entries))
         ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
         by_message = [(m, _refs_in(m.text)) for m in ours]
@@ -270,7 +270,7 @@ def _refs_in(text: str) -> frozenset[str]:
     return frozenset(_REF.findall(text))
 
 
-def _identities(placed: PathEntry) -> Iterable[str]:
-    if placed.round is None:
-        return (placed.entry.message.identity,) if placed.entry.message else ()
-    return (placed.round.spoken.message.identity, *(result.identity for result in placed.round.results))
+def _identities(path_entry: PathEntry) -> Iterable[str]:
+    if path_entry.round is None:
+        return (path_entry.entry.message.identity,) if path_entry.entry.message else ()
+    return (path_entry.round.spoken.message.identity, *(result.identity for result in path_entry.round.results))

@@ -102,10 +102,10 @@ class _Player:
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
         body = step.body
-        incoming = ClientRequest(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
+        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
         heard = CapturedReply()
         try:
-            await exchange.handle(behind.services, incoming, heard)
+            await exchange.handle(behind.services, client_request, heard)
         except ProxyError as error:
             self._note(f"request {number} was refused: {error}")
             return
@@ -131,11 +131,11 @@ class _Player:
     ) -> None:
         answer = self._api.as_message(step.answer) if step.answer is not None else None
         seen = ObservedRequest(number, conversation, client, sent, answer)
-        shelved = await self._backstage.services.conversation_cache.get(TENANT, conversation) if conversation else None
-        tip = shelved.ledger.newest_tip() if shelved else None
-        if shelved and tip and sent.body != client.body:
-            path = tuple(entry.id for entry in shelved.ledger.path(tip.id))
-            seen = replace(seen, path=path, story=shelved.path_state(tip.id))
+        cached = await self._backstage.services.conversation_cache.get(TENANT, conversation) if conversation else None
+        tip = cached.ledger.newest_tip() if cached else None
+        if cached and tip and sent.body != client.body:
+            path = tuple(entry.id for entry in cached.ledger.path(tip.id))
+            seen = replace(seen, path=path, story=cached.path_state(tip.id))
         self._loss.observe(seen)
 
     def _parse(self, body: bytes) -> Request:

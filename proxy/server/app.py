@@ -134,43 +134,43 @@ class App:
             time.monotonic,
             lambda *owner: bool(flights.in_conversation(*owner)),
         )
-        flights = InFlight(lambda tenant, at: idling.start_resting(tenant, at, shelf.parent_of(tenant, at)))
-        shelf = ConversationCache(
+        flights = InFlight(lambda tenant, at: idling.start_resting(tenant, at, conversations.parent_of(tenant, at)))
+        conversations = ConversationCache(
             self._store,
             ask_until=await self._newest_conversation_time() + RETRY_WINDOW_MS,
             told=self.event_bus.publish_ledger_events,
         )
-        process = self._build_app_services(secret, live, shelf, flights)
+        process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
         self._tenancy = TenantResolver(self.config.tenancy, KeyRing(self.config.keys_path), secret)
         self._api_arguments = (
             self._store,
             self.tenant_of,
-            shelf.drop_deleted,
-            shelf.set_mode,
-            shelf.apply_events,
+            conversations.drop_deleted,
+            conversations.set_mode,
+            conversations.apply_events,
             process.inbox,
             lambda: self.draining,
             self._started_at,
             live,
         )
-        self._cached_count = lambda: shelf.conversation_count
+        self._cached_count = lambda: conversations.conversation_count
         self._routes.warm()
         lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag()]
-        lasting += [on_idle(idling, shelf, self.event_bus, live, now_ms), live.refresh_forever()]
+        lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
     def _build_app_services(
-        self, secret: bytes, live: LiveSettings, shelf: ConversationCache, flights: InFlight
+        self, secret: bytes, live: LiveSettings, conversations: ConversationCache, flights: InFlight
     ) -> AppServices:
         """What there is once, with what summarises where that is wanted."""
         return AppServices(
             config=self.config,
             live_settings=live,
             store=self._store,
-            conversation_cache=shelf,
+            conversation_cache=conversations,
             routes=self._routes,
             counter=self._counter,
             context_windows=ContextWindows(time.monotonic, self.config.tariff_of),
@@ -183,7 +183,14 @@ class App:
             in_flight=flights,
             deferred_tasks=self.deferred_tasks,
             summarizer=build_summarizer(
-                self.config, self._routes, shelf, self._store, self._counter, self.metrics, now_ms, _new_request_id
+                self.config,
+                self._routes,
+                conversations,
+                self._store,
+                self._counter,
+                self.metrics,
+                now_ms,
+                _new_request_id,
             ),
         )
 
@@ -266,10 +273,10 @@ class App:
             body = await _read_body(receive)
             if body is None:
                 return
-            incoming = self._client_request(request, scope, body)
+            client_request = self._client_request(request, scope, body)
             self.metrics.open_requests += 1
             try:
-                await _run_until_disconnect(self._dispatch(path, incoming, reply), receive, reply)
+                await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
             finally:
                 self.metrics.open_requests -= 1
         except TooLarge:
@@ -374,16 +381,16 @@ class App:
             request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
         )
 
-    async def _dispatch(self, path: str, incoming: ClientRequest, reply: AsgiReply) -> None:
+    async def _dispatch(self, path: str, client_request: ClientRequest, reply: AsgiReply) -> None:
         dialect = dialect_at(path)
-        if dialect is not None and incoming.method == "POST":
-            await exchange.handle(self._services[dialect.name], incoming, reply)
+        if dialect is not None and client_request.method == "POST":
+            await exchange.handle(self._services[dialect.name], client_request, reply)
             return
-        if responding.is_stored_response_request(incoming.method, incoming.path):
-            await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], incoming, reply)
+        if responding.is_stored_response_request(client_request.method, client_request.path):
+            await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
         some = next(iter(self._services.values()))
-        await passing.pass_through(some, incoming, reply, _model_of(incoming.body))
+        await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
 
 
 def _new_request_id() -> str:

@@ -143,13 +143,13 @@ class CachedConversation:
         if (known := self.path_states.get(tip)) is not None:
             self.path_states.move_to_end(tip)
             return known
-        story = replay(self.ledger, self.ledger.path(tip), self.path_states)
-        self.cache_path_state(tip, story)
-        return story
+        path_state = replay(self.ledger, self.ledger.path(tip), self.path_states)
+        self.cache_path_state(tip, path_state)
+        return path_state
 
-    def cache_path_state(self, tip: str, story: PathState) -> None:
+    def cache_path_state(self, tip: str, path_state: PathState) -> None:
         """Remember the fold of a path."""
-        self.path_states[tip] = story
+        self.path_states[tip] = path_state
         self.path_states.move_to_end(tip)
         while len(self.path_states) > MAX_PATH_STATES:
             self.path_states.popitem(last=False)
@@ -236,14 +236,14 @@ class ConversationCache:
         got: list[CachedConversation] = []
         for conversation in dict.fromkeys(conversations):
             try:
-                shelved = self._cached(tenant, conversation) or await self.get(tenant, conversation)
+                cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
             except StoreError as error:
                 if unread is None or error.code != StoreError.code:  # or it is the store that fails
                     raise
                 unread.append(error)
                 continue
-            if shelved is not None and shelved.ledger.conversation.dialect == dialect:
-                got.append(shelved)
+            if cached is not None and cached.ledger.conversation.dialect == dialect:
+                got.append(cached)
         return got
 
     async def _match_compacted(
@@ -262,7 +262,7 @@ class ConversationCache:
 
     def recent_conversations(self, tenant: str) -> list[CachedConversation]:
         """Conversations of this tenant in memory, those used last, which stand at the end."""
-        return [shelved for (owner, _), shelved in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
+        return [cached for (owner, _), cached in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
 
     async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
         """A conversation of this tenant, from the shelf or the store."""
@@ -285,23 +285,23 @@ class ConversationCache:
         self._conversations.move_to_end(key)
         return known
 
-    def _insert(self, shelved: CachedConversation) -> CachedConversation:
-        key = (shelved.tenant, shelved.ledger.conversation.id)
-        self._conversations[key] = self._in_use[key] = shelved
-        self._count_added_bytes(shelved.ledger.memory_bytes)
-        return shelved
+    def _insert(self, cached: CachedConversation) -> CachedConversation:
+        key = (cached.tenant, cached.ledger.conversation.id)
+        self._conversations[key] = self._in_use[key] = cached
+        self._count_added_bytes(cached.ledger.memory_bytes)
+        return cached
 
-    def expect_prompts(self, shelved: CachedConversation, prompts: Sequence[str]) -> None:
+    def expect_prompts(self, cached: CachedConversation, prompts: Sequence[str]) -> None:
         """Somebody may begin with one of these texts soon. Not stored: whoever is told to begin does so at once."""
-        self._keep_anchors(shelved.tenant, AnchorRecord(shelved.ledger.conversation.id, "", tuple(prompts), 0))
+        self._keep_anchors(cached.tenant, AnchorRecord(cached.ledger.conversation.id, "", tuple(prompts), 0))
 
     async def find_delegating(self, tenant: str, text: str) -> tuple[CachedConversation, str] | None:
         """The conversation with a call that waits for somebody who was told `text`, and its turn. Whoever begins is
         told at once, so only what this process remembers is asked."""
         for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()):
-            shelved = await self.get(tenant, conversation)
-            if shelved and (turn := anchors.delegating_turn(shelved.ledger, text)):
-                return shelved, turn
+            cached = await self.get(tenant, conversation)
+            if cached and (turn := anchors.delegating_turn(cached.ledger, text)):
+                return cached, turn
         return None
 
     async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
@@ -310,30 +310,30 @@ class ConversationCache:
         key = anchors.response_anchor(name)
         held = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
         for conversation in held:
-            if (shelved := await self.get(tenant, conversation)) is not None:
-                turns = shelved.ledger.rounds.items()
-                return shelved, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
+            if (cached := await self.get(tenant, conversation)) is not None:
+                turns = cached.ledger.rounds.items()
+                return cached, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
         return None
 
     async def related_ledgers(
-        self, shelved: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
+        self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
     ) -> tuple[Ledger, ...]:
         """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
         came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
         `frames` (full ids). Without the store these are not known, and nothing else is lost; nor is it where one of
         them cannot be read."""
-        known = shelved.ledger.conversation
-        here = {c: s for (tenant, c), s in self._conversations.items() if tenant == shelved.tenant}
+        known = cached.ledger.conversation
+        here = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
         found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
         found += [*delegated, *([known.parent] if known.parent else [])]
         with suppress(StoreError):
             held = [
-                await self._store.conversation_with_event(shelved.tenant, kind, f)
+                await self._store.conversation_with_event(cached.tenant, kind, f)
                 for f in frames
                 for kind in FRAME_ID_EVENT_KINDS
             ]
             found += [c.id for c in held if c is not None]
-        others = await self._load_readable(shelved.tenant, (c for c in dict.fromkeys(found) if c != known.id))
+        others = await self._load_readable(cached.tenant, (c for c in dict.fromkeys(found) if c != known.id))
         return tuple(s.ledger for s in others)
 
     async def _load_readable(self, tenant: str, conversations: Iterable[str]) -> list[CachedConversation]:
@@ -341,10 +341,10 @@ class ConversationCache:
         got, fails = [], False
         for conversation in conversations:
             try:
-                shelved = self._cached(tenant, conversation) if fails else await self.get(tenant, conversation)
+                cached = self._cached(tenant, conversation) if fails else await self.get(tenant, conversation)
             except StoreError as error:
-                shelved, fails = None, error.code != StoreError.code
-            got += [shelved] if shelved else []
+                cached, fails = None, error.code != StoreError.code
+            got += [cached] if cached else []
         return got
 
     async def conversations_in_session(self, tenant: str, hint: str) -> tuple[str, ...]:
@@ -357,21 +357,21 @@ class ConversationCache:
         losses = self._store.loss_count(conversation.tenant, conversation.id)
         return self._insert(CachedConversation(Ledger(conversation), conversation.tenant, loss_count=losses))
 
-    def record(self, shelved: CachedConversation, values: Sequence[LedgerItem], others: Sequence[Record] = ()) -> int:
+    def record(self, cached: CachedConversation, values: Sequence[LedgerItem], others: Sequence[Record] = ()) -> int:
         """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
 
         Raises StoreError before anything changed; where it is gone, too.
         """
-        self._refuse_if_dropped(shelved)
-        ledger = shelved.ledger
+        self._refuse_if_dropped(cached)
+        ledger = cached.ledger
         try:
-            ticket = self._store.write(shelved.tenant, _ordered_records(ledger.conversation.id, values, others))
+            ticket = self._store.write(cached.tenant, _ordered_records(ledger.conversation.id, values, others))
         except StoreError:
             if not ledger.entries:  # nothing of it was ever stored
-                self.drop(shelved)
+                self.drop(cached)
             raise
         if values or any(isinstance(record, Conversation | AnchorRecord) for record in others):
-            shelved.record_write(ticket, values, self._clock())
+            cached.record_write(ticket, values, self._clock())
         before = ledger.memory_bytes
         decided: list[LedgerEvent] = []
         for value in values:
@@ -381,7 +381,7 @@ class ConversationCache:
         self._count_added_bytes(ledger.memory_bytes - before)
         for record in others:
             if isinstance(record, AnchorRecord):
-                self._keep_anchors(shelved.tenant, record)
+                self._keep_anchors(cached.tenant, record)
         if decided:
             self._on_events(ledger, decided)
         return ticket
@@ -395,71 +395,71 @@ class ConversationCache:
         while len(self._anchors) > MAX_ANCHORS:
             self._anchors.popitem(last=False)
 
-    async def wait_until_durable(self, shelved: CachedConversation, left_out: Set[str] | None = None) -> None:
+    async def wait_until_durable(self, cached: CachedConversation, left_out: Set[str] | None = None) -> None:
         """Everything recorded of this conversation is on disk; with `left_out`, what a line without these entries
         depends on: they themselves, all that makes lines what they are, and what had its time to get there. Raises
         StoreError when it is not going to be, or not soon, and where it is gone."""
-        ticket = shelved.ticket if left_out is None else shelved.required_ticket(left_out, self._clock())
+        ticket = cached.ticket if left_out is None else cached.required_ticket(left_out, self._clock())
         try:
             await self._store.wait_until_durable(ticket)
         except StoreError:
-            self._drop_if_lost(shelved)
+            self._drop_if_lost(cached)
             raise
-        self._refuse_if_dropped(shelved)
+        self._refuse_if_dropped(cached)
 
-    def _refuse_if_dropped(self, shelved: CachedConversation) -> None:
+    def _refuse_if_dropped(self, cached: CachedConversation) -> None:
         """Raises StoreError where nothing may be built on this any more."""
-        if shelved.is_dropped or self._drop_if_lost(shelved):
+        if cached.is_dropped or self._drop_if_lost(cached):
             raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
 
-    def _drop_if_lost(self, shelved: CachedConversation) -> bool:
+    def _drop_if_lost(self, cached: CachedConversation) -> bool:
         """Whether something of it was lost or deleted since it was read; then it leaves the shelf."""
-        if self._store.loss_count(shelved.tenant, shelved.ledger.conversation.id) == shelved.loss_count:
+        if self._store.loss_count(cached.tenant, cached.ledger.conversation.id) == cached.loss_count:
             return False
-        self.drop(shelved)
+        self.drop(cached)
         return True
 
     def parent_of(self, tenant: str, conversation: str) -> str:
         """The conversation that this one, which is at hand, came from; empty where there is none."""
-        shelved = self._conversations.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
-        return shelved.ledger.conversation.parent if shelved else ""
+        cached = self._conversations.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
+        return cached.ledger.conversation.parent if cached else ""
 
     @property
     def conversation_count(self) -> int:
         """How many conversations are at hand."""
         return len(self._conversations)
 
-    def drop(self, shelved: CachedConversation) -> None:
+    def drop(self, cached: CachedConversation) -> None:
         """Take a conversation off the shelf for good; it is read from the store when it is asked for again."""
-        shelved.is_dropped = True
-        key = (shelved.tenant, shelved.ledger.conversation.id)
+        cached.is_dropped = True
+        key = (cached.tenant, cached.ledger.conversation.id)
         for held in (self._conversations, self._in_use):
-            if held.get(key) is shelved:
+            if held.get(key) is cached:
                 del held[key]
 
     def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
         """After a deletion: nothing deleted may be remembered. The others stay, for answers may be under way in them;
         `tenant` and `conversation` say where it is worth a look."""
-        for shelved in {id(held): held for held in (*self._conversations.values(), *self._in_use.values())}.values():
-            if tenant in (None, shelved.tenant) and conversation in ("", shelved.ledger.conversation.id):
-                self._drop_if_lost(shelved)
+        for cached in {id(held): held for held in (*self._conversations.values(), *self._in_use.values())}.values():
+            if tenant in (None, cached.tenant) and conversation in ("", cached.ledger.conversation.id):
+                self._drop_if_lost(cached)
 
     def set_mode(self, tenant: str, conversation: str, mode: str) -> None:
         """A person turned the proxy down or away, and that is stored. It counts from the next request on; the
         conversation stays on the shelf, for an answer may be under way in it."""
         key = (tenant, conversation)
-        if (shelved := self._conversations.get(key) or self._in_use.get(key)) is not None:
-            shelved.ledger.conversation = replace(shelved.ledger.conversation, mode=mode)
+        if (cached := self._conversations.get(key) or self._in_use.get(key)) is not None:
+            cached.ledger.conversation = replace(cached.ledger.conversation, mode=mode)
 
     def apply_events(self, tenant: str, conversation: str, events: Sequence[LedgerEvent]) -> None:
         """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an
         answer may be under way in it; its paths are folded anew."""
         key = (tenant, conversation)
-        for shelved in (self._conversations.get(key), self._in_use.get(key)):
-            if shelved is not None:
+        for cached in (self._conversations.get(key), self._in_use.get(key)):
+            if cached is not None:
                 for event in events:
-                    shelved.ledger.add_event(event)
-                shelved.path_states.clear()
+                    cached.ledger.add_event(event)
+                cached.path_states.clear()
         at_hand = self._conversations.get(key) or self._in_use.get(key)
         self._on_events(at_hand.ledger if at_hand else Ledger(Conversation(conversation, tenant)), events)
 
@@ -478,24 +478,24 @@ class ConversationCache:
 
 
 def _best_match(
-    shelved: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
+    cached: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
 ) -> tuple[CachedConversation, Match] | None:
     """Which of these holds the request, and where."""
     if opening:
-        for each in shelved:
+        for each in cached:
             if (found := matching.match_retry(each.ledger, request, now)) is not None:
                 return each, found
         return None
-    if (best := matching.best_match((s.ledger for s in shelved), request)) is None:
+    if (best := matching.best_match((s.ledger for s in cached), request)) is None:
         return None
-    return next(s for s in shelved if s.ledger is best[0]), best[1]
+    return next(s for s in cached if s.ledger is best[0]), best[1]
 
 
 def _match_unanswered(
-    shelved: Sequence[CachedConversation], request: Request
+    cached: Sequence[CachedConversation], request: Request
 ) -> tuple[CachedConversation, Match] | None:
     """Which of these begins as the request does, and lost its answer; the first one, which is the newest."""
-    matches = ((s, m) for s in shelved if (m := matching.match_unanswered_opening(s.ledger, request)) is not None)
+    matches = ((s, m) for s in cached if (m := matching.match_unanswered_opening(s.ledger, request)) is not None)
     return next(matches, None)
 
 

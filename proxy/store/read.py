@@ -121,18 +121,18 @@ def _build_ledger(
     row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
     if row is None:
         return None
-    placed: list[tuple[int, LedgerItem]] = []
+    path_entries: list[tuple[int, LedgerItem]] = []
     for row_of_entry in _rows_of(connection, schema.entries, owner):
         message = next(iter(messages.get((row_of_entry.id, rows.ENTRY_ROUND), ())), None)
-        placed.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
+        path_entries.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
     for done in _rows_of(connection, schema.rounds, owner):
         spoken, *results = messages[done.turn, done.number]
-        placed.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
-    placed.extend((r.place, rows.event_of(r)) for r in _rows_of(connection, schema.events, owner))
-    placed.extend((r.place, rows.thread_of(r)) for r in _rows_of(connection, schema.threads, owner))
-    placed.extend((r.place, rows.queued_of(r)) for r in _rows_of(connection, schema.queued, owner))
-    placed.sort(key=lambda item: item[0])
-    return rebuild_ledger(rows.conversation_of(row), (value for _, value in placed))
+        path_entries.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
+    path_entries.extend((r.place, rows.event_of(r)) for r in _rows_of(connection, schema.events, owner))
+    path_entries.extend((r.place, rows.thread_of(r)) for r in _rows_of(connection, schema.threads, owner))
+    path_entries.extend((r.place, rows.queued_of(r)) for r in _rows_of(connection, schema.queued, owner))
+    path_entries.sort(key=lambda item: item[0])
+    return rebuild_ledger(rows.conversation_of(row), (value for _, value in path_entries))
 
 
 def _rows_of(connection: Connection, table: Table, owner: tuple[str, str]) -> Sequence[Row[Any]]:

@@ -201,9 +201,9 @@ def _trees_of(ledger: Ledger | None) -> _NewestTrees:
     if ledger is None or tip is None:
         return _NewestTrees()
     *before, last = ledger.path(tip.id)
-    story = replay(ledger, before, {})
-    trees = {story.tip: story.tree} if before else {}
-    return _NewestTrees(last.id, {**trees, last.id: extend(ledger, story, [last]).tree})
+    path_state = replay(ledger, before, {})
+    trees = {path_state.tip: path_state.tree} if before else {}
+    return _NewestTrees(last.id, {**trees, last.id: extend(ledger, path_state, [last]).tree})
 
 
 def _without_texts(frame: Frame) -> Frame:

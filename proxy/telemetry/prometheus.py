@@ -39,10 +39,10 @@ class ProcessState:
     started_at: int
 
 
-def render_metrics(metrics: Metrics, store: Health, shelved: int, started: int) -> tuple[bytes, bytes]:
-    """The page, its content type first. `shelved` are conversations in memory, `started` is in ms since the epoch."""
+def render_metrics(metrics: Metrics, store: Health, cached: int, started: int) -> tuple[bytes, bytes]:
+    """The page, its content type first. `cached` are conversations in memory, `started` is in ms since the epoch."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_MetricsCollector(metrics, ProcessState(store, shelved, started)))
+    registry.register(_MetricsCollector(metrics, ProcessState(store, cached, started)))
     ProcessCollector(registry=registry)  # memory, processor time, open files: where the system tells them
     return CONTENT_TYPE_LATEST.encode(), generate_latest(registry)
 
@@ -50,9 +50,9 @@ def render_metrics(metrics: Metrics, store: Health, shelved: int, started: int) 
 class _MetricsCollector(Collector):
     """The library's way of being told numbers that it did not count."""
 
-    def __init__(self, metrics: Metrics, moment: ProcessState) -> None:
+    def __init__(self, metrics: Metrics, compaction_input: ProcessState) -> None:
         self._metrics = metrics
-        self._state = moment
+        self._state = compaction_input
 
     def collect(self) -> Iterator[Metric]:
         yield from _request_families(self._metrics)
@@ -156,9 +156,9 @@ def _recent_families(metrics: Metrics) -> Iterator[Metric]:
     yield _gauge("bypass_alarm", "1 where more than 1 in 100 recent requests went around", share > MAX_BYPASS_SHARE)
 
 
-def _process_families(metrics: Metrics, moment: ProcessState) -> Iterator[Metric]:
-    store = moment.store
-    yield _gauge("shelf_conversations", "Conversations in memory", moment.cached_conversations)
+def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Iterator[Metric]:
+    store = compaction_input.store
+    yield _gauge("shelf_conversations", "Conversations in memory", compaction_input.cached_conversations)
     yield _gauge("store_ok", "1 while records are written", store.ok)
     yield _labelled_gauge(
         "store_trouble", "Why they are not", ("reason",), [((store.reason,), 1)] if store.reason else []
@@ -166,7 +166,7 @@ def _process_families(metrics: Metrics, moment: ProcessState) -> Iterator[Metric
     yield _gauge("store_queued_records", "Records that wait to be written", store.queued)
     yield _counter("store_dropped_records", "Records that were given up", (), [((), store.dropped)])
     yield _gauge("store_size_bytes", "The store on disk", store.size_bytes)
-    yield _gauge("start_time_seconds", "When this process began, since the epoch", moment.started_at / 1000)
+    yield _gauge("start_time_seconds", "When this process began, since the epoch", compaction_input.started_at / 1000)
     yield _labelled_gauge("build_info", "The version that runs", ("version",), [((__version__,), 1)])
 
 

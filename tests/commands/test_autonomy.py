@@ -24,12 +24,14 @@ async def suggested(stock: Stocked) -> None:
     await store.start()
     try:
         ledger = await lookup.find_ledger(store, None, stock.older.conversation)
-        story = lookup.newest_path_state(ledger)
+        path_state = lookup.newest_path_state(ledger)
         text = '[STACK SUGGESTION: Consider pushing a new frame for "x\x1b[31m" - Reason: y (80% confidence)]'
-        made = Suggestion("push", story.tree.active, 80, "duration", "y", text)
-        rounds = ledger.rounds.get(story.tip, ())
+        made = Suggestion("push", path_state.tree.active, 80, "duration", "y", text)
+        rounds = ledger.rounds.get(path_state.tip, ())
         number = rounds[-1].number if rounds else 0
-        event = as_ledger_event(SuggestionMade(made.frame, made), story.tip, number, ledger.next_seq, 1_700_000_000_000)
+        event = as_ledger_event(
+            SuggestionMade(made.frame, made), path_state.tip, number, ledger.next_seq, 1_700_000_000_000
+        )
         await store.wait_until_durable(
             store.write(ledger.conversation.tenant, [LedgerRecord(ledger.conversation.id, event)])
         )

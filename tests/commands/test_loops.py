@@ -22,12 +22,12 @@ async def warned(stock: Stocked) -> None:
     await store.start()
     try:
         ledger = await lookup.find_ledger(store, None, stock.older.conversation)
-        story = lookup.newest_path_state(ledger)
-        loop = Loop("repetition", ("0" * 16,), ("bash: ls\x1b[31m",), 3, story.tip)
-        rounds = ledger.rounds.get(story.tip, ())
+        path_state = lookup.newest_path_state(ledger)
+        loop = Loop("repetition", ("0" * 16,), ("bash: ls\x1b[31m",), 3, path_state.tip)
+        rounds = ledger.rounds.get(path_state.tip, ())
         number = rounds[-1].number if rounds else 0
         event = as_ledger_event(
-            LoopDetected(story.tree.active, loop), story.tip, number, ledger.next_seq, 1_700_000_000_000
+            LoopDetected(path_state.tree.active, loop), path_state.tip, number, ledger.next_seq, 1_700_000_000_000
         )
         await store.wait_until_durable(
             store.write(ledger.conversation.tenant, [LedgerRecord(ledger.conversation.id, event)])

@@ -46,9 +46,9 @@ def told_lines(place: Path) -> list[Json]:
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-08", "S1-09", "D7")
-def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: ExportStores, small: Small) -> None:
+def test_the_state_has_the_five_keys_and_a_log_for_each_frame(tool_context: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-08, S1-09, D7: `logPath` names a file that is there."""
-    place = desk.export(small.material, "stack", "out")
+    place = tool_context.export(small.material, "stack", "out")
     state = document(place / "state.json")
 
     assert set(state) == {"version", "frames", "activeFrameID", "rootFrameIDs", "updatedAt"}
@@ -60,17 +60,17 @@ def test_the_state_has_the_five_keys_and_a_log_for_each_frame(desk: ExportStores
 
 
 @pytest.mark.rows("S1-06")
-def test_a_planned_frame_has_a_file_of_its_own_kind(desk: ExportStores, small: Small) -> None:
+def test_a_planned_frame_has_a_file_of_its_own_kind(tool_context: ExportStores, small: Small) -> None:
     """S1-06: `frames/plan-*.json`."""
-    (planned,) = (desk.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
+    (planned,) = (tool_context.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
 
     assert document(planned)["sessionID"] == small.written.planned
 
 
 @pytest.mark.rows("S0-01", "S0-08")
-def test_every_message_stands_in_one_log(desk: ExportStores, small: Small) -> None:
+def test_every_message_stands_in_one_log(tool_context: ExportStores, small: Small) -> None:
     """S0-01, S0-08: the logs of all frames together are the conversation."""
-    place = desk.export(small.material, "stack", "out")
+    place = tool_context.export(small.material, "stack", "out")
 
     together = [line["item"]["wire"] for line in told_lines(place)]
 
@@ -83,12 +83,12 @@ def test_every_message_stands_in_one_log(desk: ExportStores, small: Small) -> No
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06", "C22")
-def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: ExportStores, small: Small) -> None:
+def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(tool_context: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-06."""
-    place = desk.export(small.material, "stack", "out")
+    place = tool_context.export(small.material, "stack", "out")
 
-    desk.take_in("to", place)
-    again = desk.export(desk.material("to", small.written.conversation), "stack", "again")
+    tool_context.take_in("to", place)
+    again = tool_context.export(tool_context.material("to", small.written.conversation), "stack", "again")
 
     for name in ("state.json", "conversation.json"):
         assert (again / name).read_bytes() == (place / name).read_bytes()
@@ -97,46 +97,49 @@ def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(desk: ExportSt
 
 
 @pytest.mark.rows("S3-26", "S3-27", "S3-28", "C22")
-def test_the_jetbox_layout_comes_back_whole(desk: ExportStores, small: Small) -> None:
+def test_the_jetbox_layout_comes_back_whole(tool_context: ExportStores, small: Small) -> None:
     """S3-26, S3-27, S3-28: every file byte for byte."""
-    place = desk.export(small.material, "jetbox", "out")
+    place = tool_context.export(small.material, "jetbox", "out")
 
-    desk.take_in("to", place)
-    again = desk.export(desk.material("to", small.written.conversation), "jetbox", "again")
+    tool_context.take_in("to", place)
+    again = tool_context.export(tool_context.material("to", small.written.conversation), "jetbox", "again")
 
     assert files_in(again) == files_in(place)
 
 
-def test_the_ledger_comes_back_byte_for_byte(desk: ExportStores, small: Small) -> None:
+def test_the_ledger_comes_back_byte_for_byte(tool_context: ExportStores, small: Small) -> None:
     """The same ids, the same bytes, the same receipts: nobody can tell it was away."""
-    place = desk.export(small.material, "ledger", "out.jsonl")
+    place = tool_context.export(small.material, "ledger", "out.jsonl")
 
-    told = desk.take_in("to", place)
-    back = desk.material("to", small.written.conversation)
+    told = tool_context.take_in("to", place)
+    back = tool_context.material("to", small.written.conversation)
 
     assert (told.frames, told.entries, told.requests) == (3, 4, 1)
-    assert desk.export(back, "ledger", "again.jsonl").read_bytes() == place.read_bytes()
+    assert tool_context.export(back, "ledger", "again.jsonl").read_bytes() == place.read_bytes()
     assert back.receipts == small.material.receipts
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_an_archive_says_what_a_folder_says(desk: ExportStores, small: Small, kind: str) -> None:
-    folder, archive = desk.export(small.material, kind, "out"), desk.export(small.material, kind, "out.zip")
+def test_an_archive_says_what_a_folder_says(tool_context: ExportStores, small: Small, kind: str) -> None:
+    folder, archive = (
+        tool_context.export(small.material, kind, "out"),
+        tool_context.export(small.material, kind, "out.zip"),
+    )
 
     with zipfile.ZipFile(archive) as packed:
         assert {name: packed.read(name) for name in packed.namelist()} == files_in(folder)
-    desk.take_in("to", archive)
-    assert desk.conversations("to") == [small.written.conversation]
+    tool_context.take_in("to", archive)
+    assert tool_context.conversations("to") == [small.written.conversation]
 
 
-def test_the_same_conversation_is_the_same_archive(desk: ExportStores, small: Small) -> None:
-    once, twice = (desk.export(small.material, "stack", name).read_bytes() for name in ("one.zip", "two.zip"))
+def test_the_same_conversation_is_the_same_archive(tool_context: ExportStores, small: Small) -> None:
+    once, twice = (tool_context.export(small.material, "stack", name).read_bytes() for name in ("one.zip", "two.zip"))
 
     assert once == twice
 
 
 @pytest.mark.rows("X-05")
-def test_branches_that_were_given_up_come_back_beside_the_path(desk: ExportStores) -> None:
+def test_branches_that_were_given_up_come_back_beside_the_path(tool_context: ExportStores) -> None:
     """X-05: nothing is deleted, and the current path stays the current one."""
     at = Writing("local", "conversation")
     start = at.entry(EntryKind.MESSAGE, message("user", "begin"))
@@ -144,13 +147,13 @@ def test_branches_that_were_given_up_come_back_beside_the_path(desk: ExportStore
     at.entry(EntryKind.MESSAGE, message("assistant", "one way"))
     at._tip = start
     at.entry(EntryKind.MESSAGE, message("assistant", "another way"))
-    desk.fill("from", at.records)
-    place = desk.export(desk.material("from", "conversation"), "stack", "out")
+    tool_context.fill("from", at.records)
+    place = tool_context.export(tool_context.material("from", "conversation"), "stack", "out")
 
-    desk.take_in("to", place)
-    back = desk.material("to", "conversation")
+    tool_context.take_in("to", place)
+    back = tool_context.material("to", "conversation")
 
-    assert told_lines(desk.export(back, "stack", "again")) == told_lines(place)
+    assert told_lines(tool_context.export(back, "stack", "again")) == told_lines(place)
     items = items_of(back.ledger, back.path_state.tree)
     assert [(i.message.text, i.is_current) for i in items] == [
         ("begin", True), ("one way", False), ("another way", True)
@@ -212,15 +215,15 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
 @settings(max_examples=60, deadline=None)
 def test_whatever_became_of_the_frames_comes_back(steps: list[tuple[str, int, int]]) -> None:
     """S1-04..06: any tree of any statuses, with what was noted on it; only a time of a note may be lost with it."""
-    material = wandered(steps)
+    export_input = wandered(steps)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "layout.zip"
-        place.write_bytes(b"".join(writing.zip_chunks(layout.stack_files(material))))
+        place.write_bytes(b"".join(writing.zip_chunks(layout.stack_files(export_input))))
         _, conversation, records = read_conversation(place)
     ledger = rebuild_ledger(conversation, [record.value for record in records if isinstance(record, LedgerRecord)])
     again = ExportInput(ledger, path_state_of(ledger))
 
-    assert _timeless(layout.state_with_logs(again)) == _timeless(layout.state_with_logs(material))
+    assert _timeless(layout.state_with_logs(again)) == _timeless(layout.state_with_logs(export_input))
 
 
 def _timeless(state: Json) -> Json:
@@ -234,10 +237,10 @@ def _timeless(state: Json) -> Json:
 
 # ------------------------------------------------------------------------------------------------------ files of others
 @pytest.mark.rows("S1-40", "S3-35")
-def test_state_files_of_the_plugin_are_taken_in(desk: ExportStores) -> None:
+def test_state_files_of_the_plugin_are_taken_in(tool_context: ExportStores) -> None:
     """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
     stay, and are called the same when they are written again."""
-    place = desk.folder / ".opencode" / "stack"
+    place = tool_context.folder / ".opencode" / "stack"
     (place / "frames").mkdir(parents=True)
     root = {"sessionID": "ses_1", "status": "in_progress", "title": "Ship it", "successCriteria": "users have it",
             "successCriteriaCompacted": "shipped", "createdAt": CLOCK, "updatedAt": CLOCK + 5, "artifacts": ["a.py"],
@@ -252,8 +255,8 @@ def test_state_files_of_the_plugin_are_taken_in(desk: ExportStores) -> None:
 
     before = files_in(place)
 
-    told = desk.take_in("to", desk.folder)
-    back = desk.material("to", told.conversation)
+    told = tool_context.take_in("to", tool_context.folder)
+    back = tool_context.material("to", told.conversation)
 
     assert (told.format, told.frames) == ("stack", 2)
     assert files_in(place) == before
@@ -262,14 +265,14 @@ def test_state_files_of_the_plugin_are_taken_in(desk: ExportStores) -> None:
     assert frames["plan-2"].items() >= child.items()
     assert [item.message.text for item in items_of(back.ledger, back.path_state.tree)] == ["users have it"]
 
-    again = desk.export(back, "stack", "again") / "frames"
+    again = tool_context.export(back, "stack", "again") / "frames"
     assert {file.name for file in again.glob("*.json")} == {"ses_1.json", "plan-2.json"}
 
 
 @pytest.mark.rows("S3-27", "S3-28")
-def test_goal_and_actions_of_others_are_taken_in(desk: ExportStores) -> None:
+def test_goal_and_actions_of_others_are_taken_in(tool_context: ExportStores) -> None:
     """S3-27, S3-28: a file without our frames; descriptions are titles, the deepest task under way is active."""
-    place = desk.folder / ".agent_context"
+    place = tool_context.folder / ".agent_context"
     place.mkdir()
     goal = {"description": "Write a calculator", "status": "in_progress", "tasks": [
         {"description": "Package", "status": "completed", "subtasks": []},
@@ -280,8 +283,8 @@ def test_goal_and_actions_of_others_are_taken_in(desk: ExportStores) -> None:
     action = {"timestamp": CLOCK / 1000, "name": "run_cmd", "args": {"cmd": ["pytest"]}, "result": "1 failed"}
     (place / "history.jsonl").write_text(json.dumps(action) + "\n")
 
-    told = desk.take_in("to", desk.folder)
-    again = desk.export(desk.material("to", told.conversation), "jetbox", "again")
+    told = tool_context.take_in("to", tool_context.folder)
+    again = tool_context.export(tool_context.material("to", told.conversation), "jetbox", "again")
 
     state = document(again / "state.json")
     assert [task["description"] for task in state["goal"]["tasks"]] == ["Package", "Tests"]
@@ -290,18 +293,21 @@ def test_goal_and_actions_of_others_are_taken_in(desk: ExportStores) -> None:
     assert (line["action"], line["args"], line["result"]) == ("run_cmd", {"cmd": ["pytest"]}, "1 failed")
 
 
-def test_a_conversation_may_change_hands(desk: ExportStores, small: Small) -> None:
+def test_a_conversation_may_change_hands(tool_context: ExportStores, small: Small) -> None:
     """X-25: it belongs to whoever takes it in."""
-    place = desk.export(small.material, "ledger", "out.jsonl")
+    place = tool_context.export(small.material, "ledger", "out.jsonl")
 
-    desk.take_in("to", place, tenant="key-other")
+    tool_context.take_in("to", place, tenant="key-other")
 
-    assert desk.material("to", small.written.conversation, tenant="key-other").ledger.conversation.tenant == "key-other"
+    assert (
+        tool_context.material("to", small.written.conversation, tenant="key-other").ledger.conversation.tenant
+        == "key-other"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
 @pytest.mark.rows("S3-20", "S3-26", "S3-27")
-def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: ExportStores) -> None:
+def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(tool_context: ExportStores) -> None:
     """S3-20, S3-26, S3-27: keys in another order are the same action; another result is not."""
     at = Writing("local", "conversation")
     at.entry(EntryKind.MESSAGE, message("user", "look"))
@@ -311,9 +317,9 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: 
     for number, (arguments, result) in enumerate(made):
         at.entry(EntryKind.MESSAGE, message("assistant", "", (Call(f"c{number}", "grep", arguments),)))
         at.entry(EntryKind.MESSAGE, message("tool", result, answers=f"c{number}"))
-    desk.fill("from", at.records)
+    tool_context.fill("from", at.records)
 
-    place = desk.export(desk.material("from", "conversation"), "jetbox", "out")
+    place = tool_context.export(tool_context.material("from", "conversation"), "jetbox", "out")
 
     assert len(lines(place / "history.jsonl")) == len(made)
     (loop,) = json.loads((place / "loops.json").read_bytes())
@@ -323,14 +329,14 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(desk: 
 
 
 @pytest.mark.rows("S1-13")
-def test_ids_never_leave_their_folder(desk: ExportStores) -> None:
+def test_ids_never_leave_their_folder(tool_context: ExportStores) -> None:
     """S1-13: an id is not a path."""
     at = Writing("local", "conversation")
     at.entry(EntryKind.MESSAGE, message("user", "begin"))
     at.event(RootStarted("../../evil", "Begin", "done"))
-    desk.fill("from", at.records)
+    tool_context.fill("from", at.records)
 
-    place = desk.export(desk.material("from", "conversation"), "stack", "out")
+    place = tool_context.export(tool_context.material("from", "conversation"), "stack", "out")
 
     assert sorted(files_in(place)) == [
         "conversation.json", "frames/______evil.json", "frames/______evil.log", "state.json"

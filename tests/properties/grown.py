@@ -91,7 +91,7 @@ class GrownConversation:
         spoken = ModelResponse(
             Message("assistant", wire, identity_of("assistant", played.text, calls), played.text, calls)
         )
-        story, group = (
+        path_state, group = (
             self.story,
             CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=self.story.tree.active),
         )
@@ -100,12 +100,12 @@ class GrownConversation:
         for call in spoken.own_calls:
             settings = ToolSettings(child_view=self.view)
             key = call_key(number, call.id)
-            desk = ToolContext(story, self.ledger, group, turn.id, key, run, 0, "nonce", len, settings)
-            outcome = tools.run(desk, call)
+            tool_context = ToolContext(path_state, self.ledger, group, turn.id, key, run, 0, "nonce", len, settings)
+            outcome = tools.run(tool_context, call)
             run += 1
             results.append(SCRIBE.tool_result(call.id, outcome.text))
             for event in outcome.events:
-                story = replace(story, tree=reduce(story.tree, event, 0))
+                path_state = replace(path_state, tree=reduce(path_state.tree, event, 0))
                 events.append(as_ledger_event(event, turn.id, number, self.ledger.next_seq + len(events), 0))
             group = outcome.call_group or group
         self.ledger.add_round(Round(turn.id, number, spoken, tuple(results), last))

@@ -81,8 +81,8 @@ def replayed() -> tuple[list[Json], list[str]]:
         for number, step in enumerate(steps()):
             backstage.provider.expect(step)
             heard = CapturedReply()
-            incoming = ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body)
-            await exchange.handle(backstage.services, incoming, heard)
+            client_request = ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body)
+            await exchange.handle(backstage.services, client_request, heard)
             bodies += [json.loads(request.body) for request in backstage.provider.received]
             statuses.append(heard.header(b"x-stack-status"))
         return bodies, statuses

@@ -43,9 +43,9 @@ def story(client: Request, owners: list[str], trims: tuple[Removal, ...] = ()) -
     entries = [
         Entry(f"e{at}", "", at, EntryKind.MESSAGE, "main", message) for at, message in enumerate(client.messages)
     ]
-    placed = tuple(PathEntry(e, f"{owner}#1", path_id=e.id) for e, owner in zip(entries, owners, strict=False))
+    path_entry = tuple(PathEntry(e, f"{owner}#1", path_id=e.id) for e, owner in zip(entries, owners, strict=False))
     tree = Tree({"froot": frame("froot"), "fone": frame("fone", "froot", "First task")}, "froot", removals=trims)
-    return PathState(tree, placed)
+    return PathState(tree, path_entry)
 
 
 def watched(*seen: ObservedRequest) -> LossTracker:

@@ -84,8 +84,8 @@ async def held_in(backstage: ReplayServices, api: ReplayApi, steps: list[Recorde
         backstage.clock.advance_to(step.at_ms)
         backstage.provider.expect(step)
         heard = CapturedReply()
-        incoming = ClientRequest(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
-        await exchange.handle(backstage.services, incoming, heard)
+        client_request = ClientRequest(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
+        await exchange.handle(backstage.services, client_request, heard)
         told.append(heard.header(b"x-stack-conversation"))
     return told
 

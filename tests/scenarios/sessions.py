@@ -135,7 +135,7 @@ def portrait(proxy: RunningProxy, conversation: str = "", thread: str = "", *, s
     return drawn(story_of(proxy, conversation, thread), steps=steps)
 
 
-def drawn(story: PathState, *, steps: bool = True) -> str:
+def drawn(path_state: PathState, *, steps: bool = True) -> str:
     """The portrait of a story."""
     lines: list[str] = []
 
@@ -143,17 +143,17 @@ def drawn(story: PathState, *, steps: bool = True) -> str:
         pad = "  " * depth
         lines.append(f"{pad}{frame.origin} {frame.status}: {_cut(frame.title)}")
         if steps:
-            lines.extend(f"{pad}    {told}" for told in owned(story, frame.id))
-        for below in children(story.tree, frame.id):
+            lines.extend(f"{pad}    {told}" for told in owned(path_state, frame.id))
+        for below in children(path_state.tree, frame.id):
             draw(below, depth + 1)
 
-    draw(story.tree.root, 0)
+    draw(path_state.tree.root, 0)
     return "\n".join(lines)
 
 
-def owned(story: PathState, frame: str) -> list[str]:
+def owned(path_state: PathState, frame: str) -> list[str]:
     """What a frame owns, each in a few words, without results."""
-    own = (p for p in story.entries if owner_of(story, p).partition("#")[0] == frame)
+    own = (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] == frame)
     return [told for p in own if (m := message_of(p)) and (told := _told(m))]
 
 

@@ -424,7 +424,7 @@ def test_what_is_the_same_turn_after_turn_is_kept_once(client: Forgetful, provid
 
     assert [client.gets(each.id).json for each in (*answers, other)] == [each.response for each in (*answers, other)]
     client.proxy.restart()  # all of it is on disk then
-    turns = [placed.round.spoken.extra for placed in story_of(client.proxy).entries if placed.round]
+    turns = [path_entry.round.spoken.extra for path_entry in story_of(client.proxy).entries if path_entry.round]
     assert [("tools" in kept, "instructions" in kept, "head" in kept) for kept in turns] == [
         (True, True, True),
         (False, False, False),

@@ -77,8 +77,8 @@ class Path:
         return entry.id
 
 
-def texts(story: PathState) -> list[str]:
-    return [each.text for each in numbered_messages(story)]
+def texts(path_state: PathState) -> list[str]:
+    return [each.text for each in numbered_messages(path_state)]
 
 
 def point(name: str, at: str, line: str = MAIN_BRANCH) -> CheckpointSet:
@@ -163,7 +163,7 @@ def test_another_form_of_what_stands_aside_stays_aside() -> None:
 
     assert branch == ["begin", "on the branch", "more"]
     assert texts(path.story) == ["begin", "on main", "back"]
-    assert {placed.path_id for placed in path.story.entries} < {e.id for e in path.ledger.path(path.tip)}
+    assert {path_entry.path_id for path_entry in path.story.entries} < {e.id for e in path.ledger.path(path.tip)}
 
 
 def test_a_line_comes_back_as_it_was_left_where_the_client_compacted_its_history_meanwhile() -> None:

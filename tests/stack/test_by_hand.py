@@ -55,9 +55,9 @@ def run() -> GrowingConversation:
 
 def after(run: GrowingConversation, *deeds: FrameCommand) -> CommandContext:
     """The same after these, each done at the same entry."""
-    for number, deed in enumerate(deeds):
+    for number, command in enumerate(deeds):
         at = hand(run, f"k{number}")
-        for event in attach(at, apply_command(at, deed)):
+        for event in attach(at, apply_command(at, command)):
             run.ledger.add_event(event)
         run.story = run.again
     return hand(run, f"k{len(deeds)}")
@@ -155,12 +155,12 @@ REFUSED: list[tuple[FrameCommand, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("deed", "kind", "words"), REFUSED, ids=[str(deed)[:60] for deed, _, _ in REFUSED])
+@pytest.mark.parametrize(("deed", "kind", "words"), REFUSED, ids=[str(command)[:60] for command, _, _ in REFUSED])
 def test_what_cannot_be_done_says_what_to_do(
-    run: GrowingConversation, deed: FrameCommand, kind: type[Exception], words: str
+    run: GrowingConversation, command: FrameCommand, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
-        apply_command(hand(run), deed)
+        apply_command(hand(run), command)
 
 
 def test_without_a_conversation_there_is_nothing_to_do() -> None:
@@ -170,7 +170,7 @@ def test_without_a_conversation_there_is_nothing_to_do() -> None:
 
 @pytest.mark.parametrize("deed", [PushCommand(FrameSpec("A")), PopCommand(), ActivateCommand("build a parser")])
 def test_a_root_that_ended_is_followed_by_another_with_the_users_words_alone(
-    run: GrowingConversation, deed: FrameCommand
+    run: GrowingConversation, command: FrameCommand
 ) -> None:
     ended = apply_command(hand(run), PopCommand(results="done"))
     assert ended.user_text.endswith("Your next message to the agent begins a new root frame beside it.")
@@ -179,7 +179,7 @@ def test_a_root_that_ended_is_followed_by_another_with_the_users_words_alone(
 
     assert at.tree.root.status is Status.COMPLETED
     with pytest.raises(NotAllowed, match="Your next message to the agent begins a new root frame beside it"):
-        apply_command(at, deed)
+        apply_command(at, command)
 
 
 def test_more_frames_than_may_be_open_are_refused(run: GrowingConversation) -> None:

@@ -63,6 +63,6 @@ def test_what_cannot_be_ended_is_told_what_to_do(
 
 
 def test_in_the_tree_it_is_over_and_nothing_else_changes() -> None:
-    desk = desk_after(delegated(), popped("fsub", "No longer wanted.", Status.FAILED))
-    assert desk.tree.active == "froot"
-    assert "[X] fsub Find flaky tests" in ask(desk, "stack_status")
+    tool_context = desk_after(delegated(), popped("fsub", "No longer wanted.", Status.FAILED))
+    assert tool_context.tree.active == "froot"
+    assert "[X] fsub Find flaky tests" in ask(tool_context, "stack_status")

@@ -49,9 +49,9 @@ def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
 
     assert full >= NAMES.keys()
     assert not any(name.removeprefix("stack_") in str(tool_definitions("core")) for name in NAMES)
-    desk = desk_after()
+    tool_context = desk_after()
     for name in NAMES:
-        assert ask(desk, "stack", op=name.removeprefix("stack_")) == ask(desk, name)
+        assert ask(tool_context, "stack", op=name.removeprefix("stack_")) == ask(tool_context, name)
 
 
 @pytest.mark.rows("S1-132")
@@ -59,8 +59,8 @@ def test_they_are_offered_one_by_one_and_change_no_list_of_the_core() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: dict[str, object]) -> None:
     """S1-132."""
-    desk = desk_after(pushed("fpay", title="Pay"))
-    outcome = run(desk, call("k", name, **arguments))
+    tool_context = desk_after(pushed("fpay", title="Pay"))
+    outcome = run(tool_context, call("k", name, **arguments))
 
     assert outcome.events == ()
     assert 0 < len(outcome.text) < 20_000
@@ -71,9 +71,11 @@ def test_whatever_they_are_asked_they_answer_a_sentence(name: str, arguments: di
 @pytest.mark.rows("S1-112", "S1-12")
 def test_the_context_is_told_with_budgets_selection_and_line() -> None:
     done = (pushed("fauth", title="Auth"), popped("fauth", "JWT in src/auth.py."))
-    desk = desk_after(*done, pushed("fpay", title="Pay"), FramePlanned("fbank", "fpay", "Bank", "Transfers work."))
+    tool_context = desk_after(
+        *done, pushed("fpay", title="Pay"), FramePlanned("fbank", "fpay", "Bank", "Transfers work.")
+    )
 
-    told = ask(desk, "stack_context_info")
+    told = ask(tool_context, "stack_context_info")
     assert told.startswith("Active: fpay (Pay)\n")
     assert "total 4,000, ancestors 1,500, siblings 1,500, current 800." in told
     assert "Selection: 1 above, 1 of 1 finished beside the path, 1 planned below." in told
@@ -102,17 +104,19 @@ def test_the_line_is_told_with_the_tokens_of_the_words_that_stand_on_it() -> Non
 @pytest.mark.rows("S1-113")
 def test_the_preview_is_the_block_as_it_was_told_cut_with_what_is_missing() -> None:
     event = msgspec.structs.replace(pushed("fpay", title="Pay"), block="<stack-context>as told then</stack-context>")
-    desk = desk_after(event)
+    tool_context = desk_after(event)
 
-    assert ask(desk, "stack_context_preview") == event.block
-    shown = ask(desk, "stack_context_preview", maxLength=5)
+    assert ask(tool_context, "stack_context_preview") == event.block
+    shown = ask(tool_context, "stack_context_preview", maxLength=5)
     assert shown == f"{event.block[:5]}\n... {len(event.block) - 5:,} more characters"
-    assert ask(desk, "stack_context_preview", maxLength="5") == shown
-    assert ask(desk, "stack_context_preview", maxLength=5.0) == shown
-    assert ask(desk, "stack_context_preview", maxLength=None) == event.block
+    assert ask(tool_context, "stack_context_preview", maxLength="5") == shown
+    assert ask(tool_context, "stack_context_preview", maxLength=5.0) == shown
+    assert ask(tool_context, "stack_context_preview", maxLength=None) == event.block
     assert ask(desk_after(), "stack_context_preview").startswith("<stack-context")
     for wrong in (0, -1, 10**9, True, "many", [5], 2.5):
-        assert ask(desk, "stack_context_preview", maxLength=wrong).startswith("Error: maxLength must be a number")
+        assert ask(tool_context, "stack_context_preview", maxLength=wrong).startswith(
+            "Error: maxLength must be a number"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- compaction
@@ -124,7 +128,7 @@ def test_compactions_are_told_by_how_they_left_and_what_is_pending() -> None:
         FrameEntered("ftwo", "froot", "Two", "c", "request"),
         FramePopped("ftwo", Status.COMPLETED, "two", "two"),
     )
-    desk = desk_after(
+    tool_context = desk_after(
         pushed("fauth", title="Auth"),
         popped("fauth"),
         *over,
@@ -135,7 +139,7 @@ def test_compactions_are_told_by_how_they_left_and_what_is_pending() -> None:
         SubagentStarted("fsub", "froot", "Look", "c", "c2", "k9"),
     )
 
-    told = ask(desk, "stack_compaction_info")
+    told = ask(tool_context, "stack_compaction_info")
     assert "- as results of their calls: fauth Auth\n" in told
     assert "- folded: fone One\n" in told
     assert "- parts of long work: none\n" in told
@@ -148,20 +152,20 @@ def test_compactions_are_told_by_how_they_left_and_what_is_pending() -> None:
 # ------------------------------------------------------------------------------------------------------------- summary
 @pytest.mark.rows("S1-117")
 def test_a_summary_has_results_artifacts_and_decisions() -> None:
-    desk = desk_after(
+    tool_context = desk_after(
         pushed("fauth", title="Auth"),
         ArtifactAdded("fauth", "src/auth.py"),
         DecisionAdded("fauth", "Use JWT."),
         popped("fauth", "JWT works."),
     )
 
-    assert ask(desk, "stack_get_summary", sessionID="Auth") == (
+    assert ask(tool_context, "stack_get_summary", sessionID="Auth") == (
         "[+] Auth [fauth] completed\nresults: JWT works.\nartifacts:\n- src/auth.py\ndecisions:\n- Use JWT."
     )
-    assert ask(desk, "stack_get_summary") == (
+    assert ask(tool_context, "stack_get_summary") == (
         "[*] Build the shop [froot] in_progress\nresults: none yet\nartifacts: none\ndecisions: none"
     )
-    assert ask(desk, "stack_get_summary", sessionID="nobody").startswith("Error: no frame, or more than one")
+    assert ask(tool_context, "stack_get_summary", sessionID="nobody").startswith("Error: no frame, or more than one")
 
 
 # ----------------------------------------------------------------------------------------------------------- subagents
@@ -174,18 +178,20 @@ SUBAGENTS = (
 
 @pytest.mark.rows("S1-121")
 def test_subagents_are_listed_the_newest_activity_first_with_short_titles() -> None:
-    desk = desk_after(*SUBAGENTS)
+    tool_context = desk_after(*SUBAGENTS)
 
-    first, old, new = ask(desk, "stack_subagent_list").splitlines()
+    first, old, new = ask(tool_context, "stack_subagent_list").splitlines()
     assert first == "Subagents (all): 2"
     assert old.startswith("- fold Look for all the flaky tests")
     assert "completed, last active " in old
     assert len(old.partition(":")[0]) <= len("- fold ") + 30
     assert new.startswith("- fnew Mend them: in_progress")
-    assert ask(desk, "stack_subagent_list", filter="active").splitlines()[1:] == [new]
-    assert ask(desk, "stack_subagent_list", filter="completed").splitlines()[1:] == [old]
-    assert ask(desk, "stack_subagent_list", filter="without-frame") == "Subagents (without-frame): 0"
-    assert ask(desk, "stack_subagent_list", filter="mine").startswith("Error: filter 'mine' is none of all, active")
+    assert ask(tool_context, "stack_subagent_list", filter="active").splitlines()[1:] == [new]
+    assert ask(tool_context, "stack_subagent_list", filter="completed").splitlines()[1:] == [old]
+    assert ask(tool_context, "stack_subagent_list", filter="without-frame") == "Subagents (without-frame): 0"
+    assert ask(tool_context, "stack_subagent_list", filter="mine").startswith(
+        "Error: filter 'mine' is none of all, active"
+    )
 
 
 @pytest.mark.rows("S1-119")
@@ -206,10 +212,10 @@ def test_subagents_are_counted_with_rates_of_one_decimal() -> None:
 @pytest.mark.rows("S1-119", "S1-132")
 def test_subagents_are_counted_whichever_way_yes_and_no_are_written() -> None:
     """S1-119, S1-132: some models write words in quotes, and null for what they leave out."""
-    desk = desk_after(*SUBAGENTS)
-    told = ask(desk, "stack_stats")
+    tool_context = desk_after(*SUBAGENTS)
+    told = ask(tool_context, "stack_stats")
 
-    assert "At work" not in ask(desk, "stack_stats", showActive="False")
-    assert ask(desk, "stack_stats", reset="false", showActive=None) == told
-    assert ask(desk, "stack_stats", reset="true").startswith("Error: only a person counts anew")
-    assert ask(desk, "stack_stats", showActive="no") == "Error: showActive must be true or false."
+    assert "At work" not in ask(tool_context, "stack_stats", showActive="False")
+    assert ask(tool_context, "stack_stats", reset="false", showActive=None) == told
+    assert ask(tool_context, "stack_stats", reset="true").startswith("Error: only a person counts anew")
+    assert ask(tool_context, "stack_stats", showActive="no") == "Error: showActive must be true or false."

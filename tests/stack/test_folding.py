@@ -128,9 +128,9 @@ def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: st
     for n in range(12):
         watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", 3_000)])
     watched.arrives()
-    for placed in watched.story.entries:
-        if placed.entry.message and placed.entry.message.text.startswith("lexed"):
-            watched._happens(ResultReplaced(placed.entry.id, words, "pruned"), watched.story.tip)
+    for path_entry in watched.story.entries:
+        if path_entry.entry.message and path_entry.entry.message.text.startswith("lexed"):
+            watched._happens(ResultReplaced(path_entry.entry.id, words, "pruned"), watched.story.tip)
     watched.story = watched.again
     watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
     before = watched.arrives().tokens
@@ -328,9 +328,9 @@ def test_what_stays_is_not_looked_over_for_each_frame_that_leaves(monkeypatch: p
 def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the one a look at each of them gives, with all that stands behind it grouped anew."""
     watched = many_requests(12)
-    story, line = watched.story, context_entries(watched.story)
-    weights = TokensByPlace.measure(story, line, SCRIBE)
-    found = segments_of(story, line, weights)
+    path_state, line = watched.story, context_entries(watched.story)
+    weights = TokensByPlace.measure(path_state, line, SCRIBE)
+    found = segments_of(path_state, line, weights)
     grouped, weighed = folding._group_by_frame, folding._evaluate_estimated
     times: list[int] = []
 
@@ -342,7 +342,7 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
         folding, "_group_by_frame", counting
     )  # how often is asked here; a time would tell of the machine
     for requests in (1, 2, 5, 50):
-        now = moment(story.tip, requests=requests, head=3_000)
+        now = moment(path_state.tip, requests=requests, head=3_000)
         looked_at = [
             (some, weighed(some, weights, now)) for n in range(len(found), -1, -1) if (some := grouped(found[n:]))
         ]

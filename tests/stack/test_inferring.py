@@ -91,9 +91,9 @@ def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: 
     that came whole held the event loop for seconds."""
     asked: list[str] = []
 
-    def counting(placed: PathEntry) -> Message | None:
-        asked.append(placed.path_id)
-        return message_of(placed)
+    def counting(path_entry: PathEntry) -> Message | None:
+        asked.append(path_entry.path_id)
+        return message_of(path_entry)
 
     def of_all(_: object) -> frozenset[str]:
         raise AssertionError("no group of these says anything of a plan")
@@ -191,14 +191,14 @@ def test_the_tree_is_sensible_whatever_was_said(draw: st.DataObject) -> None:
 
     assert [f.origin for f in tree.frames.values() if not f.parent] == ["root"]
     assert tree.active_frame.status is Status.IN_PROGRESS
-    for standing in watched.story.entries:
-        if (message := message_of(standing)) and message.answers:
+    for placement in watched.story.entries:
+        if (message := message_of(placement)) and message.answers:
             made = [
                 p
                 for p in watched.story.entries
                 if (m := message_of(p)) and any(c.id == message.answers for c in m.calls)
             ]
-            assert owner_of(watched.story, made[-1]) == owner_of(watched.story, standing)
+            assert owner_of(watched.story, made[-1]) == owner_of(watched.story, placement)
 
 
 @searched(examples=40)
@@ -217,26 +217,26 @@ def test_folds_lose_nothing(draw: st.DataObject) -> None:
     """DESIGN 9: pairs hold on every line, words of the user and closing texts stay, nothing stands twice, and what is
     not on the line is found under a frame."""
     watched = conversation(draw, GrowingConversation(settings={"frame_max": 1_000}))
-    story, line = watched.story, build_context(watched.story, SCRIBE)
+    path_state, line = watched.story, build_context(watched.story, SCRIBE)
 
     assert [unpaired_calls(each.messages) for each in watched.lines] == [()] * len(watched.lines)
-    ours = {p.entry.id: m for p in story.entries if (m := message_of(p))}
+    ours = {p.entry.id: m for p in path_state.entries if (m := message_of(p))}
     wires = [m.wire for m in line.messages]
-    standing = [ours[p.entry.id].wire for p in context_entries(story) if p.entry.id in ours]
-    assert len([w for w in wires if w in standing]) == len(standing)
+    placement = [ours[p.entry.id].wire for p in context_entries(path_state) if p.entry.id in ours]
+    assert len([w for w in wires if w in placement]) == len(placement)
     for message in ours.values():
         if message.role == "user":
             assert message.wire in wires, message.text
-    words = [p.entry.id for p in story.entries if p.entry.kind is EntryKind.TURN and not (ours[p.entry.id].calls)]
+    words = [p.entry.id for p in path_state.entries if p.entry.kind is EntryKind.TURN and not (ours[p.entry.id].calls)]
     assert all(entry in line.entries for entry in words if ours[entry].text.strip())
-    gone = [p for p in story.entries if p.entry.id in ours and p.entry.id not in line.entries]
+    gone = [p for p in path_state.entries if p.entry.id in ours and p.entry.id not in line.entries]
     for left in gone:
-        found = owner_of(story, left).partition("#")[0]
-        assert story.tree.frames[found].status is not Status.IN_PROGRESS, "open work has left"
-        assert any(left.entry.id in t.entries for t in story.tree.removals) or not ours[left.entry.id].text.strip()
+        found = owner_of(path_state, left).partition("#")[0]
+        assert path_state.tree.frames[found].status is not Status.IN_PROGRESS, "open work has left"
+        assert any(left.entry.id in t.entries for t in path_state.tree.removals) or not ours[left.entry.id].text.strip()
     shown = "\n".join(m.text for m in line.messages)
-    assert all(shown.count(trim.trace) == 1 for trim in story.tree.removals)
-    told = [entry for trim in story.tree.removals for entry in trim.entries]
+    assert all(shown.count(trim.trace) == 1 for trim in path_state.tree.removals)
+    told = [entry for trim in path_state.tree.removals for entry in trim.entries]
     assert len(told) == len(set(told)), "two traces tell of the same"
 
 

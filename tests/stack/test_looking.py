@@ -30,8 +30,8 @@ def desk_after(*events: FrameEvent) -> ToolContext:
     return talk.desk()
 
 
-def ask(desk: ToolContext, name: str, **arguments: object) -> str:
-    return run(desk, call("k", name, **arguments)).text
+def ask(tool_context: ToolContext, name: str, **arguments: object) -> str:
+    return run(tool_context, call("k", name, **arguments)).text
 
 
 STORY: tuple[FrameEvent, ...] = (
@@ -76,11 +76,11 @@ def test_status_lists_every_frame_with_its_icon() -> None:
 @pytest.mark.rows("S1-107")
 def test_status_cuts_titles_at_sixty_and_results_at_a_hundred_characters() -> None:
     """S1-107: and shows results above the second level only."""
-    desk = desk_after(
+    tool_context = desk_after(
         pushed("fa", title="t" * 90), pushed("fb", "fa"), popped("fb", "deep result"), popped("fa", "r" * 300)
     )
 
-    lines = ask(desk, "stack_status").splitlines()
+    lines = ask(tool_context, "stack_status").splitlines()
 
     assert "  [+] fa " + "t" * 59 + "…" in lines
     assert "      results: " + "r" * 99 + "…" in lines
@@ -122,36 +122,36 @@ def test_the_tree_can_begin_at_a_frame_and_show_details() -> None:
 @pytest.mark.rows("S1-108")
 def test_the_tree_without_show_full_leaves_out_what_lies_off_the_path() -> None:
     """S1-108."""
-    desk = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
+    tool_context = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
 
-    assert "fdeep" in ask(desk, "stack_tree")
-    assert "fdeep" not in ask(desk, "stack_tree", showFull=False)
+    assert "fdeep" in ask(tool_context, "stack_tree")
+    assert "fdeep" not in ask(tool_context, "stack_tree", showFull=False)
 
 
 @pytest.mark.rows("S1-108", "S1-132")
 def test_the_tree_is_drawn_whichever_way_yes_and_no_are_written() -> None:
     """S1-108, S1-132: some models write words in quotes, and null for what they leave out."""
-    desk = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
+    tool_context = desk_after(pushed("fa"), pushed("fdeep", "fa"), popped("fdeep"), popped("fa"), pushed("fb"))
     asked = {
-        "false": ask(desk, "stack_tree", showFull=False),
-        "true": ask(desk, "stack_tree", showFull=True, showDetails=True),
+        "false": ask(tool_context, "stack_tree", showFull=False),
+        "true": ask(tool_context, "stack_tree", showFull=True, showDetails=True),
     }
 
-    assert ask(desk, "stack_tree", showFull="false", showDetails="False") == asked["false"]
-    assert ask(desk, "stack_tree", showFull="TRUE", showDetails="true") == asked["true"]
-    assert ask(desk, "stack_tree", showFull=None, showDetails=True) == asked["true"]
+    assert ask(tool_context, "stack_tree", showFull="false", showDetails="False") == asked["false"]
+    assert ask(tool_context, "stack_tree", showFull="TRUE", showDetails="true") == asked["true"]
+    assert ask(tool_context, "stack_tree", showFull=None, showDetails=True) == asked["true"]
     for wrong in ("some", 2, ["true"]):
-        assert ask(desk, "stack_tree", showFull=wrong) == "Error: showFull must be true or false."
+        assert ask(tool_context, "stack_tree", showFull=wrong) == "Error: showFull must be true or false."
 
 
 # ------------------------------------------------------------------------------------------------------------- details
 @pytest.mark.rows("S0-40")
 def test_a_whole_title_goes_before_an_id_that_begins_like_it() -> None:
     """S0-40: an id is made of letters and digits, and may begin with a short word."""
-    desk = desk_after(pushed("fixture2", title="Auth"), popped("fixture2"), pushed("fother22", title="Fix"))
+    tool_context = desk_after(pushed("fixture2", title="Auth"), popped("fixture2"), pushed("fother22", title="Fix"))
 
-    assert "id: fother22" in ask(desk, "stack_frame_details", frameID="fix")
-    assert "id: fixture2" in ask(desk, "stack_frame_details", frameID="fixt")
+    assert "id: fother22" in ask(tool_context, "stack_frame_details", frameID="fix")
+    assert "id: fixture2" in ask(tool_context, "stack_frame_details", frameID="fixt")
 
 
 @pytest.mark.rows("S1-109", "S0-40")
@@ -234,7 +234,9 @@ def test_a_decision_is_noted_with_its_reason() -> None:
 @pytest.mark.parametrize("name", ["stack_add_artifact", "stack_add_decision"])
 def test_a_note_without_content_or_on_an_ended_frame_is_an_error(name: str) -> None:
     """S1-132."""
-    desk = desk_after(*STORY)
+    tool_context = desk_after(*STORY)
 
-    assert ask(desk, name).startswith("Error")
-    assert ask(desk, name, artifact="a", decision="d", frameID="fauth").startswith("Error: frame fauth is completed")
+    assert ask(tool_context, name).startswith("Error")
+    assert ask(tool_context, name, artifact="a", decision="d", frameID="fauth").startswith(
+        "Error: frame fauth is completed"
+    )

@@ -81,9 +81,9 @@ def test_what_the_user_said_in_finished_work_stands_in_front() -> None:
     talk.model(("", (call("c1", "read"),)))
     pop = talk.model(("", (call("p2", "stack_frame_pop"),)))
     talk.happens(popped("fauth"), pop, 1)
-    story = talk.story
+    path_state = talk.story
 
-    parts = context_parts(story, build_context(story, WRITER))
+    parts = context_parts(path_state, build_context(path_state, WRITER))
 
     users = [part.text for part in parts if part.kind is PartKind.USER]
     assert users == ["[user]\nwith passkeys, please", "[user]\nadd a login"]

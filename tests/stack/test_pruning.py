@@ -202,9 +202,12 @@ def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
     line = line_of(talk)
     assert line.messages[-1].text == event.text
     assert line.messages[-1].answers == "c1"
-    desk = talk.desk(line.entries)
+    tool_context = talk.desk(line.entries)
     ref = tail.partition('ref="')[2].partition('"')[0]
-    assert "row 12000 of the dump" in run(desk, call("r", "stack_recall", ref=ref, query="row 12000 of the dump")).text
+    assert (
+        "row 12000 of the dump"
+        in run(tool_context, call("r", "stack_recall", ref=ref, query="row 12000 of the dump")).text
+    )
 
 
 def test_only_new_outputs_are_cut_and_only_those_over_the_cap() -> None:

@@ -205,7 +205,7 @@ def test_other_files_of_the_same_name_are_not_looked_at_closer(
     that a request of a long thread took to be placed, for a figure."""
     read = [reads(talk, f"src/part{n}/__init__.py") for n in range(30)]
     leaves(talk, read[0], read[1])
-    story = talk.story
+    path_state = talk.story
     ident = reads(talk, "src/part0/__init__.py")
     result = talk.ledger.entries[ident]
     asked: list[str] = []
@@ -218,5 +218,5 @@ def test_other_files_of_the_same_name_are_not_looked_at_closer(
     monkeypatch.setattr(
         reading, "_file_read_of", counting
     )  # which are judged is asked here; a time would tell of the machine
-    assert reread_tools(talk.ledger, talk.ledger.entries[result.parent], story, [result]) == ("Read",)
+    assert reread_tools(talk.ledger, talk.ledger.entries[result.parent], path_state, [result]) == ("Read",)
     assert asked == [ident, read[0]]

@@ -34,8 +34,8 @@ def marks(told: str) -> list[str]:
     return [attributes for attributes, _ in BETWEEN.findall(told)]
 
 
-def recall(desk: ToolContext, ref: str, **more: object) -> str:
-    return run(desk, call("k", "stack_recall", ref=ref, **more)).text
+def recall(tool_context: ToolContext, ref: str, **more: object) -> str:
+    return run(tool_context, call("k", "stack_recall", ref=ref, **more)).text
 
 
 def begun() -> LedgerBuilder:
@@ -97,12 +97,12 @@ def test_all_pages_together_hold_every_text_byte_for_byte(outputs: list[str]) ->
     assert all(output in held for output in outputs)
 
 
-def pages(desk: ToolContext, ref: str) -> Iterator[list[tuple[str, str]]]:
+def pages(tool_context: ToolContext, ref: str) -> Iterator[list[tuple[str, str]]]:
     """Every page of a ref, one call each: marker attributes and texts."""
     number, last = 0, 1
     while number < last:
         number += 1
-        told = recall(desk, ref, page=number)
+        told = recall(tool_context, ref, page=number)
         last = int(OF.findall(told)[0])
         yield BETWEEN.findall(told)
 
@@ -199,16 +199,16 @@ def test_a_range_without_an_end_makes_no_more_pages_than_are_counted_anyway() ->
 
     talk = begun()
     told_in_a_frame(talk, "fauth", "\n".join(f"word {n}" for n in range(20_000)))
-    desk = replace(
+    tool_context = replace(
         talk.desk(settings=ToolSettings(recall_page_tokens=200, recall_call_tokens=800)), count_tokens=counting
     )
-    few = recall(desk, "fauth", page="1-9")
+    few = recall(tool_context, "fauth", page="1-9")
     for_few, counted = counted, 0
 
-    assert recall(desk, "fauth", page="1-999999999") == few
+    assert recall(tool_context, "fauth", page="1-999999999") == few
     assert counted <= 2 * for_few
-    assert "Pages 150-155 of more than 249." in recall(desk, "fauth", page="150-999999999")
-    assert recall(desk, "fauth", page="3-2") == "Error: there is no page 3-2. There are more than 100 pages."
+    assert "Pages 150-155 of more than 249." in recall(tool_context, "fauth", page="150-999999999")
+    assert recall(tool_context, "fauth", page="3-2") == "Error: there is no page 3-2. There are more than 100 pages."
 
 
 @pytest.mark.parametrize("page", ["9", 9, "0", "7-9"])
@@ -459,11 +459,11 @@ def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
     helper.client("user", "Look for the port")
     helper.happens(RootStarted("fhelp", "Look for the port", ""))
     helper.model(("The port is 8080.", ()))
-    desk = replace(begun().desk(), related_ledgers=(helper.ledger,))
+    tool_context = replace(begun().desk(), related_ledgers=(helper.ledger,))
 
-    assert "The port is 8080." in texts(recall(desk, "fhelp"))
-    assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
-    assert texts(recall(desk, "froot", query="8080")) == ["The port is 8080."]
+    assert "The port is 8080." in texts(recall(tool_context, "fhelp"))
+    assert texts(run(tool_context, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert texts(recall(tool_context, "froot", query="8080")) == ["The port is 8080."]
 
 
 def test_a_conversation_beside_it_that_makes_no_sense_to_us_costs_only_what_is_in_it() -> None:
@@ -473,10 +473,10 @@ def test_a_conversation_beside_it_that_makes_no_sense_to_us_costs_only_what_is_i
     novel.ledger.add_event(LedgerEvent(novel.tip, 0, novel.ledger.next_seq, "novel", "", b'{"type":"novel"}'))
     helper.client("user", "Look for the port")
     helper.model(("The port is 8080.", ()))
-    desk = replace(begun().desk(), related_ledgers=(novel.ledger, helper.ledger))
+    tool_context = replace(begun().desk(), related_ledgers=(novel.ledger, helper.ledger))
 
-    assert texts(run(desk, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
-    assert recall(desk, "nowhere").startswith("Error: nothing is stored under")
+    assert texts(run(tool_context, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert recall(tool_context, "nowhere").startswith("Error: nothing is stored under")
 
 
 # ----------------------------------------------------------------------------------------------------------------- ref
@@ -559,8 +559,8 @@ def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing
     monkeypatch.setattr(
         story._PathBuilder, "add", counting
     )  # how often is asked here; a time would tell of the machine
-    placed = all_path_entries(talk.ledger, talk.story)
-    assert len({p.entry.id for p in placed}) == 2 * rewritings
+    path_entries = all_path_entries(talk.ledger, talk.story)
+    assert len({p.entry.id for p in path_entries}) == 2 * rewritings
     assert folded <= 4 * rewritings
 
 

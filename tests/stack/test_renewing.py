@@ -40,41 +40,43 @@ def told(*, mode: str = "active") -> PathState:
     return talk.story
 
 
-def frames(story: PathState, after: Tree | None = None, *, cold: bool = False, in_front: bool = False) -> list[str]:
-    return [f.id for f in refreshable_frames(story, after or story.tree, cold=cold, in_front=in_front)]
+def frames(
+    path_state: PathState, after: Tree | None = None, *, cold: bool = False, in_front: bool = False
+) -> list[str]:
+    return [f.id for f in refreshable_frames(path_state, after or path_state.tree, cold=cold, in_front=in_front)]
 
 
-def folded(story: PathState, at: int) -> Tree:
-    return reduce(story.tree, FrameFolded("froot", (story.entries[at].entry.id,), "trace"), 0)
+def folded(path_state: PathState, at: int) -> Tree:
+    return reduce(path_state.tree, FrameFolded("froot", (path_state.entries[at].entry.id,), "trace"), 0)
 
 
 def test_while_the_line_is_cached_and_stays_nothing_is_told_anew() -> None:
-    story = told()
-    assert frames(story) == []
-    assert frames(story, replace(story.tree, stale_blocks=frozenset()), cold=True) == []
+    path_state = told()
+    assert frames(path_state) == []
+    assert frames(path_state, replace(path_state.tree, stale_blocks=frozenset()), cold=True) == []
 
 
 def test_with_a_cold_cache_or_another_beginning_all_of_them_are() -> None:
-    story = told()
-    assert frames(story, cold=True) == frames(story, in_front=True) == ["froot", "fauth"]
+    path_state = told()
+    assert frames(path_state, cold=True) == frames(path_state, in_front=True) == ["froot", "fauth"]
 
 
 def test_behind_a_place_at_which_the_line_changes_it_costs_nothing() -> None:
     """Work before the push leaves: what stands behind it has to be written again anyway. Not what stands before it."""
-    story = told()
-    assert frames(story, folded(story, 1)) == ["fauth"]
-    assert frames(story, folded(story, len(story.entries) - 2)) == []
+    path_state = told()
+    assert frames(path_state, folded(path_state, 1)) == ["fauth"]
+    assert frames(path_state, folded(path_state, len(path_state.entries) - 2)) == []
 
 
 def test_a_frame_is_told_of_by_its_call_or_by_the_guidance() -> None:
-    story = told()
-    assert [f.id for f in frames_with_block(story.tree)] == ["froot", "fauth"]
-    assert guidance_frame(story.tree).id == "froot"
-    entered = reduce(story.tree, FramePopped("fauth", Status.COMPLETED, "x", "x"), 0)
+    path_state = told()
+    assert [f.id for f in frames_with_block(path_state.tree)] == ["froot", "fauth"]
+    assert guidance_frame(path_state.tree).id == "froot"
+    entered = reduce(path_state.tree, FramePopped("fauth", Status.COMPLETED, "x", "x"), 0)
     entered = reduce(entered, FrameEntered("fask", "froot", "Ask", "c", "request"), 0)
     assert [f.id for f in frames_with_block(entered)] == ["froot"]
     assert (guidance_frame(entered).id, block_holder(entered, entered.frames["fask"]).id) == ("fask", "froot")
-    assert block_holder(story.tree, story.tree.frames["fauth"]).id == "fauth"
+    assert block_holder(path_state.tree, path_state.tree.frames["fauth"]).id == "fauth"
     assert [f.id for f in frames_with_block(told(mode="passive").tree)] == ["fauth"]
     assert frames_with_block(Tree()) == ()
 
@@ -84,9 +86,9 @@ def test_the_new_words_take_the_place_of_the_old_block_alone() -> None:
     assert replace_block(old, "NEW") == old.rpartition("<stack-context ")[0] + "NEW"
     assert replace_block("", "NEW") == "NEW"
 
-    story = told()
-    tree = reduce(story.tree, BlockRenewed("fauth", "<stack-context new"), 0)
-    turn = story.tree.frames["fauth"].opening
+    path_state = told()
+    tree = reduce(path_state.tree, BlockRenewed("fauth", "<stack-context new"), 0)
+    turn = path_state.tree.frames["fauth"].opening
     assert turn is not None
     assert tree.result_texts[(turn.turn, turn.call)] == "<stack-context new"
     assert tree.stale_blocks == {"froot", "fgone"}

@@ -32,8 +32,8 @@ def test_notes_on_a_long_path_cost_what_they_are() -> None:
         ledger, tip = grown(every)
         path = ledger.path(tip)
         began = time.process_time()
-        story = replay(ledger, path, {})
+        path_state = replay(ledger, path, {})
         took[every] = time.process_time() - began
-        assert len(story.entries) == ENTRIES + ENTRIES // every
+        assert len(path_state.entries) == ENTRIES + ENTRIES // every
 
     assert took[10] < 4 * took[ENTRIES]

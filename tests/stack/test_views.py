@@ -54,22 +54,22 @@ def grown(results: int) -> LedgerBuilder:
     return talk
 
 
-def weighed(story: PathState, tokens: int) -> PathState:
+def weighed(path_state: PathState, tokens: int) -> PathState:
     """Every message of the client's with so many tokens."""
-    placed = tuple(
+    path_entry = tuple(
         replace(p, entry=replace(p.entry, message=replace(p.entry.message, tokens=tokens))) if p.entry.message else p
-        for p in story.entries
+        for p in path_state.entries
     )
-    return replace(story, entries=placed)
+    return replace(path_state, entries=path_entry)
 
 
 def test_a_parent_weighs_all_on_its_line_and_an_isolated_child_the_words_of_the_user() -> None:
-    story = weighed(grown(9).story, 10_000)
-    shown = frozenset(p.path_id for p in story.entries)
-    assert view_costs_at(story, shown, ANTHROPIC, count) == ViewCosts(
+    path_state = weighed(grown(9).story, 10_000)
+    shown = frozenset(p.path_id for p in path_state.entries)
+    assert view_costs_at(path_state, shown, ANTHROPIC, count) == ViewCosts(
         100_000, 10_000 + ISOLATED_BLOCK_TOKENS, DEFAULT_CHILD_REQUESTS, ANTHROPIC
     )
-    assert view_costs_at(story, frozenset(), ANTHROPIC, count).parent_tokens == 0
+    assert view_costs_at(path_state, frozenset(), ANTHROPIC, count).parent_tokens == 0
 
 
 def test_a_parent_weighs_as_it_is_told_on_its_line() -> None:
@@ -82,7 +82,7 @@ def test_a_parent_weighs_as_it_is_told_on_its_line() -> None:
     cleared = next(p.entry.id for p in full.entries if p.entry.message and p.entry.message.answers)
     told = replace(full, tree=reduce(full.tree, ResultReplaced(cleared, "[cleared]", "pruned"), 0))
 
-    before, after = (view_costs_at(story, shown, ANTHROPIC, count).parent_tokens for story in (full, told))
+    before, after = (view_costs_at(path_state, shown, ANTHROPIC, count).parent_tokens for path_state in (full, told))
 
     assert before - after == 10_000 - count("[cleared]")
 
@@ -105,8 +105,8 @@ def test_a_child_is_expected_to_make_as_many_requests_as_those_before_it() -> No
 def test_a_push_chooses_the_view_when_it_is_made(tokens: int, view: str) -> None:
     """The choice is an event like any other: it stays, however the parent grows."""
     talk = grown(9)
-    story = weighed(talk.story, tokens)
-    shown = frozenset(p.path_id for p in story.entries)
-    desk = replace(talk.desk(shown, ToolSettings(child_view="auto")), path_state=story)
-    [event] = run(desk, call("p", "stack_frame_push", title="Look", successCriteria="It is seen.")).events
+    path_state = weighed(talk.story, tokens)
+    shown = frozenset(p.path_id for p in path_state.entries)
+    tool_context = replace(talk.desk(shown, ToolSettings(child_view="auto")), path_state=path_state)
+    [event] = run(tool_context, call("p", "stack_frame_push", title="Look", successCriteria="It is seen.")).events
     assert getattr(event, "view", "") == view

@@ -72,8 +72,8 @@ DEFAULT_RESULTS = "Ended by the user."
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """What a deed is done with. `story` is the path, without anything under way that is not in it; `key` tells the deed
-    from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
+    """What a deed is done with. `path_state` is the path, without anything under way that is not in it; `key` tells
+    the deed from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
 
     path_state: PathState
     ledger: Ledger
@@ -108,24 +108,24 @@ class CommandResult(msgspec.Struct, frozen=True):
     user_text: str
 
 
-def apply_command(hand: CommandContext, deed: FrameCommand) -> CommandResult:
+def apply_command(hand: CommandContext, command: FrameCommand) -> CommandResult:
     """What comes of a deed. Raises UnknownFrame and NotAllowed, whose messages say what to do."""
     if not hand.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:
-        match deed:
+        match command:
             case PushCommand():
-                return _push(hand, deed)
+                return _push(hand, command)
             case PlanCommand():
-                return _plan(hand, deed)
+                return _plan(hand, command)
             case ActivateCommand():
-                return _activate(hand, deed)
+                return _activate(hand, command)
             case PopCommand():
-                return _pop(hand, deed)
+                return _pop(hand, command)
             case InvalidateCommand():
-                return _invalidate(hand, deed)
+                return _invalidate(hand, command)
             case RenameCommand():
-                return _rename(hand, deed)
+                return _rename(hand, command)
     except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
 
@@ -157,22 +157,22 @@ def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- push
-def _push(hand: CommandContext, deed: PushCommand) -> CommandResult:
+def _push(hand: CommandContext, command: PushCommand) -> CommandResult:
     tree = hand.tree
     _refuse_if_root_ended(tree)
-    if deed.parent and (parent := _find_frame(tree, deed.parent)).id != tree.active:
+    if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
             f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan "
             f"it under {_frame_label(parent)} "
             "and activate it, or leave the parent away."
         )
-    return _result_of(hand, moves.push(hand.tool_context, _plan_arguments(deed.step)))
+    return _result_of(hand, moves.push(hand.tool_context, _plan_arguments(command.step)))
 
 
-def _activate(hand: CommandContext, deed: ActivateCommand) -> CommandResult:
+def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
     tree = hand.tree
     _refuse_if_root_ended(tree)
-    frame = _find_frame(tree, deed.frame)
+    frame = _find_frame(tree, command.frame)
     if frame.status is not Status.FAILED:
         return _result_of(hand, moves.activate(hand.tool_context, {"sessionID": frame.id}))
     if frame.parent != tree.active:
@@ -189,9 +189,9 @@ def _activate(hand: CommandContext, deed: ActivateCommand) -> CommandResult:
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
-def _plan(hand: CommandContext, deed: PlanCommand) -> CommandResult:
-    parent = _find_frame(hand.tree, deed.parent).id if deed.parent else hand.tree.active
-    steps = [_plan_arguments(step) for step in deed.steps]
+def _plan(hand: CommandContext, command: PlanCommand) -> CommandResult:
+    parent = _find_frame(hand.tree, command.parent).id if command.parent else hand.tree.active
+    steps = [_plan_arguments(step) for step in command.steps]
     return _result_of(hand, plans.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
 
 
@@ -201,14 +201,14 @@ def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
     return {"title": title, "successCriteria": remove_illegal_xml(step.criteria).strip() or title, "children": below}
 
 
-def _rename(hand: CommandContext, deed: RenameCommand) -> CommandResult:
-    frame = _find_frame(hand.tree, deed.frame)
-    if not deed.title and not deed.criteria:
+def _rename(hand: CommandContext, command: RenameCommand) -> CommandResult:
+    frame = _find_frame(hand.tree, command.frame)
+    if not command.title and not command.criteria:
         raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
     return _result_of(
         hand,
         plans.plan(
-            hand.tool_context, {"frameID": frame.id, **_changed_fields(title=deed.title, criteria=deed.criteria)}
+            hand.tool_context, {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)}
         ),
     )
 
@@ -218,36 +218,36 @@ def _changed_fields(*, title: str, criteria: str) -> Mapping[str, str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------- end
-def _pop(hand: CommandContext, deed: PopCommand) -> CommandResult:
+def _pop(hand: CommandContext, command: PopCommand) -> CommandResult:
     tree = hand.tree
     _refuse_if_root_ended(tree)
-    frame = _find_frame(tree, deed.frame) if deed.frame else tree.active_frame
+    frame = _find_frame(tree, command.frame) if command.frame else tree.active_frame
     open_ones = (tree.active_frame, *ancestors(tree, tree.active))
     below = [f for f in open_ones if frame.id in {a.id for a in ancestors(tree, f.id)}]
     _refuse_if_busy(hand, [*below, *return_path(tree, frame.id)])
     results = (
-        remove_illegal_xml(deed.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
+        remove_illegal_xml(command.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
     )
     return _result_of(
-        hand, moves.pop(hand.tool_context, {"frameID": frame.id, "status": deed.status, "results": results})
+        hand, moves.pop(hand.tool_context, {"frameID": frame.id, "status": command.status, "results": results})
     )
 
 
 def _last_assistant_text(story: PathState, frame: Frame) -> str:
     """What the assistant said in a frame, as what it returns."""
-    own = (placed for placed in story.entries if owner_of(story, placed) == frame.owner)
+    own = (path_entry for path_entry in story.entries if owner_of(story, path_entry) == frame.owner)
     said = [m.text for p in own if (m := message_of(p)) is not None and m.role == "assistant"]
     return results_from_texts(said)[:MAX_RESULTS_CHARACTERS]
 
 
-def _invalidate(hand: CommandContext, deed: InvalidateCommand) -> CommandResult:
+def _invalidate(hand: CommandContext, command: InvalidateCommand) -> CommandResult:
     tree = hand.tree
-    frame = _find_frame(tree, deed.frame)
+    frame = _find_frame(tree, command.frame)
     if frame.id == tree.active and frame.parent:
         _refuse_if_root_ended(tree)
         _refuse_if_busy(hand, return_path(tree, frame.id))
     return _result_of(
-        hand, plans.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(deed.reason)})
+        hand, plans.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)})
     )
 
 

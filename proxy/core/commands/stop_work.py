@@ -95,10 +95,10 @@ def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
     return structs.replace(event, told="", carried=(), stays=True)
 
 
-def _has_unanswered_results(story: PathState) -> bool:
+def _has_unanswered_results(path_state: PathState) -> bool:
     """Whether results stand behind the last words of the model, or are still to come."""
-    for placed in reversed(story.entries):
-        message = message_of(placed)
+    for path_entry in reversed(path_state.entries):
+        message = message_of(path_entry)
         if message is not None and message.answers:
             return True
         if message is not None and message.role == "assistant":

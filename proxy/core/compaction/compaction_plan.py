@@ -172,66 +172,66 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
 
 # -------------------------------------------------------------------------------------------------------------- decide
-def is_compaction_due(story: PathState, frame_max: int) -> bool:
+def is_compaction_due(path_state: PathState, frame_max: int) -> bool:
     """Whether anything could be folded: mostly nothing can, and nothing has to be weighed."""
-    line = context_entries(story)
+    line = context_entries(path_state)
     under_way = 0
-    summed = summarized_positions(story, line)
-    for at in removable_places(story, line):
-        if at in summed or outermost_finished(story.tree, owner_of(story, line[at]).partition("#")[0]):
+    summed = summarized_positions(path_state, line)
+    for at in removable_places(path_state, line):
+        if at in summed or outermost_finished(path_state.tree, owner_of(path_state, line[at]).partition("#")[0]):
             return True
         under_way += original_tokens(line[at])
     return under_way > frame_max
 
 
-def plan_compaction(story: PathState, moment: CompactionInput, pen: TraceWriter) -> CompactionPlan:
+def plan_compaction(path_state: PathState, compaction_input: CompactionInput, pen: TraceWriter) -> CompactionPlan:
     """The folds that are due at this moment, with waking where `moment.added` says that it comes with them."""
-    line = context_entries(story)
-    weights = TokensByPlace.measure(story, line, pen.composer)
-    found = segments_of(story, line, weights)
-    if not sum(s.tokens for s in found if s.path_entries and s.is_part) > moment.frame_max:
-        relieved = _may_compact_early(weights, moment)
+    line = context_entries(path_state)
+    weights = TokensByPlace.measure(path_state, line, pen.composer)
+    found = segments_of(path_state, line, weights)
+    if not sum(s.tokens for s in found if s.path_entries and s.is_part) > compaction_input.frame_max:
+        relieved = _may_compact_early(weights, compaction_input)
         found = [s for s in found if not s.is_part or (s.is_summarized and relieved)]
-    if not any(s.path_entries for s in found) and moment.added_tokens is None:
+    if not any(s.path_entries for s in found) and compaction_input.added_tokens is None:
         return CompactionPlan()
-    chosen, verdict = _choose_segments(found, weights, moment)
-    if not chosen and moment.added_tokens is None:
+    chosen, verdict = _choose_segments(found, weights, compaction_input)
+    if not chosen and compaction_input.added_tokens is None:
         return CompactionPlan()
-    kind = "fold" if moment.added_tokens is None else "wake"
+    kind = "fold" if compaction_input.added_tokens is None else "wake"
     subjects = tuple(c.frame for c in chosen)
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
     written = [
         _WrittenCandidate(candidate, made)
-        for candidate, known in zip(chosen, _names_still_shown(story, line, chosen), strict=True)
-        if (made := _fold_events(story, line, known, candidate, moment, pen))
+        for candidate, known in zip(chosen, _names_still_shown(path_state, line, chosen), strict=True)
+        if (made := _fold_events(path_state, line, known, candidate, compaction_input, pen))
     ]
-    verdict = _evaluate_written(story, line, written, weights, moment, pen.composer)
+    verdict = _evaluate_written(path_state, line, written, weights, compaction_input, pen.composer)
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
     events = tuple(event for each in written for event in each.events)
     return CompactionPlan(events, (CompactionDecision(kind, tuple(each.candidate.frame for each in written), verdict),))
 
 
-def _may_compact_early(weights: TokensByPlace, moment: CompactionInput) -> bool:
+def _may_compact_early(weights: TokensByPlace, compaction_input: CompactionInput) -> bool:
     """Whether work that goes on, and was summed up, may leave however short it is: nothing of the line is cached, or
     the window fills up (S1-65)."""
-    return moment.cold or 0 < moment.window * PRESSURE_SHARE < moment.head + weights.total
+    return compaction_input.cold or 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + weights.total
 
 
 def _choose_segments(
-    found: Sequence[Segment], weights: TokensByPlace, moment: CompactionInput
+    found: Sequence[Segment], weights: TokensByPlace, compaction_input: CompactionInput
 ) -> tuple[tuple[CompactionCandidate, ...], GateVerdict]:
     """The newest segments, back to the one at which the sum is worth most."""
     ordered = sorted(found, key=lambda s: s.start)
-    begins, best = len(ordered), _evaluate_estimated((), weights, moment)
+    begins, best = len(ordered), _evaluate_estimated((), weights, compaction_input)
     by_frame: dict[tuple[str, bool], CompactionCandidate] = {}
     for first in range(len(ordered) - 1, -1, -1):
         of = (ordered[first].frame, ordered[first].is_part)
         behind = by_frame[of].segments if of in by_frame else ()
         by_frame[of] = CompactionCandidate(*of, (ordered[first], *behind))
         candidates = [c for c in by_frame.values() if c.shortens_context]
-        verdict = _evaluate_estimated(candidates, weights, moment)
+        verdict = _evaluate_estimated(candidates, weights, compaction_input)
         if candidates and (begins == len(ordered) or _verdict_rank(verdict) > _verdict_rank(best)):
             begins, best = first, verdict
     return _group_by_frame(ordered[begins:]), best
@@ -251,10 +251,10 @@ def _group_by_frame(segments: Sequence[Segment]) -> tuple[CompactionCandidate, .
 
 
 def _evaluate_estimated(
-    chosen: Sequence[CompactionCandidate], weights: TokensByPlace, moment: CompactionInput
+    chosen: Sequence[CompactionCandidate], weights: TokensByPlace, compaction_input: CompactionInput
 ) -> GateVerdict:
     """With what the traces will take, about."""
-    return _evaluate_candidates(chosen, weights, moment, sum(c.estimated_trace_tokens for c in chosen), 0)
+    return _evaluate_candidates(chosen, weights, compaction_input, sum(c.estimated_trace_tokens for c in chosen), 0)
 
 
 class _WrittenCandidate(msgspec.Struct, frozen=True):
@@ -265,11 +265,11 @@ class _WrittenCandidate(msgspec.Struct, frozen=True):
 
 
 def _evaluate_written(  # noqa: PLR0913  what was weighed before, and what has been written since
-    story: PathState,
+    path_state: PathState,
     line: Sequence[PathEntry],
     written: Sequence[_WrittenCandidate],
     weights: TokensByPlace,
-    moment: CompactionInput,
+    compaction_input: CompactionInput,
     scribe: MessageComposer,
 ) -> GateVerdict:
     """Only now it is known what the traces take, with all that was noted and returned, and which reasoning can no
@@ -278,32 +278,43 @@ def _evaluate_written(  # noqa: PLR0913  what was weighed before, and what has b
     traces = sum(scribe.user_message(fold.trace).tokens for fold in folds)
     leaving = {id(p) for each in written for p in each.candidate.path_entries}
     muted = {turn for fold in folds for turn in fold.muted}
-    bare = [p for p in line if id(p) not in leaving and (moment.voids_reasoning or p.entry.id in muted)]
-    reasoning = reasoning_tokens(bare, story.tree.without_reasoning, scribe.without_reasoning)
-    return _evaluate_candidates([each.candidate for each in written], weights, moment, traces, reasoning)
+    bare = [p for p in line if id(p) not in leaving and (compaction_input.voids_reasoning or p.entry.id in muted)]
+    reasoning = reasoning_tokens(bare, path_state.tree.without_reasoning, scribe.without_reasoning)
+    return _evaluate_candidates([each.candidate for each in written], weights, compaction_input, traces, reasoning)
 
 
 def _evaluate_candidates(
     chosen: Sequence[CompactionCandidate],
     weights: TokensByPlace,
-    moment: CompactionInput,
+    compaction_input: CompactionInput,
     compaction: int,
     reasoning: int,
 ) -> GateVerdict:
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=weights.sent_before)
-    waking = moment.added_tokens is not None and not moment.wake_is_appended
+    waking = compaction_input.added_tokens is not None and not compaction_input.wake_is_appended
     parts = [s for c in chosen if c.is_part for s in c.segments if s.path_entries]
     part = sum(s.tokens for s in parts)
-    behind = weights.tokens_to_resend(0 if waking else start, removed) + (moment.head if waking else 0)
+    behind = weights.tokens_to_resend(0 if waking else start, removed) + (compaction_input.head if waking else 0)
     rewrite = ContextRewrite(
-        removed, compaction, behind, moment.head + weights.total, moment.added_tokens or 0, reasoning
+        removed,
+        compaction,
+        behind,
+        compaction_input.head + weights.total,
+        compaction_input.added_tokens or 0,
+        reasoning,
     )
-    verdict = evaluate_rewrite(rewrite, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-    if moment.provider_edits:
+    verdict = evaluate_rewrite(
+        rewrite,
+        compaction_input.prices,
+        compaction_input.requests,
+        cold=compaction_input.cold,
+        window=compaction_input.window,
+    )
+    if compaction_input.provider_edits:
         return replace(verdict, is_worth_it=False, reason=GateReason.PROVIDER_TRIMMED)
-    summed = all(s.is_summarized for s in parts) and _may_compact_early(weights, moment)
-    short = 0 < part <= moment.frame_max and not summed
+    summed = all(s.is_summarized for s in parts) and _may_compact_early(weights, compaction_input)
+    short = 0 < part <= compaction_input.frame_max and not summed
     if short or (
         verdict.reason is GateReason.GATE and not waking and behind > TAIL_REWRITE_SHARE * (removed - compaction)
     ):
@@ -327,38 +338,38 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
     user_words: str
 
     @classmethod
-    def from_candidate(cls, candidate: CompactionCandidate, pen: TraceWriter, story: PathState) -> _RemovedSpan:
-        placed = candidate.path_entries
+    def from_candidate(cls, candidate: CompactionCandidate, pen: TraceWriter, path_state: PathState) -> _RemovedSpan:
+        path_entries = candidate.path_entries
         before = {entry for trim in candidate.replaced_traces for entry in trim.entries}
-        span = [*(p for p in story.entries if p.entry.id in before), *placed] if before else placed
+        span = [*(p for p in path_state.entries if p.entry.id in before), *path_entries] if before else path_entries
         return cls(
             candidate,
-            placed,
-            tuple(_removed_messages(story, placed, pen.count)),
-            facts_of(placed, pen.names),
-            interim_summary_text(story, placed),
-            describe_returned_frames(frames_returned_in(story.tree, span), pen.count),
-            user_words_inside(story, span, pen.count),
+            path_entries,
+            tuple(_removed_messages(path_state, path_entries, pen.count)),
+            facts_of(path_entries, pen.names),
+            interim_summary_text(path_state, path_entries),
+            describe_returned_frames(frames_returned_in(path_state.tree, span), pen.count),
+            user_words_inside(path_state, span, pen.count),
         )
 
 
 def _fold_events(  # noqa: PLR0913  one candidate, and the line it leaves
-    story: PathState,
+    path_state: PathState,
     line: Sequence[PathEntry],
     known: Container[str],
     candidate: CompactionCandidate,
-    moment: CompactionInput,
+    compaction_input: CompactionInput,
     pen: TraceWriter,
 ) -> tuple[FrameEvent, ...]:
     """The events by which one candidate leaves; none where its trace would not be smaller. `known` are the names that
     the rest of the line shows."""
-    tree, frame = story.tree, candidate.frame
-    gone = _RemovedSpan.from_candidate(candidate, pen, story)
+    tree, frame = path_state.tree, candidate.frame
+    gone = _RemovedSpan.from_candidate(candidate, pen, path_state)
     opened: tuple[FrameSplit, ...] = ()
     if candidate.is_part:
-        opened = (_part_event(story, gone, moment),)
-        tree, frame = reduce(tree, opened[0], moment.now), opened[0].frame
-    trace = _write_trace(story, known, gone, tree.frames[frame], pen)
+        opened = (_part_event(path_state, gone, compaction_input),)
+        tree, frame = reduce(tree, opened[0], compaction_input.now), opened[0].frame
+    trace = _write_trace(path_state, known, gone, tree.frames[frame], pen)
     if pen.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
         return ()
     entries = tuple(
@@ -366,7 +377,10 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the line it leaves
     )
     first = candidate.segments[0]
     at = first.trace.at if first.trace else first.path_entries[0].entry.id
-    return (*opened, FrameFolded(frame, entries, trace, at, _answers_losing_reasoning(line, candidate, moment, pen)))
+    return (
+        *opened,
+        FrameFolded(frame, entries, trace, at, _answers_losing_reasoning(line, candidate, compaction_input, pen)),
+    )
 
 
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
@@ -374,31 +388,33 @@ def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
 
 
 def _names_still_shown(
-    story: PathState, line: Sequence[PathEntry], chosen: Sequence[CompactionCandidate]
+    path_state: PathState, line: Sequence[PathEntry], chosen: Sequence[CompactionCandidate]
 ) -> list[Container[str]]:
     """The names that the rest of the line shows where one of `chosen` leaves, for each of them."""
     leaving = {id(p) for c in chosen for p in c.path_entries}
     told = {id(trim) for c in chosen for trim in c.replaced_traces}
     staying = _messages_shown(
-        (p for p in line if id(p) not in leaving), (trim for trim in story.tree.removals if id(trim) not in told)
+        (p for p in line if id(p) not in leaving), (trim for trim in path_state.tree.removals if id(trim) not in told)
     )
     return names_still_visible(staying, [_messages_shown(c.path_entries, c.replaced_traces) for c in chosen])
 
 
-def _messages_shown(placed: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
+def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
     """What tells the model something there: what is said, and the traces."""
-    yield from filter(None, map(message_of, placed))
+    yield from filter(None, map(message_of, path_entries))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
-def _write_trace(story: PathState, known: Container[str], gone: _RemovedSpan, frame: Frame, pen: TraceWriter) -> str:
+def _write_trace(
+    path_state: PathState, known: Container[str], gone: _RemovedSpan, frame: Frame, pen: TraceWriter
+) -> str:
     told = gone.candidate.replaced_traces
-    parent = story.tree.frames.get(frame.parent)
+    parent = path_state.tree.frames.get(frame.parent)
     return trace_text(
         frame,
         parent.title if parent else "",
         gone.messages,
-        with_noted_facts(gone.facts, story.tree, gone.path_entries),
+        with_noted_facts(gone.facts, path_state.tree, gone.path_entries),
         nonce=pen.nonce,
         count=pen.count,
         results=_model_summaries(told, frame),
@@ -406,7 +422,7 @@ def _write_trace(story: PathState, known: Container[str], gone: _RemovedSpan, fr
         known=known,
         earlier="\n".join(t.trace for t in told),
         earlier_tokens=gone.candidate.replaced_trace_tokens,
-        planned=_open_plan_items(story.tree, gone.messages, pen.names),
+        planned=_open_plan_items(path_state.tree, gone.messages, pen.names),
         noted="\n".join(filter(None, (gone.noted, gone.returned_frames, gone.user_words))),
     )
 
@@ -429,26 +445,28 @@ def _open_plan_items(tree: Tree, gone: Iterable[Message], names: ToolRoles) -> t
     return tuple(f.title if f.client_key in ("", f.title) else f"{f.client_key} {f.title}" for f in open_ones)
 
 
-def _removed_messages(story: PathState, placed: Iterable[PathEntry], count: CountTokens) -> Iterator[Message]:
-    replaced = story.tree.replaced_results
-    for standing in placed:
-        for message in messages_of(story.tree, (standing,)):
-            if standing.entry.id in replaced:
-                yield replace(message, tokens=tokens_in_context(story, standing, count))
+def _removed_messages(
+    path_state: PathState, path_entries: Iterable[PathEntry], count: CountTokens
+) -> Iterator[Message]:
+    replaced = path_state.tree.replaced_results
+    for placement in path_entries:
+        for message in messages_of(path_state.tree, (placement,)):
+            if placement.entry.id in replaced:
+                yield replace(message, tokens=tokens_in_context(path_state, placement, count))
             else:
-                ours = standing.round is not None and message.answers
+                ours = placement.round is not None and message.answers
                 yield replace(message, tokens=count(message.text)) if ours else message
 
 
-def _part_event(story: PathState, gone: _RemovedSpan, moment: CompactionInput) -> FrameSplit:
+def _part_event(path_state: PathState, gone: _RemovedSpan, compaction_input: CompactionInput) -> FrameSplit:
     """What leaves, as a finished frame under the one that goes on."""
     candidate = gone.candidate
-    parent = story.tree.frames[candidate.frame]
-    number = 1 + sum(f.origin == "part" for f in children(story.tree, parent.id))
+    parent = path_state.tree.frames[candidate.frame]
+    number = 1 + sum(f.origin == "part" for f in children(path_state.tree, parent.id))
     told = sorted(entry for trim in candidate.replaced_traces for entry in trim.entries)
     said = [m.text for m in gone.messages if m.role == "assistant" and m.text.strip()]
     return FrameSplit(
-        frame_id(moment.newest_entry, PART_NUMBER_BASE + parent.order),
+        frame_id(compaction_input.newest_entry, PART_NUMBER_BASE + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
         gone.noted or (said[-1] if said else ""),
@@ -460,7 +478,7 @@ def _part_event(story: PathState, gone: _RemovedSpan, moment: CompactionInput) -
 
 
 def _answers_losing_reasoning(
-    line: Sequence[PathEntry], candidate: CompactionCandidate, moment: CompactionInput, pen: TraceWriter
+    line: Sequence[PathEntry], candidate: CompactionCandidate, compaction_input: CompactionInput, pen: TraceWriter
 ) -> tuple[str, ...]:
     """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
     reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
@@ -469,17 +487,17 @@ def _answers_losing_reasoning(
     places = (at for at in range(candidate.start // 2, len(line)) if id(line[at]) in gone)
     leaving = list(islice(places, len(gone)))
     start, end = leaving[0], leaving[-1]
-    if moment.binds_reasoning:
+    if compaction_input.binds_reasoning:
         start, last = candidate.start // 2, len(line)
     else:
         last = next((at for at in range(end, len(line)) if is_user(line[at])), end)
     staying = [p for p in line[start:last] if id(p) not in gone and is_assistant(p)]
-    if not moment.binds_reasoning:
+    if not compaction_input.binds_reasoning:
         calling = {p.entry.id for p in staying if (m := message_of(p)) and m.calls}
         staying = [p for p in staying if p.entry.id not in calling]
     return tuple(dict.fromkeys(p.entry.id for p in staying if _has_reasoning(p, pen.composer)))
 
 
-def _has_reasoning(placed: PathEntry, scribe: MessageComposer) -> bool:
-    message = message_of(placed)
+def _has_reasoning(path_entry: PathEntry, scribe: MessageComposer) -> bool:
+    message = message_of(path_entry)
     return message is not None and scribe.without_reasoning(message) is not message

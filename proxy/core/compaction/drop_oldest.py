@@ -33,34 +33,34 @@ MIN_WITHHELD_TOKENS = 100
 """Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
 
 
-def drop_oldest(story: PathState, line: Context, room: int) -> ContextTrimmed | None:
+def drop_oldest(path_state: PathState, line: Context, room: int) -> ContextTrimmed | None:
     """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
     over = line.tokens - room
     gone: list[Sequence[PathEntry]] = []
-    for group in _droppable_groups(story, line):
+    for group in _droppable_groups(path_state, line):
         if over <= 0:
             break
-        over -= sum(_entry_tokens(story, p) for p in group)
+        over -= sum(_entry_tokens(path_state, p) for p in group)
         gone.append(group)
-    trace = _overflow_trace(story, gone) if gone else ""
-    if sum(_entry_tokens(story, p) for group in gone for p in group) <= estimate_tokens(trace):
+    trace = _overflow_trace(path_state, gone) if gone else ""
+    if sum(_entry_tokens(path_state, p) for group in gone for p in group) <= estimate_tokens(trace):
         return None  # what would stand for them is no shorter
     entries = tuple(dict.fromkeys(p.path_id for group in gone for p in group))
-    return ContextTrimmed(entries, trace, _entry_before(story, line, _first_after_seal(story, entries)))
+    return ContextTrimmed(entries, trace, _entry_before(path_state, line, _first_after_seal(path_state, entries)))
 
 
-def droppable_tokens(story: PathState, line: Context) -> int:
+def droppable_tokens(path_state: PathState, line: Context) -> int:
     """By how many tokens the line would be shorter without the groups that may leave it."""
-    gone = _droppable_groups(story, line)
-    tokens = sum(_entry_tokens(story, p) for group in gone for p in group)
-    return max(0, tokens - estimate_tokens(_overflow_trace(story, gone))) if gone else 0
+    gone = _droppable_groups(path_state, line)
+    tokens = sum(_entry_tokens(path_state, p) for group in gone for p in group)
+    return max(0, tokens - estimate_tokens(_overflow_trace(path_state, gone))) if gone else 0
 
 
-def withhold_results(story: PathState, line: Context, over: int) -> ContextTrimmed | None:
+def withhold_results(path_state: PathState, line: Context, over: int) -> ContextTrimmed | None:
     """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
     less; None where no answer on it is long. What a frame was told as it began stays."""
     found: list[tuple[str, str]] = []
-    for key, tokens in sorted(_withholdable_results(story, line), key=lambda answer: -answer[1]):
+    for key, tokens in sorted(_withholdable_results(path_state, line), key=lambda answer: -answer[1]):
         if over <= 0:
             break
         over -= tokens
@@ -68,99 +68,112 @@ def withhold_results(story: PathState, line: Context, over: int) -> ContextTrimm
     return ContextTrimmed((), "", answers=tuple(found), words=WITHHELD_RESULT_TEXT) if found else None
 
 
-def _withholdable_results(story: PathState, line: Context) -> Iterator[tuple[tuple[str, str], int]]:
+def _withholdable_results(path_state: PathState, line: Context) -> Iterator[tuple[tuple[str, str], int]]:
     """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
     shown = {m.wire for m in line.messages if m.answers}
-    rounds = [(p.entry.id, p.round) for p in story.entries if p.round is not None]
+    rounds = [(p.entry.id, p.round) for p in path_state.entries if p.round is not None]
     for turn, made in rounds:
         for result in made.results:
             key = (turn, call_key(made.number, result.answers))
-            if result.wire in shown and key not in story.tree.result_texts and result.tokens >= MIN_WITHHELD_TOKENS:
+            if (
+                result.wire in shown
+                and key not in path_state.tree.result_texts
+                and result.tokens >= MIN_WITHHELD_TOKENS
+            ):
                 yield key, result.tokens
 
 
-def _droppable_groups(story: PathState, line: Context) -> list[list[PathEntry]]:
+def _droppable_groups(path_state: PathState, line: Context) -> list[list[PathEntry]]:
     """The groups that may leave the line, oldest first."""
-    groups = _call_groups([p for p in story.entries if p.path_id in line.entries])
+    groups = _call_groups([p for p in path_state.entries if p.path_id in line.entries])
     staying = (
-        _opening_turns(story) | story.tree.provider_compactions | {p.entry.id for p in story.newest_client_entries}
+        _opening_turns(path_state)
+        | path_state.tree.provider_compactions
+        | {p.entry.id for p in path_state.newest_client_entries}
     )
     return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
 
 
-def _opening_turns(story: PathState) -> frozenset[str]:
+def _opening_turns(path_state: PathState) -> frozenset[str]:
     """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
     tell the parent what came of it."""
-    path = path_to(story.tree, story.tree.active) if story.tree.active else ()
+    path = path_to(path_state.tree, path_state.tree.active) if path_state.tree.active else ()
     return frozenset(frame.opening.turn for frame in path if frame.opening)
 
 
-def _call_groups(placed: Sequence[PathEntry]) -> list[list[PathEntry]]:
+def _call_groups(path_entries: Sequence[PathEntry]) -> list[list[PathEntry]]:
     """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
     none. An entry of several rounds is one group."""
     groups: list[list[PathEntry]] = []
-    for standing in placed:
-        role = standing.entry.message.role if standing.entry.message else "assistant"
+    for placement in path_entries:
+        role = placement.entry.message.role if placement.entry.message else "assistant"
         if role == "user" or role in INSTRUCTION_ROLES:
             continue
-        again = bool(groups) and groups[-1][0].path_id == standing.path_id
-        if standing.round is not None or role == "assistant":
+        again = bool(groups) and groups[-1][0].path_id == placement.path_id
+        if placement.round is not None or role == "assistant":
             if again:
-                groups[-1].append(standing)
+                groups[-1].append(placement)
             else:
-                groups.append([standing])
+                groups.append([placement])
         elif groups:
-            groups[-1].append(standing)
+            groups[-1].append(placement)
     return groups
 
 
-def _entry_tokens(story: PathState, placed: PathEntry) -> int:
-    if (told := story.tree.replaced_results.get(placed.entry.id)) is not None:
+def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
+    if (told := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
         return estimate_tokens(told)
-    if placed.round is not None:
-        return placed.round.spoken.message.tokens + sum(_result_tokens(story, placed.entry.id, placed.round))
-    return placed.entry.message.tokens if placed.entry.message else 0
+    if path_entry.round is not None:
+        return path_entry.round.spoken.message.tokens + sum(
+            _result_tokens(path_state, path_entry.entry.id, path_entry.round)
+        )
+    return path_entry.entry.message.tokens if path_entry.entry.message else 0
 
 
-def _result_tokens(story: PathState, turn: str, made: Round) -> Iterator[int]:
+def _result_tokens(path_state: PathState, turn: str, made: Round) -> Iterator[int]:
     """Of the results of ours, in the words in which they are told by now."""
     for result in made.results:
-        told = story.tree.result_texts.get((turn, call_key(made.number, result.answers)))
+        told = path_state.tree.result_texts.get((turn, call_key(made.number, result.answers)))
         yield estimate_tokens(told) if told else result.tokens
 
 
-def _first_after_seal(story: PathState, entries: Sequence[str]) -> str:
+def _first_after_seal(path_state: PathState, entries: Sequence[str]) -> str:
     """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
-    order = [p.path_id for p in story.entries]
+    order = [p.path_id for p in path_state.entries]
     sealed = next(
-        (at for at in range(len(order) - 1, -1, -1) if story.entries[at].entry.id in story.tree.provider_compactions), 0
+        (
+            at
+            for at in range(len(order) - 1, -1, -1)
+            if path_state.entries[at].entry.id in path_state.tree.provider_compactions
+        ),
+        0,
     )
     read = set(order[sealed:])
     return next((entry for entry in entries if entry in read), entries[0])
 
 
-def _entry_before(story: PathState, line: Context, first: str) -> str:
+def _entry_before(path_state: PathState, line: Context, first: str) -> str:
     """Behind what stands before the first entry that leaves."""
     before = ""
-    for placed in story.entries:
-        if placed.path_id == first:
+    for path_entry in path_state.entries:
+        if path_entry.path_id == first:
             return before
-        if placed.path_id in line.entries:
-            before = placed.path_id
+        if path_entry.path_id in line.entries:
+            before = path_entry.path_id
     return before
 
 
-def _overflow_trace(story: PathState, gone: Sequence[Sequence[PathEntry]]) -> str:
+def _overflow_trace(path_state: PathState, gone: Sequence[Sequence[PathEntry]]) -> str:
     """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
     beginning of what the user said in these: room is short here."""
     turns = {p.entry.id for group in gone for p in group}
-    owners = [owner_of(story, p).split("#")[0] for group in gone for p in group]
-    returned = [f.id for f in story.tree.frames.values() if f.opening and f.opening.turn in turns]
+    owners = [owner_of(path_state, p).split("#")[0] for group in gone for p in group]
+    returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     span = [p for group in gone for p in group]
-    words = interim_summary_text(story, span)
+    words = interim_summary_text(path_state, span)
     summed = f" Summed up then: {escape_xml(words)}" if words else ""
-    spoken = truncate_to_tokens(user_words_inside(story, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
+    spoken = truncate_to_tokens(user_words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
     said = f" {escape_xml(spoken)}" if spoken else ""
     return (
         f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "

@@ -45,7 +45,7 @@ MARKED_CHANGES = frozenset({"created", "deleted"})
 """What is said of a changed file; that it was modified goes without saying."""
 
 
-def facts_of(placed: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
+def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     """All facts of a span, each once, with the newest that is known of it."""
     changed: dict[str, str] = {}
     read: dict[str, None] = {}
@@ -54,7 +54,7 @@ def facts_of(placed: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     errors: dict[ObservedError, None] = {}
     ran: list[CommandRun] = []
     steps = 0
-    for step in steps_of(placed):
+    for step in steps_of(path_entries):
         seen = observe(step, names)
         steps += bool(step.executions)
         for file in seen.files:
@@ -94,22 +94,22 @@ def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
 
 
 # ----------------------------------------------------------------------------------------------- what stands with calls
-def frames_returned_in(tree: Tree, placed: Sequence[PathEntry]) -> tuple[Frame, ...]:
+def frames_returned_in(tree: Tree, path_entries: Sequence[PathEntry]) -> tuple[Frame, ...]:
     """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
     one of them opened, for these returned into it."""
-    opened = frames_opened_in(tree, placed)
+    opened = frames_opened_in(tree, path_entries)
     if any(frame.origin == "subagent" for frame in tree.frames.values()):
-        turns = {p.entry.id: len(p.round.spoken.client_calls) for p in placed if p.round}
+        turns = {p.entry.id: len(p.round.spoken.client_calls) for p in path_entries if p.round}
         delegated = {subagent_frame_id(turn, n) for turn, calls in turns.items() for n in range(calls)}
         opened |= delegated & tree.frames.keys()
     frames = (frame for frame in tree.frames.values() if frame.id in opened and frame.parent not in opened)
     return tuple(frame for frame in frames if frame.status in RETURN_STATUSES)
 
 
-def frames_opened_in(tree: Tree, placed: Iterable[PathEntry]) -> set[str]:
+def frames_opened_in(tree: Tree, path_entries: Iterable[PathEntry]) -> set[str]:
     """The frames that calls of our tools in a span opened. Where none was ever pushed, no call is looked at."""
     pushed = [(frame.id, frame.opening) for frame in tree.frames.values() if frame.opening]
-    called = stack_call_keys(placed) if pushed else ()
+    called = stack_call_keys(path_entries) if pushed else ()
     return {frame for frame, opening in pushed if (opening.turn, opening.call) in called}
 
 
@@ -125,17 +125,19 @@ def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str
     )
 
 
-def stack_call_keys(placed: Iterable[PathEntry]) -> set[tuple[str, str]]:
+def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
     """The calls of our tools in a span, each by its turn and its key there."""
-    return {(p.entry.id, call_key(p.round.number, c.id)) for p in placed if p.round for c in p.round.spoken.own_calls}
+    return {
+        (p.entry.id, call_key(p.round.number, c.id)) for p in path_entries if p.round for c in p.round.spoken.own_calls
+    }
 
 
-def with_noted_facts(facts: SpanFacts, tree: Tree, placed: Sequence[PathEntry]) -> SpanFacts:
+def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEntry]) -> SpanFacts:
     """`facts` with what calls of ours in the span noted on frames, where it still stands there, and with what the
     frames that returned there made and decided, as their results tell it."""
-    said = (call for p in placed if (message := message_of(p)) for call in message.calls if call.is_stack_call)
+    said = (call for p in path_entries if (message := message_of(p)) for call in message.calls if call.is_stack_call)
     words = {text.strip() for call in said for text in _texts_noted_by(call)}
-    frames = frames_returned_in(tree, placed)
+    frames = frames_returned_in(tree, path_entries)
     inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
     told = [f for f in inside if f in frames or f.has_no_opening_call]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
@@ -165,19 +167,19 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def summarized_positions(story: PathState, placed: Sequence[PathEntry]) -> frozenset[int]:
-    """The places in `placed`, some of the story, of what the newest summary of its frame speaks of."""
-    interims = story.tree.interim_summaries
+def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry]) -> frozenset[int]:
+    """The places in `path_entry`, some of the story, of what the newest summary of its frame speaks of."""
+    interims = path_state.tree.interim_summaries
     if not interims:
         return frozenset()
-    order = {entry: n for n, p in enumerate(story.entries) for entry in (p.entry.id, p.path_id)}
+    order = {entry: n for n, p in enumerate(path_state.entries) for entry in (p.entry.id, p.path_id)}
     until = {frame: order.get(interim.at, -1) for frame, interim in interims.items()}
-    owners = ((at, p, owner_of(story, p).partition("#")[0]) for at, p in enumerate(placed))
+    owners = ((at, p, owner_of(path_state, p).partition("#")[0]) for at, p in enumerate(path_entries))
     return frozenset(at for at, p, owner in owners if owner in until and order[p.path_id] <= until[owner])
 
 
-def interim_summary_text(story: PathState, placed: Sequence[PathEntry]) -> str:
-    """How the model summed up what some of `placed` is part of; empty where it did not."""
-    summed = summarized_positions(story, placed)
-    frames = dict.fromkeys(owner_of(story, placed[at]).partition("#")[0] for at in sorted(summed))
-    return "\n".join(filter(None, (story.tree.interim_summaries[frame].model_text for frame in frames)))
+def interim_summary_text(path_state: PathState, path_entries: Sequence[PathEntry]) -> str:
+    """How the model summed up what some of `path_entry` is part of; empty where it did not."""
+    summed = summarized_positions(path_state, path_entries)
+    frames = dict.fromkeys(owner_of(path_state, path_entries[at]).partition("#")[0] for at in sorted(summed))
+    return "\n".join(filter(None, (path_state.tree.interim_summaries[frame].model_text for frame in frames)))

@@ -73,9 +73,9 @@ class SummarySpan(msgspec.Struct, frozen=True):
         )
 
 
-def span_of(ledger: Ledger, story: PathState, node: str, frame: str) -> SummarySpan | None:
-    """What left with the fold of `frame` at `node`, the end of `story`; None where there is no such fold."""
-    tree = story.tree
+def span_of(ledger: Ledger, path_state: PathState, node: str, frame: str) -> SummarySpan | None:
+    """What left with the fold of `frame` at `node`, the end of `path_state`; None where there is no such fold."""
+    tree = path_state.tree
     folded = next(
         (f for f in _fold_and_summary_events(ledger, node) if isinstance(f, FrameFolded) and f.frame == frame), None
     )
@@ -83,14 +83,14 @@ def span_of(ledger: Ledger, story: PathState, node: str, frame: str) -> SummaryS
         return None
     known = _earlier_summaries(ledger, node, frozenset(folded.entries))
     new = frozenset(folded.entries).difference(*known)
-    placed = [p for p in story.entries if p.entry.id in new or p.path_id in new]
+    path_entry = [p for p in path_state.entries if p.entry.id in new or p.path_id in new]
     finished = [f for f in siblings(tree, frame) if f.status in FINAL_STATUSES][-MAX_SIBLINGS:]
-    told = [p for p in story.entries if p.entry.id in folded.entries or p.path_id in folded.entries]
+    told = [p for p in path_state.entries if p.entry.id in folded.entries or p.path_id in folded.entries]
     return SummarySpan(
         tree.frames[frame],
         tree.frames.get(tree.frames[frame].parent),
         tuple(finished),
-        tuple(messages_of(tree, placed)),
+        tuple(messages_of(tree, path_entry)),
         tuple(known.values()),
         sum(map(original_tokens, told)),
     )

@@ -41,29 +41,36 @@ RECALL_HINT = '; all of it: stack_recall with ref="{ref}"'
 
 
 def plan_one_line_outputs(
-    story: PathState, moment: CompactionInput, count: CountTokens, *, breaks: bool, rules: OutputRules = NO_OUTPUT_RULES
+    path_state: PathState,
+    compaction_input: CompactionInput,
+    count: CountTokens,
+    *,
+    breaks: bool,
+    rules: OutputRules = NO_OUTPUT_RULES,
 ) -> CompactionPlan:
     """The outputs that are told in a line from now on, none that a rule keeps whole. `breaks`: the prefix breaks with
     this request anyway."""
-    line = context_entries(story)
-    read = old_tool_outputs(story, {placed.path_id for placed in line})
-    waiting = sum(1 for placed in unread_entries(story) if placed.entry.message and placed.entry.message.answers)
+    line = context_entries(path_state)
+    read = old_tool_outputs(path_state, {path_entry.path_id for path_entry in line})
+    waiting = sum(
+        1 for path_entry in unread_entries(path_state) if path_entry.entry.message and path_entry.entry.message.answers
+    )
     old = read[: max(0, len(read) - max(0, MAX_ACTIONS - waiting))]
     told = [(output, words) for output in old if len(words := one_line_text(output)) < len(output.text)]
-    told = [each for each in told if each[0].path_entry.entry.id not in story.tree.replaced_results]
+    told = [each for each in told if each[0].path_entry.entry.id not in path_state.tree.replaced_results]
     if rules:
         told = [each for each in told if not ((rule := rules.rule_for(each[0].call.name)) and rule.keep_whole)]
-    free = breaks or moment.cold
+    free = breaks or compaction_input.cold
     if not told or (len(told) < MIN_BATCH_SIZE and not free):
         return CompactionPlan()
     verdict = evaluate_rewrite(
-        _rewrite_figures(story, line, told, moment, count),
-        moment.prices,
-        moment.requests,
+        _rewrite_figures(path_state, line, told, compaction_input, count),
+        compaction_input.prices,
+        compaction_input.requests,
         cold=free,
-        window=moment.window,
+        window=compaction_input.window,
     )
-    decision = CompactionDecision("minimize", (story.tree.active,), verdict)
+    decision = CompactionDecision("minimize", (path_state.tree.active,), verdict)
     if not verdict.is_worth_it:
         return CompactionPlan((), (decision,))
     return CompactionPlan(
@@ -78,16 +85,16 @@ def one_line_text(output: ToolOutput) -> str:
 
 
 def _rewrite_figures(
-    story: PathState,
+    path_state: PathState,
     line: Sequence[PathEntry],
     told: Sequence[tuple[ToolOutput, str]],
-    moment: CompactionInput,
+    compaction_input: CompactionInput,
     count: CountTokens,
 ) -> ContextRewrite:
-    tokens = [tokens_in_context(story, placed, count) for placed in line]
+    tokens = [tokens_in_context(path_state, path_entry, count) for path_entry in line]
     first = told[0][0].path_entry
-    start = next(at for at, placed in enumerate(line) if placed is first)
+    start = next(at for at, path_entry in enumerate(line) if path_entry is first)
     removed = sum(original_tokens(output.path_entry) for output, _ in told)
     kept = sum(count(words) for _, words in told)
     behind = sum(tokens[start:]) - removed
-    return ContextRewrite(removed, kept, behind, moment.head + sum(tokens))
+    return ContextRewrite(removed, kept, behind, compaction_input.head + sum(tokens))

@@ -68,15 +68,16 @@ class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
     """Place, tokens, trace."""
 
     @classmethod
-    def measure(cls, story: PathState, line: Sequence[PathEntry], scribe: MessageComposer) -> TokensByPlace:
+    def measure(cls, path_state: PathState, line: Sequence[PathEntry], composer: MessageComposer) -> TokensByPlace:
         last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
         tokens = [0] * (2 * len(line) + 1)
         tokens[1::2] = [
-            tokens_in_context(story, placed, lambda text: _composed_tokens(text, scribe)) for placed in line
+            tokens_in_context(path_state, path_entry, lambda text: _composed_tokens(text, composer))
+            for path_entry in line
         ]
         traces = []
-        for at, trim in _trace_places(story, line):
-            weight = _composed_tokens(trim.trace, scribe)
+        for at, trim in _trace_places(path_state, line):
+            weight = _composed_tokens(trim.trace, composer)
             tokens[2 * at + 2] += weight
             traces.append((2 * at + 2, weight, trim))
         return cls(tuple(tokens), 2 * last + 1, tuple(traces))
@@ -95,30 +96,30 @@ class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
         return max(0, self._before[max(start, self.sent_before)] - self._before[start] - leaving)
 
 
-def _trace_places(story: PathState, line: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
+def _trace_places(path_state: PathState, line: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
     """The traces on the line, each with the place of the entry it stands behind or next behind; -1 is in front of
     all."""
-    if not story.tree.removals:
+    if not path_state.tree.removals:
         return
-    order = {p.entry.id: at for at, p in enumerate(story.entries)}
-    standing = [order[p.entry.id] for p in line]
-    for trim in story.tree.removals:
+    order = {p.entry.id: at for at, p in enumerate(path_state.entries)}
+    placement = [order[p.entry.id] for p in line]
+    for trim in path_state.tree.removals:
         first = min((order[e] for e in trim.entries if e in order), default=None)
         if first is not None:
-            yield bisect_right(standing, order.get(trim.at, first)) - 1, trim
+            yield bisect_right(placement, order.get(trim.at, first)) - 1, trim
 
 
-def segments_of(story: PathState, line: Sequence[PathEntry], weights: TokensByPlace) -> list[Segment]:
+def segments_of(path_state: PathState, line: Sequence[PathEntry], weights: TokensByPlace) -> list[Segment]:
     """What could leave: finished frames, each with all that is under it, and long work as a part."""
-    tree = story.tree
+    tree = path_state.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
-    leaving = frozenset(removable_places(story, line))
-    summed = summarized_positions(story, line)
-    for at, placed in enumerate(line):
-        spoken += is_user(placed)
+    leaving = frozenset(removable_places(path_state, line))
+    summed = summarized_positions(path_state, line)
+    for at, path_entry in enumerate(line):
+        spoken += is_user(path_entry)
         if at in leaving:
-            owner = owner_of(story, placed).partition("#")[0]
+            owner = owner_of(path_state, path_entry).partition("#")[0]
             holder = outermost_finished(tree, owner)
             if not is_kept(tree, owner):
                 runs.setdefault((holder or owner, not holder, spoken, not holder and at in summed), []).append(at)
@@ -133,7 +134,7 @@ def segments_of(story: PathState, line: Sequence[PathEntry], weights: TokensByPl
         )
         for (frame, part, _, before), places in runs.items()
     ]
-    border = 2 * newest_sealed_place(story, line) + 1
+    border = 2 * newest_sealed_place(path_state, line) + 1
     return [
         *found,
         *(
@@ -176,38 +177,38 @@ def _finished_holder(tree: Tree, frame: Frame) -> str:
     return "" if found == frame.id and frame.origin == "part" else found
 
 
-def removable_places(story: PathState, line: Sequence[PathEntry]) -> list[int]:
+def removable_places(path_state: PathState, line: Sequence[PathEntry]) -> list[int]:
     """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
     that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
-    fixed = _pinned_entries(story, line) | _mixed_turns(story, line)
+    fixed = _pinned_entries(path_state, line) | _mixed_turns(path_state, line)
     calls: dict[str, bool] = {}
     found: list[int] = []
-    border = newest_sealed_place(story, line) + 1
-    for at, placed in enumerate(line[border:], border):
-        message = message_of(placed)
+    border = newest_sealed_place(path_state, line) + 1
+    for at, path_entry in enumerate(line[border:], border):
+        message = message_of(path_entry)
         if message is None:
             continue
         if message.role == "assistant":
-            goes = placed.entry.id not in fixed and (bool(message.calls) or not _ends_turn(line, at))
+            goes = path_entry.entry.id not in fixed and (bool(message.calls) or not _ends_turn(line, at))
             calls.update((c.id, goes) for c in message.calls)
         elif message.answers:
             goes = calls.get(message.answers, False)
         else:
-            goes = placed.entry.kind is EntryKind.OVERLAY and placed.entry.id not in fixed
+            goes = path_entry.entry.kind is EntryKind.OVERLAY and path_entry.entry.id not in fixed
         if goes:
             found.append(at)
     return found
 
 
-def newest_sealed_place(story: PathState, line: Sequence[PathEntry]) -> int:
+def newest_sealed_place(path_state: PathState, line: Sequence[PathEntry]) -> int:
     """The place of the newest entry on the line that stands for all before it; -1 where there is none."""
-    sealed = story.tree.provider_compactions
+    sealed = path_state.tree.provider_compactions
     return next((at for at in range(len(line) - 1, -1, -1) if line[at].entry.id in sealed), -1) if sealed else -1
 
 
-def _pinned_entries(story: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
+def _pinned_entries(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
     """Entries that stay whatever it costs."""
-    tree = story.tree
+    tree = path_state.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
     last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
@@ -215,16 +216,18 @@ def _pinned_entries(story: PathState, line: Sequence[PathEntry]) -> frozenset[st
     return frozenset(opened | newest) | recently_recalled_entries(line)
 
 
-def _mixed_turns(story: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
+def _mixed_turns(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
     """Turns that cannot leave, because an entry leaves with all of its rounds: of some, one round ends a frame and the
     next one is its parent's; of others, one says the closing words."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
-    for at, placed in enumerate(line):
-        message = message_of(placed)
-        if placed.round and message:
-            owner = owner_of(story, placed).partition("#")[0]
+    for at, path_entry in enumerate(line):
+        message = message_of(path_entry)
+        if path_entry.round and message:
+            owner = owner_of(path_state, path_entry).partition("#")[0]
             stays = not message.calls and _ends_turn(line, at)
-            rounds.setdefault(placed.entry.id, set()).add((outermost_finished(story.tree, owner) or owner, stays))
+            rounds.setdefault(path_entry.entry.id, set()).add(
+                (outermost_finished(path_state.tree, owner) or owner, stays)
+            )
     return frozenset(entry for entry, kinds in rounds.items() if len(kinds) > 1)
 
 
@@ -236,42 +239,45 @@ def _ends_turn(line: Sequence[PathEntry], at: int) -> bool:
     return message is None or message.role == "user"
 
 
-def is_assistant(placed: PathEntry) -> bool:
-    message = message_of(placed)
+def is_assistant(path_entry: PathEntry) -> bool:
+    message = message_of(path_entry)
     return message is not None and message.role == "assistant"
 
 
-def is_user(placed: PathEntry) -> bool:
-    message = message_of(placed)
+def is_user(path_entry: PathEntry) -> bool:
+    message = message_of(path_entry)
     return message is not None and message.role == "user"
 
 
-def tokens_in_context(story: PathState, placed: PathEntry, count: CountTokens) -> int:
+def tokens_in_context(path_state: PathState, path_entry: PathEntry, count: CountTokens) -> int:
     """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
-    if (words := story.tree.replaced_results.get(placed.entry.id)) is not None:
+    if (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
         return count(words)
-    made, told = placed.round, story.tree.result_texts
+    made, told = path_entry.round, path_state.tree.result_texts
     if made is None or not (made.results and told):
-        return original_tokens(placed)
-    by_now = ((r, told.get((placed.entry.id, call_key(made.number, r.answers)))) for r in made.results)
+        return original_tokens(path_entry)
+    by_now = ((r, told.get((path_entry.entry.id, call_key(made.number, r.answers)))) for r in made.results)
     results = (count(text) if text and text != result.text else result.tokens for result, text in by_now)
     return made.spoken.message.tokens + sum(results)
 
 
-def reasoning_tokens(placed: Iterable[PathEntry], mute: Container[str], bare: Callable[[Message], Message]) -> int:
-    """Tokens of the reasoning in answers among `placed`, but for those in `mute`, about: nobody tells them, and what
-    is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its reasoning."""
-    answers = (m for p in placed if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
+def reasoning_tokens(
+    path_entries: Iterable[PathEntry], mute: Container[str], bare: Callable[[Message], Message]
+) -> int:
+    """Tokens of the reasoning in answers among `path_entry`, but for those in `mute`, about: nobody tells them, and
+    what is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its
+    reasoning."""
+    answers = (m for p in path_entries if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
     return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
-def _composed_tokens(text: str, scribe: MessageComposer) -> int:
+def _composed_tokens(text: str, composer: MessageComposer) -> int:
     """Tokens of a text of ours; the scribe remembers what it has written."""
-    return scribe.user_message(text).tokens
+    return composer.user_message(text).tokens
 
 
-def original_tokens(placed: PathEntry) -> int:
+def original_tokens(path_entry: PathEntry) -> int:
     """Tokens that it takes on the line as it came, with the results of ours."""
-    message = message_of(placed)
-    own = sum(r.tokens for r in placed.round.results) if placed.round else 0
+    message = message_of(path_entry)
+    own = sum(r.tokens for r in path_entry.round.results) if path_entry.round else 0
     return own + (message.tokens if message else 0)

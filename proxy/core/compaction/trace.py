@@ -308,8 +308,8 @@ def _names_that_fit(candidates: Iterable[str], shown: str, budget: int, count: C
     """The first names that fit beside what is shown and do not stand there already. A space between them is part of
     the token that follows it: a comma would cost every fifth name."""
     left = budget - count(shown)
-    standing = names_in_text(shown)
-    wanted = (name for name in candidates if name not in standing and not ("/" in name and name in shown))
+    placement = names_in_text(shown)
+    wanted = (name for name in candidates if name not in placement and not ("/" in name and name in shown))
     chosen: list[str] = []
     while block := list(islice(wanted, NAMES_PER_COUNT)):
         tokens = count(" " + " ".join(block))

@@ -105,7 +105,7 @@ COMMAND_CHARACTERS = 100
 
 # ---------------------------------------------------------------------------------------------------------------- cut
 def cut_long_outputs(
-    story: PathState, cap: int, count: CountTokens, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0
+    path_state: PathState, cap: int, count: CountTokens, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0
 ) -> tuple[ResultReplaced, ...]:
     """The outputs behind the last answer that alone are longer than `cap` tokens, or than their rule says, cut to that
     (L4, S4-64). 0 is no cap; whatever a rule says, nothing stays longer than `most`."""
@@ -113,23 +113,23 @@ def cut_long_outputs(
         ResultReplaced(
             placed.entry.id, cut_middle(message.text, message.tokens, own, recall_ref(placed), count), CUT_REASON
         )
-        for placed, message, own in _outputs_over_cap(story, cap, rules, most)
+        for placed, message, own in _outputs_over_cap(path_state, cap, rules, most)
     )
 
 
-def tokens_removed_by_cuts(story: PathState, cap: int, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0) -> int:
+def tokens_removed_by_cuts(path_state: PathState, cap: int, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0) -> int:
     """Tokens that these cuts take off the line, about; nothing is cut for it."""
-    return sum(message.tokens - own for _, message, own in _outputs_over_cap(story, cap, rules, most))
+    return sum(message.tokens - own for _, message, own in _outputs_over_cap(path_state, cap, rules, most))
 
 
 def _outputs_over_cap(
-    story: PathState, cap: int, rules: OutputRules, most: int
+    path_state: PathState, cap: int, rules: OutputRules, most: int
 ) -> Iterator[tuple[PathEntry, Message, int]]:
     """New outputs that are cut, each with the tokens it may have."""
-    called = _tool_names_by_call(story) if rules else {}
-    for placed in unread_entries(story):
+    called = _tool_names_by_call(path_state) if rules else {}
+    for placed in unread_entries(path_state):
         message = placed.entry.message
-        if message and message.answers and placed.entry.id not in story.tree.replaced_results:
+        if message and message.answers and placed.entry.id not in path_state.tree.replaced_results:
             own = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
             if own and message.tokens > own:
                 yield placed, message, own
@@ -141,18 +141,18 @@ def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
     return min(filter(None, (rule.cap, most)), default=0)
 
 
-def _tool_names_by_call(story: PathState) -> dict[str, str]:
+def _tool_names_by_call(path_state: PathState) -> dict[str, str]:
     """The tools whose results have not been read, by the ids of their calls."""
-    for placed in reversed(story.entries):
+    for placed in reversed(path_state.entries):
         message = placed.round.spoken.message if placed.round else placed.entry.message
         if message is not None and message.role == "assistant":
             return {call.id: call.name for call in message.calls}
     return {}
 
 
-def unread_entries(story: PathState) -> Iterator[PathEntry]:
+def unread_entries(path_state: PathState) -> Iterator[PathEntry]:
     """What stands behind the last answer, the newest first."""
-    for placed in reversed(story.entries):
+    for placed in reversed(path_state.entries):
         if placed.round is not None or (placed.entry.message and placed.entry.message.role == "assistant"):
             return
         yield placed
@@ -198,13 +198,13 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 def clear_old_outputs(
-    story: PathState, line: Context, rules: OutputRules = NO_OUTPUT_RULES
+    path_state: PathState, line: Context, rules: OutputRules = NO_OUTPUT_RULES
 ) -> tuple[ResultReplaced, ...]:
     """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36).
     What a rule keeps whole is none of them."""
     spared, saved = 0, 0
     found: list[ResultReplaced] = []
-    for output in reversed(old_tool_outputs(story, line.entries)):
+    for output in reversed(old_tool_outputs(path_state, line.entries)):
         rule = rules.rule_for(output.call.name) if rules else None
         if output.text.startswith(CLEARED_PREFIX) or (rule and rule.keep_whole):
             continue
@@ -224,30 +224,30 @@ def estimate_output_tokens(text: str) -> int:
     return max(0, round(len(text) / 4))
 
 
-def old_tool_outputs(story: PathState, on_line: Container[str]) -> list[ToolOutput]:
+def old_tool_outputs(path_state: PathState, on_line: Container[str]) -> list[ToolOutput]:
     """Results of the client's own tools among the entries on the line, oldest first: those before its newest ones,
     behind the newest trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
-    traced = frozenset(trim.at for trim in story.tree.removals)
+    traced = frozenset(trim.at for trim in path_state.tree.removals)
     calls: dict[str, Call] = {}
     found: list[ToolOutput] = []
-    for placed in _entries_before_newest(story):
+    for placed in _entries_before_newest(path_state):
         message = placed.round.spoken.message if placed.round else placed.entry.message
         if message is not None:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
             if call is not None and not call.is_stack_call and placed.path_id in on_line:
-                text = story.tree.replaced_results.get(placed.entry.id, message.text)
+                text = path_state.tree.replaced_results.get(placed.entry.id, message.text)
                 found.append(ToolOutput(placed, call, text, message.failed))
         if placed.path_id in traced or placed.entry.id in traced:
             found.clear()
     return found
 
 
-def _entries_before_newest(story: PathState) -> Iterator[PathEntry]:
+def _entries_before_newest(path_state: PathState) -> Iterator[PathEntry]:
     """What stands before what the client sent last: that stays as it was sent, also behind rounds that the client does
     not see (L4)."""
-    newest = story.newest_client_entries[0] if story.newest_client_entries else None
-    return takewhile(lambda placed: placed is not newest, story.entries)
+    newest = path_state.newest_client_entries[0] if path_state.newest_client_entries else None
+    return takewhile(lambda placed: placed is not newest, path_state.entries)
 
 
 def breadcrumb(output: ToolOutput, rule: OutputRule | None = None, names: ToolRoles = DEFAULT_TOOL_ROLES) -> str:

@@ -38,31 +38,31 @@ class UnfoldTarget(msgspec.Struct, frozen=True):
     is_new: bool
 
 
-def find_unfold_target(ledger: Ledger, story: PathState, frame: str, *, now: bool = False) -> UnfoldTarget:
-    """What it takes to bring back `frame`, a frame of `story`: its own fold, or the one that holds what it did.
+def find_unfold_target(ledger: Ledger, path_state: PathState, frame: str, *, now: bool = False) -> UnfoldTarget:
+    """What it takes to bring back `frame`, a frame of `path_state`: its own fold, or the one that holds what it did.
 
     Raises NotAllowed where there is nothing to bring back; the message says why, and what to do instead.
     """
-    holder = unfoldable_frames(ledger, story).get(frame)
+    holder = unfoldable_frames(ledger, path_state).get(frame)
     if not holder:
-        raise NotAllowed(_refusal_text(story, frame), code="not_folded")
+        raise NotAllowed(_refusal_text(path_state, frame), code="not_folded")
     entries = tuple(fold_at for fold_at, folded in _recorded_folds(ledger) if folded.frame == holder)
-    asked = story.tree.kept_frames.get(holder)
+    asked = path_state.tree.kept_frames.get(holder)
     return UnfoldTarget(holder, entries, is_new=asked is None or (now and not asked))
 
 
-def unfoldable_frames(ledger: Ledger, story: PathState) -> Mapping[str, str]:
-    """Every frame of `story` that can be asked back, with the frame whose fold is taken back for it: the one for which
-    the trace stands that stands for what it did. A trace may have taken the place of an earlier one."""
-    held = {trim.frame: trim.entries for trim in story.tree.removals if trim.frame}
+def unfoldable_frames(ledger: Ledger, path_state: PathState) -> Mapping[str, str]:
+    """Every frame of `path_state` that can be asked back, with the frame whose fold is taken back for it: the one
+    for which the trace stands that stands for what it did. A trace may have taken the place of an earlier one."""
+    held = {trim.frame: trim.entries for trim in path_state.tree.removals if trim.frame}
     if not held:
         return {}
     did: dict[str, set[str]] = {}
-    for placed in story.entries:
-        did.setdefault(owner_of(story, placed).partition("#")[0], set()).add(placed.entry.id)
+    for path_entry in path_state.entries:
+        did.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
     for _, folded in _recorded_folds(ledger):
         did.setdefault(folded.frame, set()).update(folded.entries)
-    found = ((frame, _frame_holding(frame, did.get(frame, set()), held)) for frame in story.tree.frames)
+    found = ((frame, _frame_holding(frame, did.get(frame, set()), held)) for frame in path_state.tree.frames)
     return {frame: holder for frame, holder in found if holder}
 
 
@@ -79,47 +79,49 @@ def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
                 yield entry, folded
 
 
-def _entry_ids_of(story: PathState, frame: str) -> frozenset[str]:
-    return frozenset(p.entry.id for p in story.entries if owner_of(story, p).partition("#")[0] == frame)
+def _entry_ids_of(path_state: PathState, frame: str) -> frozenset[str]:
+    return frozenset(p.entry.id for p in path_state.entries if owner_of(path_state, p).partition("#")[0] == frame)
 
 
-def _refusal_text(story: PathState, frame: str) -> str:
-    tree = story.tree
+def _refusal_text(path_state: PathState, frame: str) -> str:
+    tree = path_state.tree
     found = tree.frames[frame]
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
     if found.parent and not found.has_no_opening_call:
         return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
-    if any(not trim.frame and trim.entries & _entry_ids_of(story, frame) for trim in tree.removals):
+    if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
         return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"
     return f"Frame {frame} was never folded: what it did stands on the line. `callstack tree` shows the other frames."
 
 
 # ---------------------------------------------------------------------------------------------------------------- come
 def plan_unfolds(
-    story: PathState, moment: CompactionInput, done: CompactionPlan, scribe: MessageComposer
+    path_state: PathState, compaction_input: CompactionInput, done: CompactionPlan, composer: MessageComposer
 ) -> CompactionPlan:
     """`done`, with what a person wants back and comes at this moment; what has to wait is a decision too."""
-    tree = story.tree
+    tree = path_state.tree
     asked = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
-    cheap = _is_rewrite_free(moment) or bool(done.events)
+    cheap = _is_rewrite_free(compaction_input) or bool(done.events)
     come = tuple(frame for frame in asked if cheap or tree.kept_frames[frame])
     wait = tuple(frame for frame in asked if frame not in come)
     events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, come))
-    if moment.binds_reasoning and (muted := _answers_with_stale_reasoning(story, come, scribe)):
+    if compaction_input.binds_reasoning and (muted := _answers_with_stale_reasoning(path_state, come, composer)):
         events = (*events, ReasoningRemoved(muted))
     decisions = tuple(
-        CompactionDecision("unfold", frames, _unfold_verdict(story, frames, moment, scribe, worth=frames is come))
+        CompactionDecision(
+            "unfold", frames, _unfold_verdict(path_state, frames, compaction_input, composer, worth=frames is come)
+        )
         for frames in (come, wait)
         if frames
     )
     return CompactionPlan((*events, *done.events), (*done.decisions, *decisions))
 
 
-def _is_rewrite_free(moment: CompactionInput) -> bool:
+def _is_rewrite_free(compaction_input: CompactionInput) -> bool:
     """Nothing is cached, or a cached token costs as much as one that has to be written: no rewrite costs more."""
-    return moment.cold or moment.prices.read >= moment.prices.write
+    return compaction_input.cold or compaction_input.prices.read >= compaction_input.prices.write
 
 
 def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
@@ -128,31 +130,43 @@ def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
     return tree
 
 
-def _context_after_unfold(story: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
+def _context_after_unfold(path_state: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
     """The line with these frames back on it, the place of the first that comes back, and what comes back."""
-    standing = {id(placed) for placed in context_entries(story)}
-    after = context_entries(replace(story, tree=_tree_without_traces(story.tree, frames, 0)))
-    back = {id(placed) for placed in after} - standing
-    first = next((at for at, placed in enumerate(after) if id(placed) in back), len(after))
+    placement = {id(path_entry) for path_entry in context_entries(path_state)}
+    after = context_entries(replace(path_state, tree=_tree_without_traces(path_state.tree, frames, 0)))
+    back = {id(path_entry) for path_entry in after} - placement
+    first = next((at for at, path_entry in enumerate(after) if id(path_entry) in back), len(after))
     return after, first, back
 
 
 def _unfold_verdict(
-    story: PathState, frames: Sequence[str], moment: CompactionInput, scribe: MessageComposer, *, worth: bool
+    path_state: PathState,
+    frames: Sequence[str],
+    compaction_input: CompactionInput,
+    composer: MessageComposer,
+    *,
+    worth: bool,
 ) -> GateVerdict:
     """The figures of bringing them back: nothing is removed, so it never pays. A person wants it."""
-    after, first, back = _context_after_unfold(story, frames)
-    tokens = [tokens_in_context(story, placed, lambda text: scribe.user_message(text).tokens) for placed in after]
-    added = sum(n for n, placed in zip(tokens, after, strict=True) if id(placed) in back)
-    rewrite = ContextRewrite(0, 0, sum(tokens[first:]) - added, moment.head + sum(tokens), added)
-    verdict = evaluate_rewrite(rewrite, moment.prices, moment.requests, cold=moment.cold)
-    reason = GateReason.NOT_YET if not worth else GateReason.COLD if _is_rewrite_free(moment) else GateReason.ASKED
+    after, first, back = _context_after_unfold(path_state, frames)
+    tokens = [
+        tokens_in_context(path_state, path_entry, lambda text: composer.user_message(text).tokens)
+        for path_entry in after
+    ]
+    added = sum(n for n, path_entry in zip(tokens, after, strict=True) if id(path_entry) in back)
+    rewrite = ContextRewrite(0, 0, sum(tokens[first:]) - added, compaction_input.head + sum(tokens), added)
+    verdict = evaluate_rewrite(rewrite, compaction_input.prices, compaction_input.requests, cold=compaction_input.cold)
+    reason = (
+        GateReason.NOT_YET if not worth else GateReason.COLD if _is_rewrite_free(compaction_input) else GateReason.ASKED
+    )
     return replace(verdict, is_worth_it=worth, reason=reason)
 
 
-def _answers_with_stale_reasoning(story: PathState, frames: Sequence[str], scribe: MessageComposer) -> tuple[str, ...]:
+def _answers_with_stale_reasoning(
+    path_state: PathState, frames: Sequence[str], composer: MessageComposer
+) -> tuple[str, ...]:
     """L8: answers from the first place on that changes whose reasoning no longer fits what stands before it."""
-    after, first, _ = _context_after_unfold(story, frames)
-    said = ((placed.entry.id, message_of(placed)) for placed in after[first:])
-    reasoning = (entry for entry, m in said if m and m.role == "assistant" and scribe.without_reasoning(m) is not m)
-    return tuple(dict.fromkeys(entry for entry in reasoning if entry not in story.tree.without_reasoning))
+    after, first, _ = _context_after_unfold(path_state, frames)
+    said = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
+    reasoning = (entry for entry, m in said if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
+    return tuple(dict.fromkeys(entry for entry in reasoning if entry not in path_state.tree.without_reasoning))

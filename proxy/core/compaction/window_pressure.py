@@ -38,20 +38,22 @@ class WindowLimits(msgspec.Struct, frozen=True):
 
 
 def pressure_change(
-    story: PathState, filled: int, room: WindowLimits
+    path_state: PathState, filled: int, room: WindowLimits
 ) -> ContextPressureWarned | ContextPressureRelieved | None:
     """What has changed with a request of so many tokens; None where nothing has."""
-    if story.tree.is_pressure_warned:
+    if path_state.tree.is_pressure_warned:
         return ContextPressureRelieved() if filled < RELIEVED_SHARE * room.warning_tokens else None
     return (
-        ContextPressureWarned(story.tree.active, filled, room.window_tokens) if filled >= room.warning_tokens else None
+        ContextPressureWarned(path_state.tree.active, filled, room.window_tokens)
+        if filled >= room.warning_tokens
+        else None
     )
 
 
-def count_context_tokens(story: PathState, count: Callable[[str], int]) -> int:
+def count_context_tokens(path_state: PathState, count: Callable[[str], int]) -> int:
     """Tokens of the messages on the line, about; `count` is asked for our own texts among them."""
-    told = sum(tokens_in_context(story, placed, count) for placed in context_entries(story))
-    return told + sum(count(trim.trace) for trim in story.tree.removals)
+    told = sum(tokens_in_context(path_state, path_entry, count) for path_entry in context_entries(path_state))
+    return told + sum(count(trim.trace) for trim in path_state.tree.removals)
 
 
 def pressure_note(event: ContextPressureWarned, nonce: str) -> str:

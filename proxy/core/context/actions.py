@@ -51,11 +51,11 @@ MAX_FILE_PROBES = 5
 """Files that are told, the newest ones."""
 
 
-def probe_state(story: PathState, names: ToolRoles, patterns: ProbePatterns = ()) -> tuple[tuple[str, bool], ...]:
+def probe_state(path_state: PathState, names: ToolRoles, patterns: ProbePatterns = ()) -> tuple[tuple[str, bool], ...]:
     """What is known at the end of a path: the kinds of commands in a fixed order, then the files."""
     ended: dict[str, bool] = {}
     files: dict[str, bool] = {}
-    for step in list(steps_of(story.entries))[-RECENT_STEPS_LIMIT:]:
+    for step in list(steps_of(path_state.entries))[-RECENT_STEPS_LIMIT:]:
         for ran in observe_commands(step, names):
             if ran.outcome is not CommandOutcome.UNKNOWN:
                 ended |= dict.fromkeys(_probe_names_of(ran, patterns), ran.outcome is CommandOutcome.OK)
@@ -80,12 +80,14 @@ RECENT_ENTRIES_LIMIT = 200
 """The newest messages of a frame in which its actions are looked for."""
 
 
-def actions_of(story: PathState, frame_id: str) -> Iterator[ToolExecution]:
+def actions_of(path_state: PathState, frame_id: str) -> Iterator[ToolExecution]:
     """The newest calls of the client's tools that belong to a frame, with their results, oldest first."""
-    if frame_id not in story.tree.frames:
+    if frame_id not in path_state.tree.frames:
         return
-    owner = story.tree.frames[frame_id].owner
-    own: Sequence[PathEntry] = [p for p in story.entries if owner_of(story, p) == owner][-RECENT_ENTRIES_LIMIT:]
+    owner = path_state.tree.frames[frame_id].owner
+    own: Sequence[PathEntry] = [p for p in path_state.entries if owner_of(path_state, p) == owner][
+        -RECENT_ENTRIES_LIMIT:
+    ]
     for step in steps_of(own):
         yield from (done for done in step.executions if done.answered)
 
@@ -111,14 +113,16 @@ def describe_outcome(done: ToolExecution) -> str:
     return f"exit code {code}, {size}" if code is not None else size
 
 
-def with_open_frame_artifacts(story: PathState, names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
+def with_open_frame_artifacts(path_state: PathState, names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
     """The story with the files that open frames changed so far; what ended lists its own."""
-    open_frames = [f for f in story.tree.frames.values() if f.status is Status.IN_PROGRESS]
-    made = {f.id: changed_paths_of(entries_of_frame(story, f.id), names) for f in open_frames}
+    open_frames = [f for f in path_state.tree.frames.values() if f.status is Status.IN_PROGRESS]
+    made = {f.id: changed_paths_of(entries_of_frame(path_state, f.id), names) for f in open_frames}
     known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
-    return replace(story, tree=replace(story.tree, frames={**story.tree.frames, **known}))
+    return replace(path_state, tree=replace(path_state.tree, frames={**path_state.tree.frames, **known}))
 
 
-def entries_of_frame(story: PathState, frame: str) -> Iterator[PathEntry]:
+def entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:
     """What any segment of the frame owns."""
-    return (placed for placed in story.entries if owner_of(story, placed).partition("#")[0] == frame)
+    return (
+        path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry).partition("#")[0] == frame
+    )

@@ -45,7 +45,7 @@ FLAT_FORMAT = BlockFormat()
 
 def block_of(  # noqa: PLR0913  what every form takes, and where to look for what was done
     form: BlockFormat,
-    story: PathState,
+    path_state: PathState,
     tree: Tree,
     frame_id: str,
     *,
@@ -55,11 +55,11 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     count: CountTokens,
     session: str = "",
 ) -> str:
-    """The block of a frame as it is entered: `tree` is the state with that frame begun, `story` the path up to then,
-    `now` is in ms."""
+    """The block of a frame as it is entered: `tree` is the state with that frame begun, `path_state` the path up to
+    then, `now` is in ms."""
     if form.minimal:
-        actions = [format_action(done) for done in list(actions_of(story, frame_id))[-MAX_ACTIONS:]]
-        recent = RecentWork(probe_state(story, form.names, form.probe_patterns), actions)
+        actions = [format_action(done) for done in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
+        recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
     if form.nested:
         block = render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
@@ -76,7 +76,9 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
         )
     if form.draw_map is None or not tree.frames[frame_id].parent:  # what a root has seen stands on its line
         return block
-    return _with_map(block, form.draw_map(story, tree, frame_id, budgets.total - count(block), count), budgets, count)
+    return _with_map(
+        block, form.draw_map(path_state, tree, frame_id, budgets.total - count(block), count), budgets, count
+    )
 
 
 def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: CountTokens) -> str:

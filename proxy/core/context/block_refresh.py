@@ -43,14 +43,14 @@ def _frames_in_guidance(tree: Tree) -> tuple[Frame, ...]:
     return tuple(takewhile(lambda frame: not frame.opening, path_to(tree, tree.active)))
 
 
-def refreshable_frames(story: PathState, after: Tree, *, cold: bool, in_front: bool) -> tuple[Frame, ...]:
-    """The stale frames of `after`, which is the tree at the end of `story` with what else is decided now. `cold`:
+def refreshable_frames(path_state: PathState, after: Tree, *, cold: bool, in_front: bool) -> tuple[Frame, ...]:
+    """The stale frames of `after`, which is the tree at the end of `path_state` with what else is decided now. `cold`:
     nothing is cached; `in_front`: the request changes from its beginning."""
     stale = [f for f in frames_with_block(after) if f.id in after.stale_blocks]
     if not stale or cold or in_front:
         return tuple(stale)
-    order = {p.entry.id: at for at, p in enumerate(story.entries)}
-    moved = story.tree.removed_entries ^ after.removed_entries
+    order = {p.entry.id: at for at, p in enumerate(path_state.entries)}
+    moved = path_state.tree.removed_entries ^ after.removed_entries
     first = min((order[entry] for entry in moved if entry in order), default=len(order))
     return tuple(f for f in stale if order.get(_block_entry(after, f), -1) > first)
 

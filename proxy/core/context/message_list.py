@@ -91,78 +91,82 @@ _get_ids = attrgetter("entry.id", "path_id")
 """The ids that something on a path goes by."""
 
 
-def build_context(story: PathState, scribe: MessageComposer, *, suffixed: bool = False, bound: bool = False) -> Context:
-    """The line of the active frame at the end of `story`. `suffixed`: no user message may stand behind a result, so a
-    text of ours that would is told at the end of that result. `bound`: the model takes reasoning only behind what it
-    was made behind, so of steps that a view shows without what stood before them it is left out (L8)."""
-    selected = story.visible_entries
+def build_context(
+    path_state: PathState, composer: MessageComposer, *, suffixed: bool = False, bound: bool = False
+) -> Context:
+    """The line of the active frame at the end of `path_state`. `suffixed`: no user message may stand behind a
+    result, so a text of ours that would is told at the end of that result. `bound`: the model takes reasoning only
+    behind what it was made behind, so of steps that a view shows without what stood before them it is left out (L8)."""
+    selected = path_state.visible_entries
     units = (
-        _apply_frame_view(story, selected, scribe, bound=bound)
-        if story.tree.active
-        else _context_items(story, selected, scribe)
+        _apply_frame_view(path_state, selected, composer, bound=bound)
+        if path_state.tree.active
+        else _context_items(path_state, selected, composer)
     )
     if any(unit.unrun_calls for unit in units):
-        units = list(_drop_unrun_calls(units, scribe))
-    units = _with_stack_guidance(story, units, scribe)
-    messages = tuple(_pair_calls_and_results(units, scribe))
+        units = list(_drop_unrun_calls(units, composer))
+    units = _with_stack_guidance(path_state, units, composer)
+    messages = tuple(_pair_calls_and_results(units, composer))
     if suffixed:
         overlays = {p.path_id for p in selected if p.entry.is_overlay}
         ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
-        messages = tuple(_merge_notes_into_results(messages, ours, scribe))
+        messages = tuple(_merge_notes_into_results(messages, ours, composer))
     entries = frozenset([u.entry for u in units if u.entry])
-    left_out = frozenset(map(_get_path_id, story.entries)) - entries
+    left_out = frozenset(map(_get_path_id, path_state.entries)) - entries
     return Context(
         messages,
         entries,
         left_out,
         _count_own_tokens(units),
-        _count_inherited_messages(story, selected, units, messages),
+        _count_inherited_messages(path_state, selected, units, messages),
     )
 
 
-def _with_stack_guidance(story: PathState, units: list[ContextItem], scribe: MessageComposer) -> list[ContextItem]:
+def _with_stack_guidance(
+    path_state: PathState, units: list[ContextItem], composer: MessageComposer
+) -> list[ContextItem]:
     """The units with the message that tells of our tools, where they are not told in front of all: behind the entry at
     which the thread woke, or what is left of what stood before it; in front of the first answer where nothing is."""
-    waking = story.tree.wake_state
+    waking = path_state.tree.wake_state
     if waking is None or not waking.appended:
         return units
-    order = {p.path_id: number for number, p in enumerate(story.entries)}
-    woken = max((n for n, p in enumerate(story.entries) if waking.at in (p.path_id, p.entry.id)), default=-1)
+    order = {p.path_id: number for number, p in enumerate(path_state.entries)}
+    woken = max((n for n, p in enumerate(path_state.entries) if waking.at in (p.path_id, p.entry.id)), default=-1)
     before = [number for number, unit in enumerate(units) if order.get(unit.entry, woken + 1) <= woken]
     answers = (number for number, unit in enumerate(units) if unit.message.role == "assistant")
     place = before[-1] + 1 if before else next(answers, len(units))
-    return [*units[:place], ContextItem(scribe.parse_appended_tools(waking.appended), ""), *units[place:]]
+    return [*units[:place], ContextItem(composer.parse_appended_tools(waking.appended), ""), *units[place:]]
 
 
 def _count_inherited_messages(
-    story: PathState, selected: Sequence[PathEntry], units: Sequence[ContextItem], messages: Sequence[Message]
+    path_state: PathState, selected: Sequence[PathEntry], units: Sequence[ContextItem], messages: Sequence[Message]
 ) -> int:
-    frame = story.tree.frames.get(story.tree.active)
+    frame = path_state.tree.frames.get(path_state.tree.active)
     if frame is None or not frame.parent:
         return 0
-    own = {p.path_id for p in selected if owner_of(story, p) == frame.owner}
+    own = {p.path_id for p in selected if owner_of(path_state, p) == frame.owner}
     begins = next((u.message for u in units if u.entry in own), None)
     return next((at for at, m in enumerate(messages) if m is begins), 0)
 
 
 def answers_with_stale_reasoning(
-    story: PathState, before: Context, after: Context, scribe: MessageComposer
+    path_state: PathState, before: Context, after: Context, composer: MessageComposer
 ) -> tuple[str, ...]:
-    """L8: the answers of `story` on the line `after` whose reasoning was made behind a message that `before` has and
-    `after` has not, as it stood: all behind the first difference."""
+    """L8: the answers of `path_state` on the line `after` whose reasoning was made behind a message that `before`
+    has and `after` has not, as it stood: all behind the first difference."""
     pairs = zip(before.messages, after.messages, strict=False)
     same = next((at for at, (was, now) in enumerate(pairs) if was.wire != now.wire), len(before.messages))
     behind = {id(m) for m in after.messages[same:]}
-    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in story.entries)
+    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
     answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
-    return tuple(dict.fromkeys(entry for entry, m in answers if scribe.without_reasoning(m) is not m))
+    return tuple(dict.fromkeys(entry for entry, m in answers if composer.without_reasoning(m) is not m))
 
 
-def entries_after_client_rewrite(story: PathState) -> tuple[PathEntry, ...]:
+def entries_after_client_rewrite(path_state: PathState) -> tuple[PathEntry, ...]:
     """L8: what was taken over from the path that this one went on from, where the client changed its own history: all
     behind the first place at which the two lines differ."""
-    before = replace(story, entries=tuple(p for some in story.adopted.values() for p in some))
-    was, now = context_entries(before), context_entries(story)
+    before = replace(path_state, entries=tuple(p for some in path_state.adopted.values() for p in some))
+    was, now = context_entries(before), context_entries(path_state)
     same = next(
         (
             at
@@ -171,14 +175,14 @@ def entries_after_client_rewrite(story: PathState) -> tuple[PathEntry, ...]:
         ),
         len(was),
     )
-    held, left = ({p.entry.id for p in each.entries} for each in (before, story))
-    if any(trim.entries & held and not trim.entries & left for trim in story.tree.removals):
+    held, left = ({p.entry.id for p in each.entries} for each in (before, path_state))
+    if any(trim.entries & held and not trim.entries & left for trim in path_state.tree.removals):
         same = 0  # a trace has nothing left to stand for
     return tuple(p for p in now[same:] if p.path_id != p.entry.id)
 
 
-def _entry_round_key(placed: PathEntry) -> tuple[str, int]:
-    return placed.entry.id, placed.round.number if placed.round else 0
+def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
+    return path_entry.entry.id, path_entry.round.number if path_entry.round else 0
 
 
 def _count_own_tokens(units: Iterable[ContextItem]) -> int:
@@ -192,60 +196,66 @@ def _count_own_tokens(units: Iterable[ContextItem]) -> int:
     return own
 
 
-def owner_of(story: PathState, placed: PathEntry) -> str:
+def owner_of(path_state: PathState, path_entry: PathEntry) -> str:
     """The segment that owns it now: a pop hands user messages of the unfinished turn on."""
-    carried = story.tree.carried_owners
+    carried = path_state.tree.carried_owners
     if not carried:
-        return placed.owner
-    return carried.get(placed.path_id) or carried.get(placed.entry.id, placed.owner)
+        return path_entry.owner
+    return carried.get(path_entry.path_id) or carried.get(path_entry.entry.id, path_entry.owner)
 
 
-def entries_owned_by(story: PathState, frames: Container[str], placed: Iterable[PathEntry]) -> list[PathEntry]:
-    """Those of `placed` that these frames own now, in whichever of their segments."""
-    carried = story.tree.carried_owners
+def entries_owned_by(
+    path_state: PathState, frames: Container[str], path_entries: Iterable[PathEntry]
+) -> list[PathEntry]:
+    """Those of `path_entry` that these frames own now, in whichever of their segments."""
+    carried = path_state.tree.carried_owners
     if not carried:
-        return [p for p in placed if p.owner.partition("#")[0] in frames]
+        return [p for p in path_entries if p.owner.partition("#")[0] in frames]
     # `owner_of`, written out: this is asked of every entry of the path.
     return [
-        p for p in placed if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames
+        p
+        for p in path_entries
+        if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames
     ]
 
 
-def context_entries(story: PathState) -> list[PathEntry]:
+def context_entries(path_state: PathState) -> list[PathEntry]:
     """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
-    return list(compress(story.visible_entries, _in_context_flags(story, story.visible_entries)))
+    return list(compress(path_state.visible_entries, _in_context_flags(path_state, path_state.visible_entries)))
 
 
-def _in_context_flags(story: PathState, placed: Sequence[PathEntry]) -> Iterable[bool]:
-    """Of each of `placed`, whether it still stands on a line: most of a long path has left it."""
-    return map(story.tree.removed_entries.isdisjoint, map(_get_ids, placed))
+def _in_context_flags(path_state: PathState, path_entries: Sequence[PathEntry]) -> Iterable[bool]:
+    """Of each of `path_entry`, whether it still stands on a line: most of a long path has left it."""
+    return map(path_state.tree.removed_entries.isdisjoint, map(_get_ids, path_entries))
 
 
-def _context_items(story: PathState, placed: Sequence[PathEntry], scribe: MessageComposer) -> list[ContextItem]:
+def _context_items(
+    path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
+) -> list[ContextItem]:
     """Messages of entries; where some were trimmed, the trace that stands for them."""
-    if not story.tree.removed_entries:
-        return [unit for standing in placed for unit in _items_of_entry(story, standing, scribe)]
+    if not path_state.tree.removed_entries:
+        return [unit for placement in path_entries for unit in _items_of_entry(path_state, placement, composer)]
     units: list[ContextItem] = []
-    standing = set(compress(count(), _in_context_flags(story, placed)))
-    traces = _traces_by_position(story, placed, scribe)
-    for at in sorted(standing | traces.keys()):
-        if at in standing:
-            units += _items_of_entry(story, placed[at], scribe)
+    placement = set(compress(count(), _in_context_flags(path_state, path_entries)))
+    traces = _traces_by_position(path_state, path_entries, composer)
+    for at in sorted(placement | traces.keys()):
+        if at in placement:
+            units += _items_of_entry(path_state, path_entries[at], composer)
         units += traces.get(at, ())
     return units
 
 
 def _traces_by_position(
-    story: PathState, placed: Sequence[PathEntry], scribe: MessageComposer
+    path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
 ) -> dict[int, list[ContextItem]]:
     """The traces by the position behind which they stand, the oldest first; -1 is in front of all.
 
     What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
     trace stands where the first entry was that it stands for.
     """
-    position = _positions_by_id(placed)
+    position = _positions_by_id(path_entries)
     found: dict[int, list[ContextItem]] = {}
-    for trim in story.tree.removals:
+    for trim in path_state.tree.removals:
         if trim.entries.isdisjoint(position):
             continue
         if not trim.at:
@@ -254,64 +264,64 @@ def _traces_by_position(
             behind = position[trim.at]
         else:
             behind = min([position[entry] for entry in trim.entries if entry in position])
-        found.setdefault(behind, []).append(ContextItem(scribe.user_message(trim.trace), ""))
+        found.setdefault(behind, []).append(ContextItem(composer.user_message(trim.trace), ""))
     return found
 
 
-def _positions_by_id(placed: Sequence[PathEntry]) -> dict[str, int]:
+def _positions_by_id(path_entries: Sequence[PathEntry]) -> dict[str, int]:
     """Where each stands, by both of its names."""
-    ats, entries = list(map(_get_path_id, placed)), list(map(_get_entry_id, placed))
+    ats, entries = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
     found = dict(zip(ats, count(), strict=False))
     if ats != entries:
         found |= {entry: place for place, (entry, at) in enumerate(zip(entries, ats, strict=True)) if entry != at}
     return found
 
 
-def _items_of_entry(story: PathState, placed: PathEntry, scribe: MessageComposer) -> list[ContextItem]:
-    muted = placed.entry.id in story.tree.without_reasoning
-    if placed.round is None:
-        own = placed.entry.message
-        if own is not None and (words := story.tree.replaced_results.get(placed.entry.id)) is not None:
-            own = scribe.with_content(own, words)
+def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: MessageComposer) -> list[ContextItem]:
+    muted = path_entry.entry.id in path_state.tree.without_reasoning
+    if path_entry.round is None:
+        own = path_entry.entry.message
+        if own is not None and (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
+            own = composer.with_content(own, words)
         if own is None:
             return []
-        is_told = placed.entry.kind is EntryKind.OVERLAY
-        return [ContextItem(scribe.without_reasoning(own) if muted else own, placed.path_id, is_overlay=is_told)]
-    message = placed.round.spoken.message
+        is_told = path_entry.entry.kind is EntryKind.OVERLAY
+        return [ContextItem(composer.without_reasoning(own) if muted else own, path_entry.path_id, is_overlay=is_told)]
+    message = path_entry.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
     if muted:
-        message = scribe.without_reasoning(message)
-    stored = {r.answers: r for r in placed.round.results}
-    number = placed.round.number
-    answered = placed.round.spoken.own_calls
-    told = {c.id: story.tree.result_texts.get((placed.entry.id, call_key(number, c.id))) for c in answered}
-    found = {call: scribe.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
+        message = composer.without_reasoning(message)
+    stored = {r.answers: r for r in path_entry.round.results}
+    number = path_entry.round.number
+    answered = path_entry.round.spoken.own_calls
+    told = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
+    found = {call: composer.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
     ours = {call: result for call, result in found.items() if result}
-    cut = () if placed.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
-    return [ContextItem(message, placed.path_id, ours, cut)]
+    cut = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
+    return [ContextItem(message, path_entry.path_id, ours, cut)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
 def _apply_frame_view(
-    story: PathState, selected: Sequence[PathEntry], scribe: MessageComposer, *, bound: bool
+    path_state: PathState, selected: Sequence[PathEntry], composer: MessageComposer, *, bound: bool
 ) -> list[ContextItem]:
     """The whole path, or what the deepest frame with a narrower view sees of its parents."""
-    path = path_to(story.tree, story.tree.active)
+    path = path_to(path_state.tree, path_state.tree.active)
     narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
     if narrow is None or narrow.opening is None:
-        return _context_items(story, selected, scribe)
-    below = visible_owners_of(story.tree, path[path.index(narrow) :])
-    own = [p for p in selected if owner_of(story, p) in below]
-    above = [p for p in selected if owner_of(story, p) not in below]
+        return _context_items(path_state, selected, composer)
+    below = visible_owners_of(path_state.tree, path[path.index(narrow) :])
+    own = [p for p in selected if owner_of(path_state, p) in below]
+    above = [p for p in selected if owner_of(path_state, p) not in below]
     shown = _context_items(
-        story, _visible_parent_entries(story.tree, above, _parent_groups_shown(narrow.opening.view)), scribe
+        path_state, _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)), composer
     )
-    text = story.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
+    text = path_state.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
-        *(_without_reasoning(shown, scribe) if bound else shown),
-        ContextItem(scribe.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_context_items(story, own, scribe),
+        *(_without_reasoning(shown, composer) if bound else shown),
+        ContextItem(composer.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
+        *_context_items(path_state, own, composer),
     ]
 
 
@@ -329,29 +339,29 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
     wanted = {id(p) for p in kept}
     shown: list[PathEntry] = []
     answered: set[str] = set()
-    for placed in above:
-        message = placed.round.spoken.message if placed.round else placed.entry.message
+    for path_entry in above:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message and message.role == "assistant":
-            answered = {c.id for c in message.calls} if id(placed) in wanted else set()
-        if id(placed) in wanted or _is_user_or_instruction(placed) or (message and message.answers in answered):
-            shown.append(placed)
+            answered = {c.id for c in message.calls} if id(path_entry) in wanted else set()
+        if id(path_entry) in wanted or _is_user_or_instruction(path_entry) or (message and message.answers in answered):
+            shown.append(path_entry)
     return shown
 
 
-def _without_reasoning(units: Iterable[ContextItem], scribe: MessageComposer) -> Iterable[ContextItem]:
+def _without_reasoning(units: Iterable[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
     for unit in units:
-        bare = scribe.without_reasoning(unit.message) if unit.message.role == "assistant" else unit.message
+        bare = composer.without_reasoning(unit.message) if unit.message.role == "assistant" else unit.message
         yield unit._replace(message=bare)
 
 
-def _is_user_or_instruction(placed: PathEntry) -> bool:
+def _is_user_or_instruction(path_entry: PathEntry) -> bool:
     """Whether it is what the model is told: the user's words, and instructions in mid-history."""
-    message = None if placed.round else placed.entry.message
+    message = None if path_entry.round else path_entry.entry.message
     return message is not None and (message.role == "user" or message.role in INSTRUCTION_ROLES)
 
 
 # ------------------------------------------------------------------------------------------------------------- pairing
-def _drop_unrun_calls(units: Sequence[ContextItem], scribe: MessageComposer) -> Iterable[ContextItem]:
+def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
     """L4: of an answer that broke off a client keeps the words and seldom the calls, the last of which is mostly half
     of one, and refused by some providers. Those it answers none of it has not kept, and ours beside them were not
     run."""
@@ -361,12 +371,12 @@ def _drop_unrun_calls(units: Sequence[ContextItem], scribe: MessageComposer) -> 
         ):
             yield unit
             continue
-        left = unit._replace(message=scribe.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
+        left = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
         if left.message.calls or left.message.text.strip():
             yield left
 
 
-def _pair_calls_and_results(units: Sequence[ContextItem], scribe: MessageComposer) -> Iterable[Message]:
+def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[Message]:
     """L1: each result behind its call, each call with a result. What the client answered in its own order stays in
     it, unless results of ours stand between."""
     taken: set[int] = set()
@@ -377,7 +387,7 @@ def _pair_calls_and_results(units: Sequence[ContextItem], scribe: MessageCompose
         if unit.message.calls and not _has_result_next(units, at, unit):
             answers = _client_result_positions(units, at, unit.message.calls)
             taken |= set(answers.values())
-            yield from _results_in_order(units, unit, answers, scribe)
+            yield from _results_in_order(units, unit, answers, composer)
 
 
 def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -> bool:
@@ -402,7 +412,7 @@ def _client_result_positions(units: Sequence[ContextItem], at: int, calls: Seque
 
 
 def _results_in_order(
-    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, int], scribe: MessageComposer
+    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, int], composer: MessageComposer
 ) -> Iterable[Message]:
     calls = unit.message.calls
     if not unit.stack_results and len(answers) == len({c.id for c in calls}):
@@ -414,17 +424,17 @@ def _results_in_order(
         elif call in answers:
             yield units[answers[call]].message
         else:
-            yield scribe.tool_result(call, UNANSWERED_CALL_RESULT)
+            yield composer.tool_result(call, UNANSWERED_CALL_RESULT)
 
 
 def _merge_notes_into_results(
-    messages: Iterable[Message], ours: Container[int], scribe: MessageComposer
+    messages: Iterable[Message], ours: Container[int], composer: MessageComposer
 ) -> Iterable[Message]:
     """The messages with each text of ours (by its Python id) that stands behind a result at the end of that result."""
     last: Message | None = None
     for message in messages:
         if last and last.answers and id(message) in ours and message.role == "user":
-            last = scribe.with_content(last, f"{last.text}{ROUND_SEPARATOR}{message.text}")
+            last = composer.with_content(last, f"{last.text}{ROUND_SEPARATOR}{message.text}")
             continue
         if last:
             yield last

@@ -196,8 +196,8 @@ def _newest_first(frame: Frame) -> tuple[int, int]:
 
 def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Children of one parent in the order they are to be done: as they were made, those withdrawn left out."""
-    standing = (f for f in frames if f.status is not Status.INVALIDATED)
-    return tuple(sorted(standing, key=lambda f: f.order))
+    placement = (f for f in frames if f.status is not Status.INVALIDATED)
+    return tuple(sorted(placement, key=lambda f: f.order))
 
 
 def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:

@@ -21,16 +21,16 @@ _NO_ENTRIES: Container[str] = ()
 
 
 def undelivered_messages(  # noqa: PLR0913 - a path, who stands on it, and when
-    ledger: Ledger, story: PathState, thread: str, lane: Lane, now: int, under_way: Container[str] = _NO_ENTRIES
+    ledger: Ledger, path_state: PathState, thread: str, lane: Lane, now: int, under_way: Container[str] = _NO_ENTRIES
 ) -> tuple[QueuedMessage, ...]:
-    """What people said in this lane and `thread` is to be told now (ms) behind `story`, in the order in which they said
-    it. `under_way` are the last entries of other requests that are being answered."""
+    """What people said in this lane and `thread` is to be told now (ms) behind `path_state`, in the order in which
+    they said it. `under_way` are the last entries of other requests that are being answered."""
     queue = ledger.queue
     if not queue:
         return ()
     due = {said.id for said in waiting_messages(queue.values(), now)}
     lost = (said for said in queue.values() if said.state is DeliveryState.DELIVERED and now < said.expires)
-    due |= {said.id for said in lost if not _is_delivered(ledger, story, said, under_way)}
+    due |= {said.id for said in lost if not _is_delivered(ledger, path_state, said, under_way)}
     return tuple(said for said in queue.values() if said.id in due and _is_addressed_to(said, thread, lane))
 
 
@@ -38,7 +38,7 @@ def _is_addressed_to(said: QueuedMessage, thread: str, lane: Lane) -> bool:
     return said.lane is lane and said.thread in ("", thread)
 
 
-def _is_delivered(ledger: Ledger, story: PathState, said: QueuedMessage, under_way: Container[str]) -> bool:
+def _is_delivered(ledger: Ledger, path_state: PathState, said: QueuedMessage, under_way: Container[str]) -> bool:
     """Whether it was answered or is being answered, stands on this path anyway, or is another path's."""
     words = ledger.entries.get(said.entry)
     turn = ledger.entries.get(words.parent) if words else None
@@ -46,7 +46,7 @@ def _is_delivered(ledger: Ledger, story: PathState, said: QueuedMessage, under_w
         return True
     if turn.parent in under_way or turn.id in ledger.parent_ids or _is_answer_complete(ledger, turn.id):
         return True
-    here = {placed.entry.id for placed in story.entries}
+    here = {path_entry.entry.id for path_entry in path_state.entries}
     return said.entry in here or turn.parent not in here
 
 

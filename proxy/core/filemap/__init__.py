@@ -53,7 +53,7 @@ class FileMap(msgspec.Struct, frozen=True):
 
 
 def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
-    story: PathState,
+    path_state: PathState,
     tree: Tree,
     frame: str,
     read: SymbolReader = symbols_by_patterns,
@@ -63,12 +63,12 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
 ) -> FileMap:
     """The map for a frame of `tree`: what it and its parents worked on, and what its title and criteria name, counts
     first. `frame` may be empty: then all files count alike. `at_once`: somebody waits, so it looks at less."""
-    placed = story.entries[-MAX_ENTRIES_IN_REQUEST if at_once else -MAX_ENTRIES :]
-    contents = collect_contents(placed, names)
+    path_entries = path_state.entries[-MAX_ENTRIES_IN_REQUEST if at_once else -MAX_ENTRIES :]
+    contents = collect_contents(path_entries, names)
     code = [file for file in contents.files if language_of(file.path)]
     files = newest_files(code, MAX_CHARACTERS_IN_REQUEST if at_once else MAX_CHARACTERS)
     symbols = tuple(read(files))
-    owners = {p.entry.id: owner_of(story, p).partition("#")[0] for p in placed}
+    owners = {p.entry.id: owner_of(path_state, p).partition("#")[0] for p in path_entries}
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
     focus = _focus_weights(tree, frame, files, touched) if frame else {}
     if frame:
@@ -79,7 +79,7 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
 
 
 def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
-    story: PathState,
+    path_state: PathState,
     tree: Tree,
     frame: str,
     room: int,
@@ -92,7 +92,7 @@ def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
     drawn in the middle of a request, so it looks at less, and waits for no grammar."""
     if min(room, most) < MIN_MAP_TOKENS:
         return ""
-    mapped = build_file_map(story, tree, frame, names=names, at_once=True)
+    mapped = build_file_map(path_state, tree, frame, names=names, at_once=True)
     return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, min(room, most), count), mapped.seen_count)
 
 

@@ -247,8 +247,8 @@ def _edits_in_arguments(path: str, arguments: Mapping[str, object]) -> Iterator[
     listed = arguments.get("edits")
     for each in listed[:MAX_EDITS] if isinstance(listed, list) else [arguments]:
         if isinstance(each, Mapping) and (new := _first_string(each, NEW_TEXT_ARGUMENTS)) is not None:
-            placed = any(each.get(name) is not None for name in INSERT_POSITION_ARGUMENTS)
-            old = "" if placed else _first_string(each, OLD_TEXT_ARGUMENTS) or ""
+            path_entry = any(each.get(name) is not None for name in INSERT_POSITION_ARGUMENTS)
+            old = "" if path_entry else _first_string(each, OLD_TEXT_ARGUMENTS) or ""
             everywhere = any(each.get(name) is True for name in REPLACE_ALL_ARGUMENTS)
             yield FileEdit(path, old, new, everywhere)
 

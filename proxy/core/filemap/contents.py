@@ -118,11 +118,11 @@ class SeenContents(msgspec.Struct, frozen=True):
     touched: tuple[tuple[str, str], ...]
 
 
-def collect_contents(placed: Iterable[PathEntry], names: ToolRoles) -> SeenContents:
+def collect_contents(path_entries: Iterable[PathEntry], names: ToolRoles) -> SeenContents:
     """The contents that the client's calls told of, up to the end of these entries."""
     piles: dict[str, _PartialFile] = {}
     touched: list[tuple[str, str]] = []
-    for step in steps_of(placed):
+    for step in steps_of(path_entries):
         for done in step.executions:
             paths = [_apply_change(piles, change) for change in file_changes_of(done, names)]
             touched += [(done.entry, path) for path in paths if path]

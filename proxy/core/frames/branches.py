@@ -5,8 +5,8 @@ branches that each begin at a *checkpoint*, a point of an earlier line with a na
 client says goes there, and nowhere else. What is wanted of them waits here until a message of the user comes, which is
 the one place where a line can be left without cutting through a call group.
 
-The law: **names only**. A line is what the path says of it (`story`); this holds which there are, and nothing of what
-stands on them.
+The law: **names only**. A line is what the path says of it (`path_state`); this holds which there are, and nothing
+of what stands on them.
 
 What this module does not do: it decides nothing (`branching` does), and renders nothing.
 """

@@ -86,19 +86,21 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
             begin -= 1
         return self.entries[begin:end]
 
-    def _is_under_way(self, placed: PathEntry) -> bool:
-        return placed.round is not None and placed.entry.id == self.tip and not placed.round.last
+    def _is_under_way(self, path_entry: PathEntry) -> bool:
+        return path_entry.round is not None and path_entry.entry.id == self.tip and not path_entry.round.last
 
 
-def _is_answer(placed: PathEntry) -> bool:
-    return placed.round is not None or (placed.entry.message is not None and placed.entry.message.role == "assistant")
+def _is_answer(path_entry: PathEntry) -> bool:
+    return path_entry.round is not None or (
+        path_entry.entry.message is not None and path_entry.entry.message.role == "assistant"
+    )
 
 
 def replay(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, PathState]) -> PathState:
     """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
     on from."""
-    start, story = _longest_known_prefix(path, known)
-    return extend(ledger, story, path[start:])
+    start, path_state = _longest_known_prefix(path, known)
+    return extend(ledger, path_state, path[start:])
 
 
 def _longest_known_prefix(path: Sequence[Entry], known: Mapping[str, PathState]) -> tuple[int, PathState]:
@@ -110,29 +112,39 @@ def _longest_known_prefix(path: Sequence[Entry], known: Mapping[str, PathState])
 
 
 def extend(
-    ledger: Ledger, story: PathState, entries: Iterable[Entry], fresh: Mapping[str, Sequence[LedgerEvent]] = _NO_EVENTS
+    ledger: Ledger,
+    path_state: PathState,
+    entries: Iterable[Entry],
+    fresh: Mapping[str, Sequence[LedgerEvent]] = _NO_EVENTS,
 ) -> PathState:
-    """`story` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
+    """`path_state` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
     entries = tuple(entries)
     if not entries:
-        return story
-    walk = _PathBuilder(ledger, story, {})
+        return path_state
+    walk = _PathBuilder(ledger, path_state, {})
     for entry in entries:
         walk.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
     return walk.build()
 
 
 def switch_branch(
-    ledger: Ledger, story: PathState, event: BranchSwitched, created: int, known: dict[str, PathState] | None = None
+    ledger: Ledger,
+    path_state: PathState,
+    event: BranchSwitched,
+    created: int,
+    known: dict[str, PathState] | None = None,
 ) -> PathState:
-    """`story` with another line current: what stood on this one is put aside as it is, and nothing of it goes along.
-    `known`: see `story_at`."""
-    kept = {**story.other_branches, story.branches.current: replace(story, adopted={}, other_branches={})}
+    """`path_state` with another line current: what stood on this one is put aside as it is, and nothing of it goes
+    along. `known`: see `story_at`."""
+    kept = {
+        **path_state.other_branches,
+        path_state.branches.current: replace(path_state, adopted={}, other_branches={}),
+    }
     found = kept.pop(event.line, None)
     if found is None:
         found = path_state_at(ledger, event.at, {} if known is None else known)
-    lines = reduce_branches(story.branches, event, created)
-    return replace(found, tip=story.tip, adopted={}, branches=lines, other_branches=kept)
+    lines = reduce_branches(path_state.branches, event, created)
+    return replace(found, tip=path_state.tip, adopted={}, branches=lines, other_branches=kept)
 
 
 def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> PathState:
@@ -143,12 +155,12 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
     while waiting:
         at = next(reversed(waiting))
         path = ledger.path(at)
-        start, story = _longest_known_prefix(path, known)
+        start, path_state = _longest_known_prefix(path, known)
         earlier = [e.adopts for e in path[start:] if e.adopts and e.adopts not in known and e.adopts not in waiting]
         if earlier:
             waiting |= dict.fromkeys(earlier)
             continue
-        walk = _PathBuilder(ledger, story, known)
+        walk = _PathBuilder(ledger, path_state, known)
         for entry in path[start:]:
             walk.add(entry, ledger.events.get(entry.id, ()))
         known[at] = walk.build()
@@ -159,15 +171,19 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
 class _PathBuilder:
     """A story while entries are put behind it, one by one."""
 
-    def __init__(self, ledger: Ledger, story: PathState, known: dict[str, PathState]) -> None:
+    def __init__(self, ledger: Ledger, path_state: PathState, known: dict[str, PathState]) -> None:
         self._ledger = ledger
         self._known = known
-        self._reset(story, list(story.entries))
+        self._reset(path_state, list(path_state.entries))
 
-    def _reset(self, story: PathState, placed: list[PathEntry]) -> None:
-        self._base = story
-        self._tree, self._entries, self._tip = story.tree, placed, story.tip
-        self._adopted, self._carries_overlays, self._branches = story.adopted, story.carries_overlays, story.branches
+    def _reset(self, path_state: PathState, path_entries: list[PathEntry]) -> None:
+        self._base = path_state
+        self._tree, self._entries, self._tip = path_state.tree, path_entries, path_state.tip
+        self._adopted, self._carries_overlays, self._branches = (
+            path_state.adopted,
+            path_state.carries_overlays,
+            path_state.branches,
+        )
         self._other_branch_by_entry: Mapping[str, str] | None = None
         self._aliases: dict[str, str] = {}
         self._seen_ids: set[str] = set()
@@ -177,8 +193,10 @@ class _PathBuilder:
         aside = self._base.other_branches
         if self._aliases:
             aside = {name: _with_aliases(line, self._aliases) for name, line in aside.items()}
-        placed = tuple(self._entries)
-        return PathState(self._tree, placed, self._tip, self._adopted, self._carries_overlays, self._branches, aside)
+        path_entry = tuple(self._entries)
+        return PathState(
+            self._tree, path_entry, self._tip, self._adopted, self._carries_overlays, self._branches, aside
+        )
 
     def add(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
         """One more entry, with what was decided at it."""
@@ -232,19 +250,19 @@ class _PathBuilder:
         anything."""
         found: list[int] = []
         for at in range(len(self._entries) - 1, -1, -1):
-            placed = self._entries[at]
-            if placed.entry.is_overlay:
+            path_entry = self._entries[at]
+            if path_entry.entry.is_overlay:
                 continue
-            if placed.round or placed.path_id != placed.entry.id:
-                return found[::-1] if placed.path_id != placed.entry.id else []
+            if path_entry.round or path_entry.path_id != path_entry.entry.id:
+                return found[::-1] if path_entry.path_id != path_entry.entry.id else []
             found.append(at)
-            if placed.entry.adopts:
+            if path_entry.entry.adopts:
                 return found[::-1]
         return []
 
-    def _current_owner(self, placed: PathEntry) -> str:
+    def _current_owner(self, path_entry: PathEntry) -> str:
         carried = self._tree.carried_owners
-        return carried.get(placed.path_id) or carried.get(placed.entry.id, placed.owner)
+        return carried.get(path_entry.path_id) or carried.get(path_entry.entry.id, path_entry.owner)
 
     def _apply_entry(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
         of_lines = [event for event in events if event.kind in BRANCH_EVENT_KINDS]
@@ -270,12 +288,12 @@ class _PathBuilder:
 
     def _adopt_state(self, elsewhere: PathState, *, along: bool) -> None:
         """Go on from the state of another path; what this one shares with it stands here as it stands there."""
-        placed = self._entries
+        path_entries = self._entries
         if elsewhere.other_branches:
             here = {p.path_id for p in elsewhere.entries}
-            placed = [p for p in placed if p.path_id in here]
+            path_entries = [p for p in path_entries if p.path_id in here]
         adopted = _group_by_path_id(elsewhere.entries, along=along)
-        self._reset(replace(elsewhere, tip=self._tip, adopted=adopted, carries_overlays=along), placed)
+        self._reset(replace(elsewhere, tip=self._tip, adopted=adopted, carries_overlays=along), path_entries)
 
     def _entries_on_other_branches(self) -> Container[str]:
         if self._other_branch_by_entry is None:
@@ -290,13 +308,13 @@ def _with_aliases(line: PathState, names: Mapping[str, str]) -> PathState:
     return replace(line, entries=tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in line.entries))
 
 
-def _group_by_path_id(placed: Iterable[PathEntry], *, along: bool) -> Mapping[str, Sequence[PathEntry]]:
+def _group_by_path_id(path_entries: Iterable[PathEntry], *, along: bool) -> Mapping[str, Sequence[PathEntry]]:
     """What stands on a path, by the entry it stands for; with `along` what was said beside one goes with it."""
     found: dict[str, list[PathEntry]] = {}
     place = ""
-    for standing in placed:
-        place = place if along and standing.entry.is_overlay else standing.path_id
-        found.setdefault(place, []).append(standing)
+    for placement in path_entries:
+        place = place if along and placement.entry.is_overlay else placement.path_id
+        found.setdefault(place, []).append(placement)
     return found
 
 
@@ -314,8 +332,8 @@ def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry
     return hanging
 
 
-def _role_of(placed: PathEntry) -> str:
-    said = placed.round.spoken.message if placed.round else placed.entry.message
+def _role_of(path_entry: PathEntry) -> str:
+    said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
     return said.role if said else ""
 
 
@@ -345,23 +363,23 @@ def _active_owner(tree: Tree) -> str:
 
 def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[PathEntry]]:
     """Each round belongs to the frame that was active when it was produced; then what was decided in it happens."""
-    placed = []
+    path_entry = []
     events = ledger.events.get(entry.id, ())
     for done in ledger.rounds.get(entry.id, ()):
-        placed.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
+        path_entry.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
         for event in (e for e in events if e.round == done.number):
             decided = decode_event(event)
             tree = reduce(tree, decided, event.created)
             if isinstance(decided, QueuedMessagesDelivered) and (said := ledger.entries.get(decided.entry)) is not None:
                 tree = _reopen_for_overlay(tree, said)
-                placed.append(PathEntry(said, _active_owner(tree), path_id=said.id))
-    return tree, placed
+                path_entry.append(PathEntry(said, _active_owner(tree), path_id=said.id))
+    return tree, path_entry
 
 
 def _owner_of_result(before: Sequence[PathEntry], call: str) -> str:
     """A call group is never cut through: a result belongs where its call does, the newest call by that id."""
-    for placed in reversed(before):
-        said = placed.round.spoken.message if placed.round else placed.entry.message
+    for path_entry in reversed(before):
+        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if said and any(c.id == call for c in said.calls):
-            return placed.owner
+            return path_entry.owner
     return ""

@@ -8,7 +8,7 @@ The law: **what the table does not allow changes nothing**. Two writers may have
 and the other event is read and passed over.
 
 What this module does not do: it decides nothing (the tools do), keeps no event (`events` tells how), and walks no path
-(`story` does).
+(`path_state` does).
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
             )
         case DecisionAdded() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
-            standing = (d for d in frame.decisions if d != event.supersedes)
-            return _with_frames(tree, replace(frame, decisions=(*standing, event.decision), updated_at=now))
+            placement = (d for d in frame.decisions if d != event.supersedes)
+            return _with_frames(tree, replace(frame, decisions=(*placement, event.decision), updated_at=now))
         case ThreadWoken():
             waking = WakeState(event.guidance, event.tools, event.appended, event.at)
             return replace(tree, wake_state=waking, unannounced_root="")
@@ -382,9 +382,9 @@ def _begin_frame(tree: Tree, frame: Frame, opening: OpeningCall, now: int) -> Fr
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, was_stopped_in_place=False)
     if frame.status is not Status.BLOCKED:
         return begun
-    standing = visible_owners_of(tree, [frame]) if frame.has_no_opening_call or not frame.opening else frozenset[str]()
+    placement = visible_owners_of(tree, [frame]) if frame.has_no_opening_call or not frame.opening else frozenset[str]()
     return replace(
-        begun, segment=frame.segment + 1, uncalled_owners=tuple(sorted(standing.union(frame.uncalled_owners)))
+        begun, segment=frame.segment + 1, uncalled_owners=tuple(sorted(placement.union(frame.uncalled_owners)))
     )
 
 

@@ -12,7 +12,7 @@ Entries are owned by segments, and the line of a frame is made of the current se
 it.
 
 What this module does not do: nothing happens here. What changes a tree is in `applying`, what a path of the ledger
-amounts to in `story`.
+amounts to in `path_state`.
 """
 
 from __future__ import annotations

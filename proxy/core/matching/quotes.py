@@ -109,13 +109,13 @@ def split_into_pieces(text: str) -> SplitText | None:
     return SplitText(text, starts, ends, keys, Counter(iter(keys)))
 
 
-def message_texts_of(story: PathState) -> list[MessageText]:
+def message_texts_of(path_state: PathState) -> list[MessageText]:
     """What was said on a path, in order, less what the user said last and nobody has answered: it may be the very
     instruction that stands behind a quote."""
     said: list[MessageText] = []
-    for placed in story.entries:
-        message = placed.round.spoken.message if placed.round else placed.entry.message
-        if message is None or placed.entry.is_overlay:
+    for path_entry in path_state.entries:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        if message is None or path_entry.entry.is_overlay:
             continue
         said.append(MessageText(message.role, message.text))
         said += [MessageText(message.role, call.arguments) for call in message.calls if not call.is_stack_call]

@@ -76,45 +76,47 @@ def files_touched_by(call: Call, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple
 
 
 def iter_touched_files(
-    placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+    path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> Iterator[tuple[PathEntry, FileAccess]]:
     """The files that the client's calls touched for sure, each with the round it was asked for in, in the order of the
     results that confirm it (S1-104). A call id may come again later, so a result answers the newest call before it."""
     waiting: dict[str, tuple[PathEntry, Call]] = {}
-    for standing in placed:
-        message = standing.round.spoken.message if standing.round else standing.entry.message
+    for placement in path_entries:
+        message = placement.round.spoken.message if placement.round else placement.entry.message
         if message is None:
             continue
         if message.answers in waiting:
             asked, call = waiting.pop(message.answers)
-            done = ToolExecution(call, message.text, standing.entry.id, failed=message.failed)
+            done = ToolExecution(call, message.text, placement.entry.id, failed=message.failed)
             yield from (
                 (asked, _as_touched(seen)) for seen in observe_files(Step("", (done,)), names) if seen.is_certain
             )
-        waiting |= {call.id: (standing, call) for call in message.calls if not call.is_stack_call}
+        waiting |= {call.id: (placement, call) for call in message.calls if not call.is_stack_call}
 
 
 def _as_touched(seen: ObservedFile) -> FileAccess:
     return FileAccess(seen.path, READ if seen.action is FileAction.READ else CHANGED)
 
 
-def touched_files_of(placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[FileAccess, ...]:
+def touched_files_of(
+    path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+) -> tuple[FileAccess, ...]:
     """Each file once, in the order of its first call; changed where any call changed it."""
     found: dict[str, FileAccess] = {}
-    for _, touched in iter_touched_files(placed, names):
+    for _, touched in iter_touched_files(path_entries, names):
         if touched.path not in found or touched.how == CHANGED:
             found[touched.path] = touched
     return tuple(found.values())
 
 
-def touched_file_labels(placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
+def touched_file_labels(path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
     """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
-    return tuple(str(touched) for touched in touched_files_of(placed, names))
+    return tuple(str(touched) for touched in touched_files_of(path_entries, names))
 
 
-def changed_paths_of(placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
+def changed_paths_of(path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
     """The paths of the files that were changed: what a frame made, as far as its calls tell."""
-    return tuple(touched.path for touched in touched_files_of(placed, names) if touched.how == CHANGED)
+    return tuple(touched.path for touched in touched_files_of(path_entries, names) if touched.how == CHANGED)
 
 
 # ---------------------------------------------------------------------------------------------------------- by argument

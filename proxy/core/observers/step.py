@@ -100,34 +100,34 @@ def head_and_tail_of(text: str) -> str:
 _ROUND = attrgetter("round")
 
 
-def message_of(placed: PathEntry) -> Message | None:
+def message_of(path_entry: PathEntry) -> Message | None:
     """The message that stands for it on the line."""
-    return placed.round.spoken.message if placed.round else placed.entry.message
+    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
 
 
-def rounds_of(placed: Iterable[PathEntry]) -> Iterator[Round]:
+def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
     """The rounds of turns among them, in order."""
-    return filter(None, map(_ROUND, placed))
+    return filter(None, map(_ROUND, path_entries))
 
 
-def messages_of(tree: Tree, placed: Iterable[PathEntry]) -> Iterator[Message]:
+def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Message]:
     """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
-    for standing in placed:
-        message = message_of(standing)
+    for placement in path_entries:
+        message = message_of(placement)
         if message is not None:
             yield message
-        if made := standing.round:
+        if made := placement.round:
             for result in made.results:
-                told = tree.result_texts.get((standing.entry.id, call_key(made.number, result.answers)))
+                told = tree.result_texts.get((placement.entry.id, call_key(made.number, result.answers)))
                 yield replace(result, text=told) if told else result
 
 
-def steps_of(placed: Iterable[PathEntry]) -> Iterator[Step]:
+def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
     """The call groups of the client's tools, in order, each with the results that followed it."""
     opened: Message | None = None
     results: dict[str, tuple[Message, str]] = {}
-    for standing in placed:
-        message = message_of(standing)
+    for placement in path_entries:
+        message = message_of(placement)
         if message is None:
             continue
         if message.role == "assistant":
@@ -135,7 +135,7 @@ def steps_of(placed: Iterable[PathEntry]) -> Iterator[Step]:
                 yield step_of(opened, results)
             opened, results = message, {}
         elif message.answers:
-            results.setdefault(message.answers, (message, standing.entry.id))
+            results.setdefault(message.answers, (message, placement.entry.id))
     if opened is not None:
         yield step_of(opened, results)
 

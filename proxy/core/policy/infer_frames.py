@@ -87,15 +87,17 @@ class _Inference:
         return frame_id(self.node, self.frames_created - 1)
 
 
-def infer_frames(story: PathState, run: Sequence[Entry], now: int, watch: InferenceRules) -> tuple[FrameEvent, ...]:
-    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `story` holds the
-    path up to the entry before it, `run[:-1]` included."""
+def infer_frames(
+    path_state: PathState, run: Sequence[Entry], now: int, watch: InferenceRules
+) -> tuple[FrameEvent, ...]:
+    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `path_state`
+    holds the path up to the entry before it, `run[:-1]` included."""
     messages = [entry.message for entry in run if entry.message]
     said = [m.text for m in messages if m.role == "user" and m.text.strip()]
-    tree = reopen_root(story.tree, now) if ends_with_user_message(messages) else story.tree
+    tree = reopen_root(path_state.tree, now) if ends_with_user_message(messages) else path_state.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
-    scene = _Inference(tree, story.entries, story, run[-1].id, now, watch)
+    scene = _Inference(tree, path_state.entries, path_state, run[-1].id, now, watch)
     _follow_subagents(scene, messages)
     if watch.follows_plans and any(m.answers for m in messages):
         _follow_plan(scene, run)
@@ -133,11 +135,11 @@ def _belongs_to_several_frames(scene: _Inference, called: PathEntry) -> bool:
     return opened or called.entry.id in _split_turns(scene.placed)
 
 
-def _split_turns(placed: Iterable[PathEntry]) -> frozenset[str]:
+def _split_turns(path_entries: Iterable[PathEntry]) -> frozenset[str]:
     """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
     none can take them as a whole."""
     owners: dict[str, str] = {}
-    return frozenset(p.entry.id for p in placed if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
+    return frozenset(p.entry.id for p in path_entries if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
 
 _ITEM_STATUS: Mapping[Status, ItemStatus] = {
@@ -273,26 +275,26 @@ def _end_frame(scene: _Inference, frame: str, status: Status, *, carried: tuple[
 
 
 def build_pop_event(
-    story: PathState, frame: str, status: Status, names: ToolRoles, carried: tuple[str, ...] = ()
+    path_state: PathState, frame: str, status: Status, names: ToolRoles, carried: tuple[str, ...] = ()
 ) -> FramePopped:
     """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
     invalidated meanwhile, of which their calls tell then."""
-    way = return_path(story.tree, frame)
+    way = return_path(path_state.tree, frame)
     told = ""
     if (called := outermost_called_frame(way)) is not None:
-        past, unfinished = user_messages(story, called)
+        past, unfinished = user_messages(path_state, called)
         told = "\n\n".join(filter(None, (*map(invalidation_text, reversed(way[1:])), past_user_messages_text(past))))
         carried += unfinished
-    placed = entries_owned_by(story, {frame}, story.entries)
-    results = results_from_texts([m.text for p in placed if (m := message_of(p)) and m.role == "assistant"])
-    facts = facts_of(placed, names)
+    path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
+    results = results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
+    facts = facts_of(path_entries, names)
     return FramePopped(
         frame,
         status,
         results[:MAX_RESULTS_LENGTH],
         cut_for_display(results, MAX_SHORT_RESULTS_LENGTH),
         carried=carried,
-        tokens=sum(m.tokens for p in placed if (m := message_of(p))),
+        tokens=sum(m.tokens for p in path_entries if (m := message_of(p))),
         artifacts=tuple(artifacts_in_facts(facts)),
         decisions=facts.decisions,
         told=told,
@@ -330,8 +332,8 @@ def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]
     if goes_on:
         return  # mostly it does, and then the work before it need not be looked through
     home = _request_parent(scene.tree)
-    story = replace(scene.story, tree=scene.tree)
-    before = entries_owned_by(story, _frames_of_last_request(scene.tree, home), scene.placed[: ended_at + 1])
+    path_state = replace(scene.story, tree=scene.tree)
+    before = entries_owned_by(path_state, _frames_of_last_request(scene.tree, home), scene.placed[: ended_at + 1])
     if not has_tool_calls(map(message_of, before)):
         return
     if goes_on is None:
@@ -347,16 +349,19 @@ def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]
 def _closing_message_index(scene: _Inference) -> int | None:
     """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
     and where the last turn did not end in words."""
-    tree, placed = scene.tree, scene.placed
+    tree, path_entries = scene.tree, scene.placed
     home = _request_parent(tree)
     if home.parent:
         return None
     spoke = ("assistant", "tool")
-    at = next((n for n in range(len(placed) - 1, -1, -1) if (m := message_of(placed[n])) and m.role in spoke), None)
-    message = message_of(placed[at]) if at is not None else None
+    at = next(
+        (n for n in range(len(path_entries) - 1, -1, -1) if (m := message_of(path_entries[n])) and m.role in spoke),
+        None,
+    )
+    message = message_of(path_entries[at]) if at is not None else None
     if at is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
-    owner = owner_of(replace(scene.story, tree=tree), placed[at]).partition("#")[0]
+    owner = owner_of(replace(scene.story, tree=tree), path_entries[at]).partition("#")[0]
     return at if owner in _frames_of_last_request(tree, home) else None
 
 
@@ -390,10 +395,10 @@ def _close_request(scene: _Inference, home: Frame, before: Sequence[PathEntry]) 
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
             _end_frame(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
-        story = replace(scene.story, tree=scene.tree)
+        path_state = replace(scene.story, tree=scene.tree)
         parted = _split_turns(scene.placed)
         calls = {c.id for p in before if p.entry.id in parted and (m := message_of(p)) for c in m.calls}
-        own = (p for p in before if owner_of(story, p) == home.owner and p.entry.id not in parted)
+        own = (p for p in before if owner_of(path_state, p) == home.owner and p.entry.id not in parted)
         taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := message_of(p)) and m.answers in calls)))
         texts = [m.text for p in before if (m := message_of(p)) and m.role == "user"]
         said = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)

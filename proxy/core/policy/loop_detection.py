@@ -140,36 +140,38 @@ class SignedStep(NamedTuple):
     calls: tuple[SignedCall, ...]
 
 
-def find_new_loop(story: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
+def find_new_loop(path_state: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
     """The loop that the newest step of a path closes, or a frame that failed again; None where there is none, or where
     it has been told of and has not grown much since."""
-    run = current_run_of(story, rules.window)
-    found = _find_loop(run, story.tree, names, rules)
+    run = current_run_of(path_state, rules.window)
+    found = _find_loop(run, path_state.tree, names, rules)
     if found is None:
         return None
     at = _entry_ids(run)
     told = (
-        loop for loop in story.tree.loops if _is_same_loop(loop, found) and (loop.at in at or found.kind == FAILURES)
+        loop
+        for loop in path_state.tree.loops
+        if _is_same_loop(loop, found) and (loop.at in at or found.kind == FAILURES)
     )
     return None if any(found.count < REPEAT_WARNING_FACTOR * loop.count for loop in told) else found
 
 
-def active_loops(story: PathState, window: int) -> tuple[Loop, ...]:
+def active_loops(path_state: PathState, window: int) -> tuple[Loop, ...]:
     """The loops of a path that were warned of in the work that goes on at its end."""
-    at = _entry_ids(current_run_of(story, window))
-    return tuple(loop for loop in story.tree.loops if loop.at in at)
+    at = _entry_ids(current_run_of(path_state, window))
+    return tuple(loop for loop in path_state.tree.loops if loop.at in at)
 
 
-def looping_signatures(story: PathState, names: ToolRoles, window: int) -> frozenset[str]:
+def looping_signatures(path_state: PathState, names: ToolRoles, window: int) -> frozenset[str]:
     """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
     of the pattern, makes them worth a try again (C12)."""
-    loops = [loop for loop in active_loops(story, window) if loop.kind != FAILURES]
+    loops = [loop for loop in active_loops(path_state, window) if loop.kind != FAILURES]
     if not loops:
         return frozenset()
-    run = current_run_of(story, window)
+    run = current_run_of(path_state, window)
     found: set[str] = set()
     for loop in loops:
-        closed = next(at for at, placed in enumerate(run) if loop.at in (placed.path_id, placed.entry.id))
+        closed = next(at for at, path_entry in enumerate(run) if loop.at in (path_entry.path_id, path_entry.entry.id))
         since = (acted for step in _signed_steps(run[closed + 1 :], names) for acted in step.calls)
         if not any(
             acted.signature not in loop.calls and may_have_side_effects(acted.execution, names) for acted in since
@@ -179,7 +181,7 @@ def looping_signatures(story: PathState, names: ToolRoles, window: int) -> froze
 
 
 def _entry_ids(run: Sequence[PathEntry]) -> frozenset[str]:
-    return frozenset(entry for placed in run for entry in (placed.path_id, placed.entry.id))
+    return frozenset(entry for path_entry in run for entry in (path_entry.path_id, path_entry.entry.id))
 
 
 def _find_loop(run: Sequence[PathEntry], tree: Tree, names: ToolRoles, rules: LoopRules) -> Loop | None:
@@ -200,43 +202,43 @@ def _is_same_loop(told: Loop, found: Loop) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- the run
-def current_run_of(story: PathState, window: int) -> list[PathEntry]:
+def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
     """The newest work that belongs together, oldest first: at most `window` calls with their results, behind the last
     change of frame, the last new words of the user, and the point up to which a person cleared the loops."""
-    tree = story.tree
+    tree = path_state.tree
     owner = tree.active_frame.owner if tree.active else ""
     run: list[PathEntry] = []
     calls = 0
-    for at in range(len(story.entries) - 1, -1, -1):
-        placed = story.entries[at]
-        if placed.entry.kind is EntryKind.OVERLAY:
+    for at in range(len(path_state.entries) - 1, -1, -1):
+        path_entry = path_state.entries[at]
+        if path_entry.entry.kind is EntryKind.OVERLAY:
             continue
-        cleared = tree.loops_cleared_at and tree.loops_cleared_at in (placed.path_id, placed.entry.id)
-        if cleared or owner_of(story, placed) != owner:
+        cleared = tree.loops_cleared_at and tree.loops_cleared_at in (path_entry.path_id, path_entry.entry.id)
+        if cleared or owner_of(path_state, path_entry) != owner:
             break
-        said = message_of(placed)
-        if said is not None and said.role == "user" and _is_new_user_text(story.entries, at):
+        said = message_of(path_entry)
+        if said is not None and said.role == "user" and _is_new_user_text(path_state.entries, at):
             break
         calls += len(said.calls) if said else 0
         if calls > window:
             break
-        run.append(placed)
+        run.append(path_entry)
     return run[::-1]
 
 
-def _is_new_user_text(placed: Sequence[PathEntry], at: int) -> bool:
+def _is_new_user_text(path_entries: Sequence[PathEntry], at: int) -> bool:
     """Whether these are words of the user that were not said the time before: an agent without a person is told "go
     on" again and again."""
-    said = _user_text(placed[at])
+    said = _user_text(path_entries[at])
     if not said:
         return False
-    before = (words for earlier in reversed(placed[:at]) if (words := _user_text(earlier)))
+    before = (words for earlier in reversed(path_entries[:at]) if (words := _user_text(earlier)))
     return next(before, "") != said
 
 
-def _user_text(placed: PathEntry) -> str:
-    message = placed.entry.message
-    if placed.entry.kind is EntryKind.OVERLAY or message is None or message.role != "user" or message.answers:
+def _user_text(path_entry: PathEntry) -> str:
+    message = path_entry.entry.message
+    if path_entry.entry.kind is EntryKind.OVERLAY or message is None or message.role != "user" or message.answers:
         return ""
     return typed_text_of(message.text)
 
@@ -247,10 +249,10 @@ def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep
     left out."""
     results: dict[str, Message] = {}
     found: list[SignedStep] = []
-    for placed in reversed(run):
-        if placed.round is not None:
-            results |= _results_of_round(placed.round)
-        message = message_of(placed)
+    for path_entry in reversed(run):
+        if path_entry.round is not None:
+            results |= _results_of_round(path_entry.round)
+        message = message_of(path_entry)
         if message is None:
             continue
         if message.answers:

@@ -131,17 +131,17 @@ class FrameActivity:
             self.coverage_cache = (text, topic_keywords(text))
         return len(aims & self.coverage_cache[1]) / len(aims) if aims else 0.0
 
-    def add_message(self, placed: PathEntry, names: ToolRoles) -> None:
+    def add_message(self, path_entry: PathEntry, names: ToolRoles) -> None:
         """One more message of the frame."""
-        message = message_of(placed)
-        if message is None or placed.entry.kind is EntryKind.OVERLAY:
+        message = message_of(path_entry)
+        if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             return
         self.messages += 1
-        self.tokens += original_tokens(placed)
+        self.tokens += original_tokens(path_entry)
         if message.role == "assistant":
             self._add_assistant_message(message)
         elif message.answers:
-            self._add_result(message, placed.entry.id, names)
+            self._add_result(message, path_entry.entry.id, names)
         elif message.role == "user" and message.text.strip():
             self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
 
@@ -230,25 +230,29 @@ def _item_in_progress(seen: PlanReplaced | PlanItemChanged) -> str:
     return next((item.title for item in seen.items if item.status is ItemStatus.IN_PROGRESS), "")
 
 
-def read_activity(story: PathState, names: ToolRoles, known: FrameActivity | None = None) -> FrameActivity:
+def read_activity(path_state: PathState, names: ToolRoles, known: FrameActivity | None = None) -> FrameActivity:
     """What the path shows of its active frame. `known` is gone on from, and changed, where it is of this path."""
-    owner = story.tree.active_frame.owner
-    if known is None or not _can_continue(story, owner, known):
-        known = FrameActivity(owner, story.tree.carried_owners)
-    for placed in story.entries[known.entries_read :]:
-        if placed.round and placed.round.spoken.usage:
-            known.reported_tokens = placed.round.spoken.usage.input + placed.round.spoken.usage.output
-        if owner_of(story, placed) == owner:
-            known.add_message(placed, names)
-    known.entries_read = len(story.entries)
-    known.last_entry = story.entries[-1].path_id if story.entries else ""
+    owner = path_state.tree.active_frame.owner
+    if known is None or not _can_continue(path_state, owner, known):
+        known = FrameActivity(owner, path_state.tree.carried_owners)
+    for path_entry in path_state.entries[known.entries_read :]:
+        if path_entry.round and path_entry.round.spoken.usage:
+            known.reported_tokens = path_entry.round.spoken.usage.input + path_entry.round.spoken.usage.output
+        if owner_of(path_state, path_entry) == owner:
+            known.add_message(path_entry, names)
+    known.entries_read = len(path_state.entries)
+    known.last_entry = path_state.entries[-1].path_id if path_state.entries else ""
     return known
 
 
-def _can_continue(story: PathState, owner: str, known: FrameActivity) -> bool:
-    if known.owner != owner or known.carried != story.tree.carried_owners or known.entries_read > len(story.entries):
+def _can_continue(path_state: PathState, owner: str, known: FrameActivity) -> bool:
+    if (
+        known.owner != owner
+        or known.carried != path_state.tree.carried_owners
+        or known.entries_read > len(path_state.entries)
+    ):
         return False
-    return not known.entries_read or story.entries[known.entries_read - 1].path_id == known.last_entry
+    return not known.entries_read or path_state.entries[known.entries_read - 1].path_id == known.last_entry
 
 
 # -------------------------------------------------------------------------------------------------------- the figures

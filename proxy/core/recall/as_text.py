@@ -42,13 +42,13 @@ class ContextPart(msgspec.Struct, frozen=True):
     tokens: int
 
 
-def context_parts(story: PathState, line: Context) -> list[ContextPart]:
-    """The parts of the line of `story`, in order; in front of them what the user said that neither the line nor what
-    stands on it says."""
-    told = list(_message_parts(line.messages, theirs={id(message) for message in _user_messages(story)}))
+def context_parts(path_state: PathState, line: Context) -> list[ContextPart]:
+    """The parts of the line of `path_state`, in order; in front of them what the user said that neither the line
+    nor what stands on it says."""
+    told = list(_message_parts(line.messages, theirs={id(message) for message in _user_messages(path_state)}))
     known = {part.text for part in told if part.kind is PartKind.USER}
     traces = "\n".join(part.text for part in told if part.kind is PartKind.TRACE)
-    gone = (m for m in _user_messages(story) if _user_part(m).text not in known)
+    gone = (m for m in _user_messages(path_state) if _user_part(m).text not in known)
     missing = [m for m in gone if m.text.strip() and m.text not in traces and escape_xml(m.text) not in traces]
     return [*map(_user_part, missing), *told]
 
@@ -85,9 +85,11 @@ def _gap_line(count: int) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-def _user_messages(story: PathState) -> list[Message]:
+def _user_messages(path_state: PathState) -> list[Message]:
     entries = (
-        placed.entry for placed in story.entries if placed.entry.kind in (EntryKind.MESSAGE, EntryKind.USER_OVERLAY)
+        path_entry.entry
+        for path_entry in path_state.entries
+        if path_entry.entry.kind in (EntryKind.MESSAGE, EntryKind.USER_OVERLAY)
     )
     return [entry.message for entry in entries if entry.message and entry.message.role == "user"]
 

@@ -84,22 +84,22 @@ def _argument_text(value: object) -> str:
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
-def is_recall_round(placed: PathEntry) -> bool:
+def is_recall_round(path_entry: PathEntry) -> bool:
     """Whether this is a round in which stored texts were asked for; their results are part of it."""
-    return placed.round is not None and any(is_recall(call) for call in placed.round.spoken.message.calls)
+    return path_entry.round is not None and any(is_recall(call) for call in path_entry.round.spoken.message.calls)
 
 
-def recently_recalled_entries(placed: Sequence[PathEntry], turns: int = KEPT_TURNS) -> frozenset[str]:
-    """Entries of `placed` (oldest first) that hold texts recalled in the newest turn or the `turns` turns before it:
-    they may be neither folded, nor cleared, nor trimmed now."""
+def recently_recalled_entries(path_entries: Sequence[PathEntry], turns: int = KEPT_TURNS) -> frozenset[str]:
+    """Entries of `path_entry` (oldest first) that hold texts recalled in the newest turn or the `turns` turns
+    before it: they may be neither folded, nor cleared, nor trimmed now."""
     counted: dict[str, None] = {}
     kept: set[str] = set()
-    for standing in reversed(placed):
-        if standing.round is None:
+    for placement in reversed(path_entries):
+        if placement.round is None:
             continue
-        counted[standing.entry.id] = None
+        counted[placement.entry.id] = None
         if len(counted) > turns + 1:
             break
-        if is_recall_round(standing):
-            kept |= {standing.entry.id, standing.path_id}
+        if is_recall_round(placement):
+            kept |= {placement.entry.id, placement.path_id}
     return frozenset(kept)

@@ -72,10 +72,10 @@ class _ContextAtRequest(msgspec.Struct, frozen=True):
 
     def shows(self, read: _FileRead) -> bool:
         """Whether what was read stands on the line as it was stored, or was given again there."""
-        placed, tree = self.entries_by_id[read.result.id], self.story.tree
+        path_entry, tree = self.entries_by_id[read.result.id], self.story.tree
         if STORED_CONTENT_HEADER in tree.replaced_results.get(read.result.id, ""):
-            return placed.path_id in self.context_ids
-        return bool(split_by_visibility(tree, self.context_ids, pieces_of(self.story, [placed]))[1])
+            return path_entry.path_id in self.context_ids
+        return bool(split_by_visibility(tree, self.context_ids, pieces_of(self.story, [path_entry]))[1])
 
 
 def count_rereads(
@@ -106,7 +106,7 @@ def _classify_reread(
     """None where the earlier reads are those of another branch."""
     sent = [read for read in earlier if read.result.id in asking.entries_by_id]
     if not sent:
-        known = {placed.entry.id for placed in all_path_entries(ledger, asking.story)}
+        known = {path_entry.entry.id for path_entry in all_path_entries(ledger, asking.story)}
         return RereadCount(1) if any(read.result.id in known for read in earlier) else None
     told = [read for read in sent if not _is_note_without_content(read, asking)]
     return RereadCount(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
@@ -120,16 +120,16 @@ def _is_note_without_content(read: _FileRead, asking: _ContextAtRequest) -> bool
 
 
 def reread_tools(
-    ledger: Ledger, turn: Entry, story: PathState, results: Sequence[Entry], names: ToolRoles = DEFAULT_TOOL_ROLES
+    ledger: Ledger, turn: Entry, path_state: PathState, results: Sequence[Entry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[str, ...]:
-    """The tools by which a turn, whose request ended the path of `story`, asked for what our line no longer had:
+    """The tools by which a turn, whose request ended the path of `path_state`, asked for what our line no longer had:
     `results` are what came back. The same as `read_again` says of them, found without looking at everything: for a
     counter that runs along. Nothing where no line of ours was asked from, or nothing had left it."""
     found_reads = (_file_read_of(ledger, entry, names) for entry in results)
     reads = [read for read in found_reads if read is not None and read.requested_by.id == turn.id]
     if not reads:
         return ()
-    asking = _context_at_turn(ledger, turn, {story.tip: story})
+    asking = _context_at_turn(ledger, turn, {path_state.tip: path_state})
     found: list[str] = []
     for read in reads:
         earlier = [one for one in _earlier_reads(ledger, asking, read, names) if one.covers(read)]
@@ -145,12 +145,12 @@ def _earlier_reads(
     passed over, which is nearly all of them, and those of other files of that name."""
     name = again.file_name
     calls: set[str] = set()
-    for placed in asking.entries_by_id.values():
-        message = message_of(placed)
+    for path_entry in asking.entries_by_id.values():
+        message = message_of(path_entry)
         if message is None:
             continue
         calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path, names)}
-        if message.answers in calls and (read := _file_read_of(ledger, placed.entry, names)) is not None:
+        if message.answers in calls and (read := _file_read_of(ledger, path_entry.entry, names)) is not None:
             yield read
 
 
@@ -177,28 +177,28 @@ def _file_read_of(
     asked = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
     if message is None or asked is None:
         return None
-    asker, call = asked
+    round_sender, call = asked
     if seen is not None:
-        if (asker.id, call.id) in seen:
+        if (round_sender.id, call.id) in seen:
             return None
-        seen.add((asker.id, call.id))
+        seen.add((round_sender.id, call.id))
     touched = files_touched_by(call, names)
     is_read = len(touched) == 1 and touched[0].how == READ
     if not is_read or call_failed(ToolExecution(call, message.text, entry.id, failed=message.failed)):
         return None
-    return _FileRead(asker, entry, touched[0].path, requested_part(call), call.name)
+    return _FileRead(round_sender, entry, touched[0].path, requested_part(call), call.name)
 
 
 def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
     """The entry that made this call, in the form it was stored in first, and the call: the newest group before it."""
     at = result.parent
     while at:
-        standing = ledger.entries[at]
-        stored = ledger.entries.get(standing.alias, standing)
+        placement = ledger.entries[at]
+        stored = ledger.entries.get(placement.alias, placement)
         calls = stored.message.calls if stored.message else visible_calls(ledger.rounds.get(stored.id, ()))
         if calls or stored.kind is EntryKind.TURN:
             return next(((stored, made) for made in calls if made.id == call and not made.is_stack_call), None)
-        at = standing.parent
+        at = placement.parent
     return None
 
 
@@ -206,14 +206,18 @@ def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, C
 def _context_at_turn(ledger: Ledger, turn: Entry, stories: dict[str, PathState]) -> _ContextAtRequest:
     """What stood before the model when it wrote the last round of `turn`: what it decided in the rounds before that has
     changed its line. `stories` keeps the newest story of each thread, to go on from."""
-    story = replay(ledger, ledger.path(turn.parent), {story.tip: story for story in stories.values()})
-    stories[turn.thread] = story
+    path_state = replay(
+        ledger, ledger.path(turn.parent), {path_state.tip: path_state for path_state in stories.values()}
+    )
+    stories[turn.thread] = path_state
     last = max((done.number for done in ledger.rounds.get(turn.id, ())), default=0)
-    tree = story.tree
+    tree = path_state.tree
     for event in ledger.events.get(turn.id, ()):
         if event.round < last:
             tree = reduce(tree, decode_event(event), event.created)
-    story = replace(story, tree=tree)
+    path_state = replace(path_state, tree=tree)
     return _ContextAtRequest(
-        story, frozenset(p.path_id for p in context_entries(story)), {p.entry.id: p for p in story.entries}
+        path_state,
+        frozenset(p.path_id for p in context_entries(path_state)),
+        {p.entry.id: p for p in path_state.entries},
     )

@@ -62,11 +62,11 @@ class StoredPiece(msgspec.Struct, frozen=True):
 
 
 # -------------------------------------------------------------------------------------------------------------- pieces
-def all_path_entries(ledger: Ledger, story: PathState) -> tuple[PathEntry, ...]:
+def all_path_entries(ledger: Ledger, path_state: PathState) -> tuple[PathEntry, ...]:
     """All that stands on this path, on whichever of its lines, and on the ones it went on from where the client rewrote
     or compacted its history: oldest first, each once, with the owner it has now."""
-    stories, seen = [story, *story.other_branches.values()], {story.tip}
-    waiting = _adopted_tips(ledger, story.tip)
+    stories, seen = [path_state, *path_state.other_branches.values()], {path_state.tip}
+    waiting = _adopted_tips(ledger, path_state.tip)
     known: dict[str, PathState] = {}
     while waiting:
         tip = waiting.pop()
@@ -76,8 +76,8 @@ def all_path_entries(ledger: Ledger, story: PathState) -> tuple[PathEntry, ...]:
             stories += [earlier, *earlier.other_branches.values()]
             waiting += _adopted_tips(ledger, tip)
     held: dict[tuple[str, int], PathEntry] = {}
-    for placed in (p for each in stories for p in each.entries):
-        held.setdefault((placed.entry.id, placed.round.number if placed.round else 0), placed)
+    for path_entry in (p for each in stories for p in each.entries):
+        held.setdefault((path_entry.entry.id, path_entry.round.number if path_entry.round else 0), path_entry)
     return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
 
 
@@ -87,30 +87,32 @@ def _adopted_tips(ledger: Ledger, tip: str) -> list[str]:
 
 
 def pieces_of(
-    story: PathState, placed: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+    path_state: PathState, path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[StoredPiece, ...]:
     """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
     our own tools answered stands in no entry, so it is not among them; nor are notes of ours: the user never said them,
     and they were true of their moment."""
     found: list[StoredPiece] = []
     calls: dict[str, Call] = {}
-    for standing in placed:
-        message = standing.round.spoken.message if standing.round else standing.entry.message
-        if message is None or standing.entry.kind is EntryKind.OVERLAY:
+    for placement in path_entries:
+        message = placement.round.spoken.message if placement.round else placement.entry.message
+        if message is None or placement.entry.kind is EntryKind.OVERLAY:
             continue
-        found += _pieces_of_message(story, standing, message, calls, names)
+        found += _pieces_of_message(path_state, placement, message, calls, names)
         calls |= {c.id: c for c in message.calls}
     return tuple(found)
 
 
 def _pieces_of_message(
-    story: PathState, placed: PathEntry, message: Message, calls: Mapping[str, Call], names: ToolRoles
+    path_state: PathState, path_entry: PathEntry, message: Message, calls: Mapping[str, Call], names: ToolRoles
 ) -> Iterator[StoredPiece]:
     call = calls.get(message.answers) if message.answers else None
-    entry = placed.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{placed.round.number}" if placed.round else "")
-    ref = owner_of(story, placed).partition("#")[0] or entry
-    at = placed.path_id or placed.entry.id
-    base = StoredPiece(ref, entry, at, placed.owner, message.role, "", message.text, call, entry_id=placed.entry.id)
+    entry = path_entry.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{path_entry.round.number}" if path_entry.round else "")
+    ref = owner_of(path_state, path_entry).partition("#")[0] or entry
+    at = path_entry.path_id or path_entry.entry.id
+    base = StoredPiece(
+        ref, entry, at, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
+    )
     if message.text:
         yield replace(base, source=_call_source(call, names) if call else "")
     elif not message.calls:

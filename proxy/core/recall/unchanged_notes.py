@@ -87,46 +87,46 @@ def is_unchanged_note(text: str) -> bool:
     return len(text) <= MAX_NOTE_CHARACTERS and _UNCHANGED_NOTE.match(text) is not None
 
 
-def uncached_entries(story: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
+def uncached_entries(path_state: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
     """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
     what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
     gone: set[str] = set()
     for event in decided:
         if isinstance(event, ThreadWoken) and not event.appended:
-            return frozenset(p.path_id for p in story.entries)
+            return frozenset(p.path_id for p in path_state.entries)
         gone.update(event.entries if isinstance(event, FrameFolded) else ())
-    since = next((at for at in range(len(story.entries) - 1, -1, -1) if story.entries[at].round), 0)
-    cut = next((at for at, p in enumerate(story.entries[:since]) if p.entry.id in gone), since)
-    return frozenset(p.path_id for p in story.entries[cut:])
+    since = next((at for at in range(len(path_state.entries) - 1, -1, -1) if path_state.entries[at].round), 0)
+    cut = next((at for at, p in enumerate(path_state.entries[:since]) if p.entry.id in gone), since)
+    return frozenset(p.path_id for p in path_state.entries[cut:])
 
 
 def restore_file_contents(
-    ledger: Ledger, story: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
+    ledger: Ledger, path_state: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
 ) -> tuple[tuple[str, str], ...]:
     """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
     the line.
 
-    `story` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are results
-    that are sent anew: a note that the provider has cached stays as it is.
+    `path_state` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are
+    results that are sent anew: a note that the provider has cached stays as it is.
     """
     noted = {
         p.entry.id
-        for p in story.entries
+        for p in path_state.entries
         if p.path_id in new and p.entry.message and is_unchanged_note(p.entry.message.text)
     }
-    told = dict(story.tree.replaced_results)
+    told = dict(path_state.tree.replaced_results)
     noted -= {entry for entry, text in told.items() if STORED_CONTENT_HEADER in text}
     if not noted:
         return ()
-    accesses = _file_accesses(pieces_of(story, all_path_entries(ledger, story), means.names), means.names)
+    accesses = _file_accesses(pieces_of(path_state, all_path_entries(ledger, path_state), means.names), means.names)
     found: dict[str, str] = {}
     for at, note in enumerate(accesses):
         if note.piece.entry_id not in noted or note.piece.at not in on_line or not note.is_unchanged_note:
             continue
         needed = _newest_content(accesses[:at], note, told | found, on_line)
         if needed is None:
-            needed = _content_on_other_branch(ledger, story, note, on_line, means.names)
-        away, _ = split_by_visibility(story.tree, on_line, needed)
+            needed = _content_on_other_branch(ledger, path_state, note, on_line, means.names)
+        away, _ = split_by_visibility(path_state.tree, on_line, needed)
         if away:
             found[note.piece.entry_id] = _note_with_content(note.piece.text, away, means)
     return tuple(found.items())
@@ -195,14 +195,14 @@ def _newest_content(
 
 
 def _content_on_other_branch(
-    ledger: Ledger, story: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
+    ledger: Ledger, path_state: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
 ) -> tuple[StoredPiece, ...]:
     """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
-    tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != story.tip]
+    tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != path_state.tip]
     for tip in tips[: -MAX_OTHER_BRANCHES - 1 : -1]:
         left = replay(ledger, ledger.path(tip), {})
         accesses = _file_accesses(pieces_of(left, left.entries, names), names)
-        content = _newest_content(accesses, note, story.tree.replaced_results, on_line)
+        content = _newest_content(accesses, note, path_state.tree.replaced_results, on_line)
         if content is not None:
             return content
     return ()

@@ -91,22 +91,28 @@ def _dispatcher_definition() -> Mapping[str, Any]:
     )
 
 
-def run(desk: ToolContext, call: Call) -> ToolResult:
+def run(tool_context: ToolContext, call: Call) -> ToolResult:
     """Answer one stack call. Never raises for what the model did."""
     try:
         arguments = _decode_arguments(call)
         tool, arguments = _select_tool(call.name, arguments)
-        outcome = tool.run(desk, arguments)
+        outcome = tool.run(tool_context, arguments)
     except ToolError as mistake:
-        return ToolResult(_truncate_to_free_tokens(desk, str(mistake)))
-    return outcome if tool.limits_own_length else replace(outcome, text=_truncate_to_free_tokens(desk, outcome.text))
+        return ToolResult(_truncate_to_free_tokens(tool_context, str(mistake)))
+    return (
+        outcome
+        if tool.limits_own_length
+        else replace(outcome, text=_truncate_to_free_tokens(tool_context, outcome.text))
+    )
 
 
-def _truncate_to_free_tokens(desk: ToolContext, text: str) -> str:
+def _truncate_to_free_tokens(tool_context: ToolContext, text: str) -> str:
     """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
-    if len(text) * BYTES_PER_CHARACTER <= desk.free_tokens:  # no token is less than a byte
+    if len(text) * BYTES_PER_CHARACTER <= tool_context.free_tokens:  # no token is less than a byte
         return text
-    return truncate_to_tokens(text, max(desk.free_tokens, MIN_ANSWER_TOKENS), desk.count_tokens, TRUNCATED_NOTE)
+    return truncate_to_tokens(
+        text, max(tool_context.free_tokens, MIN_ANSWER_TOKENS), tool_context.count_tokens, TRUNCATED_NOTE
+    )
 
 
 def _decode_arguments(call: Call) -> Mapping[str, Any]:

@@ -33,26 +33,28 @@ ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until t
 
 
 # -------------------------------------------------------------------------------------------------------- how much
-def configure_autonomy(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def configure_autonomy(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Show the rules that are in force here; change what the configuration lets the model change (S1-126)."""
-    before = _effective_rules(desk)
+    before = _effective_rules(tool_context)
     if flag_argument(arguments, "reset"):
-        _require_permission(desk, *sorted(_chosen_rule_groups(desk)))
-        return _set_rules(desk, AutonomySettings(desk.now), "What was chosen here is taken back.")
-    wanted = _rule_changes(desk, arguments, before)
+        _require_permission(tool_context, *sorted(_chosen_rule_groups(tool_context)))
+        return _set_rules(tool_context, AutonomySettings(tool_context.now), "What was chosen here is taken back.")
+    wanted = _rule_changes(tool_context, arguments, before)
     if not wanted:
         return ToolResult("\n".join(_render_rules(before)))
-    return _set_rules(desk, replace(desk.tree.suggestion_state.settings, at=desk.now, **wanted), "Set.")
+    return _set_rules(
+        tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **wanted), "Set."
+    )
 
 
-def _set_rules(desk: ToolContext, chosen: AutonomySettings, said: str) -> ToolResult:
-    rules = desk.settings.autonomy.with_overrides(chosen)
+def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, said: str) -> ToolResult:
+    rules = tool_context.settings.autonomy.with_overrides(chosen)
     return ToolResult("\n".join([said, *_render_rules(rules)]), (AutonomySet(chosen),))
 
 
-def _chosen_rule_groups(desk: ToolContext) -> set[str]:
+def _chosen_rule_groups(tool_context: ToolContext) -> set[str]:
     """The parts of the rules in which something was chosen for this conversation."""
-    chosen = desk.tree.suggestion_state.settings
+    chosen = tool_context.tree.suggestion_state.settings
     return {_GROUP_OF_RULE[name] for name in RULE_NAMES if getattr(chosen, name) is not None}
 
 
@@ -67,7 +69,7 @@ _GROUP_OF_RULE = {
 """Under which word of `model_may_set` a rule is."""
 
 
-def _rule_changes(desk: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
+def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
     """What is to be changed, by the name of the rule."""
     found: dict[str, Any] = {}
     if level := text_argument(arguments, "level"):
@@ -86,13 +88,13 @@ def _rule_changes(desk: ToolContext, arguments: Mapping[str, Any], rules: Autono
         enabled.discard(_require_known_heuristic(name))
     if enabled != set(rules.heuristics):
         found["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
-    _require_permission(desk, *(_GROUP_OF_RULE[rule] for rule in found))
+    _require_permission(tool_context, *(_GROUP_OF_RULE[rule] for rule in found))
     return found
 
 
-def _require_permission(desk: ToolContext, *parts: str) -> None:
+def _require_permission(tool_context: ToolContext, *parts: str) -> None:
     """Raises Mistake where the configuration does not let the model change one of these."""
-    settable = desk.settings.autonomy.settable
+    settable = tool_context.settings.autonomy.settable
     if refused := sorted({part for part in parts if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
         raise ToolError(
@@ -107,8 +109,8 @@ def _require_known_heuristic(name: str) -> str:
     return name
 
 
-def _effective_rules(desk: ToolContext) -> AutonomyRules:
-    return desk.settings.autonomy.with_overrides(desk.tree.suggestion_state.settings)
+def _effective_rules(tool_context: ToolContext) -> AutonomyRules:
+    return tool_context.settings.autonomy.with_overrides(tool_context.tree.suggestion_state.settings)
 
 
 def _render_rules(rules: AutonomyRules) -> list[str]:
@@ -122,12 +124,15 @@ def _render_rules(rules: AutonomyRules) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------- is it due?
-def should_push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a push here, heuristic by heuristic (S1-127)."""
-    seen = signals_of(_read_path(desk), desk.tree.active_frame, desk.window_tokens)
+    seen = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
     told: dict[str, Any] = {}
     if goal := text_argument(arguments, "potentialGoal"):
-        told |= {"goal": "" if _is_frame_goal(desk.tree.active_frame, goal) else goal, "wanted": topic_keywords(goal)}
+        told |= {
+            "goal": "" if _is_frame_goal(tool_context.tree.active_frame, goal) else goal,
+            "wanted": topic_keywords(goal),
+        }
     if (messages := _count_argument(arguments, "recentMessages")) is not None:
         told["messages"] = messages
     if (files := _text_list_argument(arguments, "recentFileChanges")) is not None:
@@ -137,9 +142,9 @@ def should_push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     if (tokens := _number_argument(arguments, "tokenCount")) is not None:
         told["tokens"] = int(tokens)
     seen = replace(seen, **told)
-    verdict = judge(PUSH, seen, _effective_rules(desk))
+    verdict = judge(PUSH, seen, _effective_rules(tool_context))
     advised = (
-        f"Push a frame for {cut_for_display(push_title(desk.tree, seen.goal))!r}."
+        f"Push a frame for {cut_for_display(push_title(tool_context.tree, seen.goal))!r}."
         if verdict.is_reached
         else "Go on here."
     )
@@ -153,12 +158,12 @@ def _is_frame_goal(frame: Frame, goal: str) -> bool:
     return bool(words) and any(words == extract_keywords(text) for text in own)
 
 
-def should_pop(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def should_pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a pop of the active frame, heuristic by heuristic, and as what it would end (S1-128)."""
     told: dict[str, Any] = {}
-    reading = _read_path(desk)
+    reading = _read_path(tool_context)
     if (successes := _text_list_argument(arguments, "successSignals")) is not None:
-        covered = reading.coverage_of(reading.keywords_of(desk.tree.active_frame), successes)
+        covered = reading.coverage_of(reading.keywords_of(tool_context.tree.active_frame), successes)
         told |= {"successes": tuple(successes), "covered": covered}
     if (failures := _text_list_argument(arguments, "failureSignals")) is not None:
         told["failures"] = tuple(failures)
@@ -168,18 +173,18 @@ def should_pop(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     if limit is not None and limit < 1:
         raise ToolError("Error: contextLimit must be 1 or more: the tokens that fit your window.")
     if used is not None:
-        told["usage"] = used / (limit or desk.window_tokens or DEFAULT_CONTEXT_WINDOW)
-    seen = signals_of(reading, desk.tree.active_frame, int(limit or 0) or desk.window_tokens)
-    verdict = judge(POP, replace(seen, **told), _effective_rules(desk))
+        told["usage"] = used / (limit or tool_context.window_tokens or DEFAULT_CONTEXT_WINDOW)
+    seen = signals_of(reading, tool_context.tree.active_frame, int(limit or 0) or tool_context.window_tokens)
+    verdict = judge(POP, replace(seen, **told), _effective_rules(tool_context))
     advised = f"Pop it as {verdict.status}." if verdict.is_reached else "Go on here."
     if verdict.primary and not verdict.is_reached and verdict.status:
         advised += f" A pop now would be {verdict.status}."
-    note = [] if desk.tree.active_frame.parent else [ROOT_POP_NOTE]
+    note = [] if tool_context.tree.active_frame.parent else [ROOT_POP_NOTE]
     return ToolResult("\n".join([_render_verdict(verdict, advised), *note]))
 
 
-def _read_path(desk: ToolContext) -> FrameActivity:
-    return read_activity(desk.path_state, desk.settings.tool_roles)
+def _read_path(tool_context: ToolContext) -> FrameActivity:
+    return read_activity(tool_context.path_state, tool_context.settings.tool_roles)
 
 
 def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
@@ -192,24 +197,28 @@ def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------- what was
 # suggested
-def configure_suggestions(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Turn suggestions in context on or off, take back what waits, show the newest of them (S1-129)."""
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
         wanted = flag_argument(arguments, "enable")
-        _require_permission(desk, "suggestions")
-        events.append(AutonomySet(replace(desk.tree.suggestion_state.settings, at=desk.now, suggest_in_context=wanted)))
+        _require_permission(tool_context, "suggestions")
+        events.append(
+            AutonomySet(
+                replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, suggest_in_context=wanted)
+            )
+        )
         lines.append(f"Suggestions in context are {'on' if wanted else 'off'}.")
-    pending = pending_suggestions(desk.tree.suggestion_state, desk.now)
+    pending = pending_suggestions(tool_context.tree.suggestion_state, tool_context.now)
     if flag_argument(arguments, "clearPending"):
-        events.append(SuggestionsCleared(desk.now, waiting=True))
+        events.append(SuggestionsCleared(tool_context.now, waiting=True))
         lines.append(f"Taken back: {len(pending)}.")
         pending = ()
     lines += [f"Waiting: {each.text}" for each in pending] or ["Nothing waits."]
     if flag_argument(arguments, "showHistory"):
-        history = desk.tree.suggestion_state.history[-MAX_HISTORY_SHOWN:]
-        lines += [_render_suggestion(each, desk.now) for each in history] or ["Nothing was suggested yet."]
+        history = tool_context.tree.suggestion_state.history[-MAX_HISTORY_SHOWN:]
+        lines += [_render_suggestion(each, tool_context.now) for each in history] or ["Nothing was suggested yet."]
     return ToolResult("\n".join(lines), tuple(events))
 
 
@@ -221,15 +230,16 @@ def _render_suggestion(each: Suggestion, now: int) -> str:
     return f"- {ago} ago, {state}: {each.text}"
 
 
-def show_autonomy_stats(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_autonomy_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
     told = ", ".join(
-        f"{name} {count}" for name, count in asdict(tally_at(desk.tree.suggestion_state, desk.now)).items()
+        f"{name} {count}"
+        for name, count in asdict(tally_at(tool_context.tree.suggestion_state, tool_context.now)).items()
     )
     if not flag_argument(arguments, "reset"):
         return ToolResult(told)
-    _require_permission(desk, "stats")
-    return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(desk.now, counts=True),))
+    _require_permission(tool_context, "stats")
+    return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
 
 
 # ------------------------------------------------------------------------------------------------------------ arguments

@@ -99,9 +99,9 @@ class CrossConversationHits(msgspec.Struct, frozen=True):
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """`story` is the path up to this round, earlier calls of the group included; `on_line` are the entries the model
-    sees now. `turn`, `call` (a `call_key`) and `number` name the call: `number` counts the calls of the whole turn
-    from 0. `now` is ms since the epoch."""
+    """`path_state` is the path up to this round, earlier calls of the group included; `on_line` are the entries the
+    model sees now. `turn`, `call` (a `call_key`) and `number` name the call: `number` counts the calls of the whole
+    turn from 0. `now` is ms since the epoch."""
 
     path_state: PathState
     ledger: Ledger

@@ -10,7 +10,7 @@ nothing but words of the user, so no call group is cut through and every result 
 what is copied crosses over**: a line knows nothing of what was done on another.
 
 What this module does not do: it changes nothing and stores nothing. It gives events and words, and refuses with
-NotAllowed, whose message says what to do instead. What stands on a line is `story`'s to say.
+NotAllowed, whose message says what to do instead. What stands on a line is `path_state`'s to say.
 
 The tools that branch: checkpoint, branch, switch, inject.
 
@@ -61,11 +61,11 @@ MAX_REASON_CHARACTERS = 400
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
 def create_checkpoint(
-    story: PathState, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
+    path_state: PathState, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
 ) -> CheckpointSet:
     """A name for the point behind `entry`, or where that leaves calls without results, before it. Without a name it is
     given one. Raises NotAllowed."""
-    lines = story.branches
+    lines = path_state.branches
     chosen = _validate_name(name) if name else _unused_name("c", lines.checkpoints)
     if chosen in lines.checkpoints:
         raise NotAllowed(f"There is a checkpoint {chosen!r} already. Choose another name.", code="name_taken")
@@ -155,14 +155,14 @@ def _list_names(what: str, names: Mapping[str, object]) -> str:
 
 
 def due_branch_switch(
-    story: PathState, ledger: Ledger, run: Sequence[Entry], request: Request, look: RequestFingerprint
+    path_state: PathState, ledger: Ledger, run: Sequence[Entry], request: Request, look: RequestFingerprint
 ) -> BranchSwitched | None:
     """What becomes of a wish at these new messages, the newest of `request`: the lines turn before the first of them;
     None where nothing is wanted, or has to wait. `look` is of the request before."""
-    wanted = story.branches.requested_switch
+    wanted = path_state.branches.requested_switch
     if wanted is None or not _can_switch_now(run, request):
         return None
-    if wanted.line not in story.other_branches and wanted.at not in ledger.entries:
+    if wanted.line not in path_state.other_branches and wanted.at not in ledger.entries:
         return None  # what it is to begin at was lost
     return BranchSwitched(wanted.line, wanted.at, wanted.checkpoint, wanted.reason, look)
 
@@ -178,7 +178,9 @@ def _can_switch_now(run: Sequence[Entry], request: Request) -> bool:
 
 def ends_with_tool_result(line: PathState) -> bool:
     """Whether the last on a line is the result of a call."""
-    last = next((message for placed in reversed(context_entries(line)) if (message := message_of(placed))), None)
+    last = next(
+        (message for path_entry in reversed(context_entries(line)) if (message := message_of(path_entry))), None
+    )
     return last is not None and bool(last.answers)
 
 
@@ -191,17 +193,17 @@ class NumberedMessage(msgspec.Struct, frozen=True):
     text: str
 
 
-def branch_named(story: PathState, name: str) -> PathState:
+def branch_named(path_state: PathState, name: str) -> PathState:
     """The story of one of the lines, as it stands or was left. Raises NotAllowed."""
-    if name == story.branches.current:
-        return story
-    if name not in story.other_branches:
+    if name == path_state.branches.current:
+        return path_state
+    if name not in path_state.other_branches:
         raise NotAllowed(
             f"There is no branch {cut_for_display(name, 40)!r}. "
-            f"{_list_names('Branches', story.branches.start_checkpoints)}",
+            f"{_list_names('Branches', path_state.branches.start_checkpoints)}",
             code="no_branch",
         )
-    return story.other_branches[name]
+    return path_state.other_branches[name]
 
 
 def copyable_entries(line: PathState) -> list[PathEntry]:
@@ -220,11 +222,11 @@ def _display_text(piece: StoredPiece) -> str:
     return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call_arguments else piece.text
 
 
-def copy_texts(story: PathState, source: str, numbers: Sequence[int], frame: str) -> tuple[CopiedText, ...]:
+def copy_texts(path_state: PathState, source: str, numbers: Sequence[int], frame: str) -> tuple[CopiedText, ...]:
     """Messages of the line `source`, by their numbers on it, or what a frame of it returned. Raises NotAllowed."""
     if bool(numbers) is bool(frame):
         raise NotAllowed("Name what to copy: message numbers, or one frame.", code="nothing_chosen")
-    line = branch_named(story, source)
+    line = branch_named(path_state, source)
     texts = (_copy_results(line, frame, source),) if frame else _copy_messages(line, numbers, source)
     if (size := sum(len(each.text) for each in texts)) > MAX_COPIED_CHARACTERS:
         raise NotAllowed(
@@ -236,10 +238,12 @@ def copy_texts(story: PathState, source: str, numbers: Sequence[int], frame: str
 
 
 def _copy_messages(line: PathState, numbers: Sequence[int], source: str) -> tuple[CopiedText, ...]:
-    placed = copyable_entries(line)
-    if wrong := [number for number in numbers if not 1 <= number <= len(placed)]:
-        raise NotAllowed(f"{source!r} has no message {wrong[0]}: it has 1 to {len(placed)}.", code="no_message")
-    chosen = ((number, piece) for number in dict.fromkeys(numbers) for piece in pieces_of(line, [placed[number - 1]]))
+    path_entries = copyable_entries(line)
+    if wrong := [number for number in numbers if not 1 <= number <= len(path_entries)]:
+        raise NotAllowed(f"{source!r} has no message {wrong[0]}: it has 1 to {len(path_entries)}.", code="no_message")
+    chosen = (
+        (number, piece) for number in dict.fromkeys(numbers) for piece in pieces_of(line, [path_entries[number - 1]])
+    )
     return tuple(CopiedText(piece.ref, piece.role, piece.source, piece.text, number) for number, piece in chosen)
 
 
@@ -328,9 +332,9 @@ def _with_tool_errors(run: RunTool) -> RunTool:
     """What is refused is a mistake of the model's, told as text."""
 
     @wraps(run)
-    def answering(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    def answering(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         try:
-            return run(desk, arguments)
+            return run(tool_context, arguments)
         except NotAllowed as refused:
             raise ToolError(f"Error: {refused}") from None
 
@@ -338,38 +342,45 @@ def _with_tool_errors(run: RunTool) -> RunTool:
 
 
 @_with_tool_errors
-def checkpoint(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def checkpoint(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Name the point before this turn's calls (S2-01)."""
     event = create_checkpoint(
-        desk.path_state, desk.ledger, answered_request_entry(desk), text_argument(arguments, "name")
+        tool_context.path_state,
+        tool_context.ledger,
+        answered_request_entry(tool_context),
+        text_argument(arguments, "name"),
     )
     return ToolResult(
         f"Checkpoint {event.name} is set: the conversation up to this turn. A branch can begin there.", (event,)
     )
 
 
-def answered_request_entry(desk: ToolContext) -> str:
+def answered_request_entry(tool_context: ToolContext) -> str:
     """The entry of the request that is being answered."""
-    turn = desk.ledger.entries.get(desk.turn_id)
-    return turn.parent if turn else desk.path_state.tip
+    turn = tool_context.ledger.entries.get(tool_context.turn_id)
+    return turn.parent if turn else tool_context.path_state.tip
 
 
-def checkpoint_before_push(desk: ToolContext, frame: str) -> tuple[CheckpointSet, ...]:
+def checkpoint_before_push(tool_context: ToolContext, frame: str) -> tuple[CheckpointSet, ...]:
     """The point before a frame is pushed, where the configuration wants one."""
-    if not desk.settings.checkpoint_at_push:
+    if not tool_context.settings.checkpoint_at_push:
         return ()
     return (
         create_checkpoint(
-            desk.path_state, desk.ledger, answered_request_entry(desk), f"before-{frame}", automatic=True
+            tool_context.path_state,
+            tool_context.ledger,
+            answered_request_entry(tool_context),
+            f"before-{frame}",
+            automatic=True,
         ),
     )
 
 
 @_with_tool_errors
-def branch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a line at a checkpoint (S2-02)."""
     reason, point = text_argument(arguments, "reason"), text_argument(arguments, "checkpoint")
-    event = request_branch(desk.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
+    event = request_branch(tool_context.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
     return ToolResult(
         f"Branch {event.line} begins at checkpoint {event.checkpoint} with the user's next message. It will know "
         "nothing of what was done since. Until then you are where you were: finish this turn.",
@@ -378,10 +389,10 @@ def branch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 @_with_tool_errors
-def switch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Go on with a line that was left (S2-03)."""
     event = request_switch(
-        desk.path_state.branches,
+        tool_context.path_state.branches,
         text_argument(arguments, "branch", "name", required=BRANCH_MISSING),
         text_argument(arguments, "reason"),
     )
@@ -389,12 +400,12 @@ def switch(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 @_with_tool_errors
-def inject(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def inject(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Copy from another line (S2-04)."""
     source = text_argument(arguments, "branch", required=SOURCE_MISSING)
     frame = text_argument(arguments, "frameID", "frame_id", "frame")
-    texts = copy_texts(desk.path_state, source, _message_numbers(arguments), frame)
-    return ToolResult(render_copied_texts(source, texts, desk.nonce))
+    texts = copy_texts(tool_context.path_state, source, _message_numbers(arguments), frame)
+    return ToolResult(render_copied_texts(source, texts, tool_context.nonce))
 
 
 def _message_numbers(arguments: Mapping[str, Any]) -> list[int]:

@@ -45,29 +45,33 @@ def choose_view(choice: ViewCosts, above: int) -> str:
     return "isolate" if choice.parent_tokens > above and read > choice.isolated_tokens * choice.prices.write else "fork"
 
 
-def view_costs_at(story: PathState, shown: frozenset[str], prices: CachePrices, count: CountTokens) -> ViewCosts:
-    """What there is to choose from at the end of `story`; `shown` are the entries on the line. `count` is asked for
-    what is told there in our words."""
-    line = sum(tokens_in_context(story, placed, count) for placed in story.entries if placed.path_id in shown)
-    users = sum(
-        original_tokens(p) for p in _entries_on_path(story) if p.entry.message and p.entry.message.role == "user"
+def view_costs_at(path_state: PathState, shown: frozenset[str], prices: CachePrices, count: CountTokens) -> ViewCosts:
+    """What there is to choose from at the end of `path_state`; `shown` are the entries on the line. `count` is
+    asked for what is told there in our words."""
+    line = sum(
+        tokens_in_context(path_state, path_entry, count)
+        for path_entry in path_state.entries
+        if path_entry.path_id in shown
     )
-    return ViewCosts(line, users + ISOLATED_BLOCK_TOKENS, expected_request_count(story), prices)
+    users = sum(
+        original_tokens(p) for p in _entries_on_path(path_state) if p.entry.message and p.entry.message.role == "user"
+    )
+    return ViewCosts(line, users + ISOLATED_BLOCK_TOKENS, expected_request_count(path_state), prices)
 
 
-def _entries_on_path(story: PathState) -> list[PathEntry]:
-    owners = {frame.owner for frame in path_to(story.tree, story.tree.active)}
-    return [p for p in story.entries if p.round is None and owner_of(story, p) in owners]
+def _entries_on_path(path_state: PathState) -> list[PathEntry]:
+    owners = {frame.owner for frame in path_to(path_state.tree, path_state.tree.active)}
+    return [p for p in path_state.entries if p.round is None and owner_of(path_state, p) in owners]
 
 
-def expected_request_count(story: PathState) -> int:
+def expected_request_count(path_state: PathState) -> int:
     """How many requests a child is taken to make: the median of those that have ended on this path."""
     made: dict[str, int] = {}
-    for placed in story.entries:
-        if placed.round is not None:
-            frame = placed.owner.partition("#")[0]
+    for path_entry in path_state.entries:
+        if path_entry.round is not None:
+            frame = path_entry.owner.partition("#")[0]
             made[frame] = made.get(frame, 0) + 1
-    frames = story.tree.frames
+    frames = path_state.tree.frames
     over = {f.id for f in frames.values() if f.parent and f.status in RETURN_STATUSES}
     ended = [requests for frame, requests in made.items() if frame in over]
     return round(median(ended)) if ended else DEFAULT_CHILD_REQUESTS

@@ -44,9 +44,9 @@ MAX_ECHOED_CHARACTERS = 60
 SettingValue = bool | int | list[str]
 
 
-def configure_subagents(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Tell what holds; set what is wanted, where the model may."""
-    holds = desk.settings.subagents
+    holds = tool_context.settings.subagents
     named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
     patterns = _changed_patterns(holds, arguments)
     if not named and patterns is None:

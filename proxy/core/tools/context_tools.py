@@ -76,15 +76,15 @@ class ContextInfo(msgspec.Struct, frozen=True):
     usage: Usage | None
 
 
-def measure_context(story: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
+def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
     """The context at the end of a path, where a frame is active; `now` is ms since the epoch. `count` is asked for our
     own texts on the line."""
     frame, view, shown = (
-        story.tree.active_frame,
-        surroundings_of(story.tree, story.tree.active, now),
-        context_entries(story),
+        path_state.tree.active_frame,
+        surroundings_of(path_state.tree, path_state.tree.active, now),
+        context_entries(path_state),
     )
-    rounds = [placed.round for placed in story.entries if placed.round is not None]
+    rounds = [path_entry.round for path_entry in path_state.entries if path_entry.round is not None]
     return ContextInfo(
         frame=frame,
         budgets=budgets,
@@ -95,26 +95,29 @@ def measure_context(story: PathState, budgets: FrameBlockBudgets, now: int, coun
         finished=view.finished_count,
         planned=len(view.planned_children),
         entries=len(shown),
-        tokens=count_context_tokens(story, count),
+        tokens=count_context_tokens(path_state, count),
         usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
     )
 
 
-def show_context_info(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What the context is made of (S1-112)."""
     del arguments  # it takes none
-    found = measure_context(desk.path_state, desk.settings.budgets, desk.now, desk.count_tokens)
-    return ToolResult("\n".join(_render_context_info(found, desk)))
+    found = measure_context(
+        tool_context.path_state, tool_context.settings.budgets, tool_context.now, tool_context.count_tokens
+    )
+    return ToolResult("\n".join(_render_context_info(found, tool_context)))
 
 
-def _render_context_info(found: ContextInfo, desk: ToolContext) -> Iterator[str]:
+def _render_context_info(found: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
     budgets = ", ".join(f"{f.name} {getattr(found.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
     changed = f"; set otherwise than they come: {', '.join(found.changed_budgets)}" if found.changed_budgets else ""
     yield f"Active: {found.frame.id} ({cut_for_display(found.frame.title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
     if found.block:
         yield (
-            f"Block: {desk.count_tokens(found.block):,} tokens, as told when the frame was entered; it does not change."
+            f"Block: {tool_context.count_tokens(found.block):,} tokens, as told when the frame was entered; "
+            "it does not change."
         )
     else:
         yield "Block: none was told as this frame began."
@@ -122,10 +125,14 @@ def _render_context_info(found: ContextInfo, desk: ToolContext) -> Iterator[str]
         f"Selection: {found.ancestors} above, {found.siblings} of {found.finished} finished beside the path, "
         f"{found.planned} planned below."
     )
-    full = f" of {desk.window_tokens:,} ({100 * found.tokens / desk.window_tokens:.1f} %)" if desk.window_tokens else ""
+    full = (
+        f" of {tool_context.window_tokens:,} ({100 * found.tokens / tool_context.window_tokens:.1f} %)"
+        if tool_context.window_tokens
+        else ""
+    )
     yield f"Line: {found.entries} entries, {found.tokens:,} tokens{full}, without the system text and tools."
     yield f"Last usage: {_render_usage(found.usage)}."
-    yield f"Caching: {_render_cache_prices(desk.prices)}"
+    yield f"Caching: {_render_cache_prices(tool_context.prices)}"
 
 
 def _render_usage(usage: Usage | None) -> str:
@@ -143,26 +150,26 @@ def _render_cache_prices(prices: CachePrices) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- preview
-def show_context_preview(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_context_preview(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The block of the active frame, cut at `maxLength` characters (S1-113)."""
-    return ToolResult(cut_with_remainder(current_block(desk), _max_length_argument(arguments)))
+    return ToolResult(cut_with_remainder(current_block(tool_context), _max_length_argument(arguments)))
 
 
-def current_block(desk: ToolContext) -> str:
+def current_block(tool_context: ToolContext) -> str:
     """As it was told; where none was, as it would be."""
-    opening = desk.tree.active_frame.opening
+    opening = tool_context.tree.active_frame.opening
     if opening is not None and opening.block:
         return opening.block
     return block_of(
-        desk.settings.block_format,
-        desk.path_state,
-        desk.tree,
-        desk.tree.active,
-        session=desk.ledger.conversation.id,
-        nonce=desk.nonce,
-        now=desk.now,
-        budgets=desk.settings.budgets,
-        count=desk.count_tokens,
+        tool_context.settings.block_format,
+        tool_context.path_state,
+        tool_context.tree,
+        tool_context.tree.active,
+        session=tool_context.ledger.conversation.id,
+        nonce=tool_context.nonce,
+        now=tool_context.now,
+        budgets=tool_context.settings.budgets,
+        count=tool_context.count_tokens,
     )
 
 
@@ -217,11 +224,11 @@ def _awaits_fold(tree: Tree, over: Frame) -> bool:
     return is_ended_root(tree, over) or (over.has_no_opening_call and bool(over.parent) and over.origin != "subagent")
 
 
-def show_compaction_info(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_compaction_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What left the line, and what is pending (S1-116)."""
     del arguments  # it takes none
-    found = compaction_state_of(desk.tree)
-    return ToolResult("\n".join(_render_compactions(desk.tree, found)))
+    found = compaction_state_of(tool_context.tree)
+    return ToolResult("\n".join(_render_compactions(tool_context.tree, found)))
 
 
 def _render_compactions(tree: Tree, found: CompactionState) -> Iterator[str]:
@@ -283,14 +290,14 @@ NO_BLOCK = (
 )
 
 
-def clear_block_cache(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Have blocks written anew when that breaks nothing."""
-    known = frames_with_block(desk.tree)
+    known = frames_with_block(tool_context.tree)
     if not known:
         raise ToolError(NO_BLOCK)
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
     wanted = (
-        [_require_block_holder(known, block_holder(desk.tree, frame_named(desk.tree, reference)))]
+        [_require_block_holder(known, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
         if reference
         else list(known)
     )

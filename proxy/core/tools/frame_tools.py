@@ -63,23 +63,27 @@ RESULTS_MISSING = (
 
 
 # --------------------------------------------------------------------------------------------------------------- push
-def push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Open a frame under the active one; in a group that opened one already, plan it as a sibling (S1-105)."""
     title = text_argument(arguments, "title", required=TITLE_MISSING)
     criteria = text_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
-    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(criteria, desk.count_tokens)
-    refuse_if_root_ended(desk.tree)
-    if desk.call_group.opened_frame:
-        return _plan_sibling(desk, title, criteria, compacted)
-    if planned := _planned_frame_titled(desk.tree, title):
-        return activate(desk, {"sessionID": planned.id})
-    if len(path_to(desk.tree, desk.tree.active)) >= desk.settings.max_depth:
-        raise ToolError(f"Error: {desk.settings.max_depth} frames are open already. Pop one before you push another.")
-    opening = _opening_call(desk)
-    retried = _retried_frame_id(desk.tree, text_argument(arguments, "retry_of", "retryOf"), title)
+    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
+        criteria, tool_context.count_tokens
+    )
+    refuse_if_root_ended(tool_context.tree)
+    if tool_context.call_group.opened_frame:
+        return _plan_sibling(tool_context, title, criteria, compacted)
+    if planned := _planned_frame_titled(tool_context.tree, title):
+        return activate(tool_context, {"sessionID": planned.id})
+    if len(path_to(tool_context.tree, tool_context.tree.active)) >= tool_context.settings.max_depth:
+        raise ToolError(
+            f"Error: {tool_context.settings.max_depth} frames are open already. Pop one before you push another."
+        )
+    opening = _opening_call(tool_context)
+    retried = _retried_frame_id(tool_context.tree, text_argument(arguments, "retry_of", "retryOf"), title)
     event = FramePushed(
-        frame_id(desk.turn_id, desk.call_number),
-        desk.tree.active,
+        frame_id(tool_context.turn_id, tool_context.call_number),
+        tool_context.tree.active,
         title,
         criteria,
         opening.turn,
@@ -90,9 +94,9 @@ def push(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         opening.view,
         retried,
     )
-    done = _with_block(desk, event, lesson_of(desk.tree, retried))
-    before = checkpoint_before_push(desk, done.frame)
-    return ToolResult(done.block, (*before, done), replace(desk.call_group, opened_frame=done.frame))
+    done = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
+    before = checkpoint_before_push(tool_context, done.frame)
+    return ToolResult(done.block, (*before, done), replace(tool_context.call_group, opened_frame=done.frame))
 
 
 def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
@@ -101,12 +105,12 @@ def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
     return next((f for f in waiting if f.title.casefold() == title.casefold()), None)
 
 
-def _plan_sibling(desk: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
+def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
     """A sibling of what the group opened; where the frame around that is over by now, it goes under the active one."""
-    opened = desk.tree.frames[desk.call_group.opened_frame]
-    around = desk.tree.frames[opened.parent or opened.id]
-    parent = around.id if around.status is Status.IN_PROGRESS else desk.tree.active
-    event = FramePlanned(frame_id(desk.turn_id, desk.call_number), parent, title, criteria, compacted)
+    opened = tool_context.tree.frames[tool_context.call_group.opened_frame]
+    around = tool_context.tree.frames[opened.parent or opened.id]
+    parent = around.id if around.status is Status.IN_PROGRESS else tool_context.tree.active
+    event = FramePlanned(frame_id(tool_context.turn_id, tool_context.call_number), parent, title, criteria, compacted)
     then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
         f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
@@ -115,26 +119,31 @@ def _plan_sibling(desk: ToolContext, title: str, criteria: str, compacted: str) 
     return ToolResult(text, (event,))
 
 
-def _opening_call(desk: ToolContext) -> OpeningCall:
+def _opening_call(tool_context: ToolContext) -> OpeningCall:
     """The call whose result stands for a frame opened now: this one, or, behind a pop, the one that opened what was
     popped."""
-    if (back := desk.call_group.returned_opening) is not None:
-        return OpeningCall(back.turn, back.call, desk.tree.result_texts.get((back.turn, back.call), ""), "fork")
+    if (back := tool_context.call_group.returned_opening) is not None:
+        return OpeningCall(back.turn, back.call, tool_context.tree.result_texts.get((back.turn, back.call), ""), "fork")
     return OpeningCall(
-        desk.turn_id, desk.call_key, "", _child_view(desk) if desk.call_group.has_only_stack_calls else "fork"
+        tool_context.turn_id,
+        tool_context.call_key,
+        "",
+        _child_view(tool_context) if tool_context.call_group.has_only_stack_calls else "fork",
     )
 
 
-def _child_view(desk: ToolContext) -> str:
+def _child_view(tool_context: ToolContext) -> str:
     """Of the parents, a model with a small window sees what its block tells, and no more than is asked for."""
-    view = desk.settings.child_view
-    if desk.settings.block_format.minimal and view in ("fork", AUTO_VIEW):
+    view = tool_context.settings.child_view
+    if tool_context.settings.block_format.minimal and view in ("fork", AUTO_VIEW):
         return "isolate"
     if view != AUTO_VIEW:
         return view
     return choose_view(
-        view_costs_at(desk.path_state, desk.visible_entries, desk.prices, desk.count_tokens),
-        desk.settings.isolate_above_tokens,
+        view_costs_at(
+            tool_context.path_state, tool_context.visible_entries, tool_context.prices, tool_context.count_tokens
+        ),
+        tool_context.settings.isolate_above_tokens,
     )
 
 
@@ -144,32 +153,34 @@ def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
     return frame.id if frame else ""
 
 
-def _with_block(desk: ToolContext, event: Opened, before: str) -> Opened:
+def _with_block(tool_context: ToolContext, event: Opened, before: str) -> Opened:
     """The event with what its frame is told as it begins: of the attempt `before`, and of the tree around it. In a fork
     that stands on this very line, so it is told in as little as there is room for."""
-    tree = reduce(desk.tree, event, desk.now)
-    told = before + _render_block(desk, tree, event.frame)
-    stands_here = event.view == "fork" and desk.call_group.returned_opening is None
-    if stands_here and desk.count_tokens(told) > desk.free_tokens:
-        kept = truncate_to_tokens(before.strip(), max(0, desk.free_tokens // 2), desk.count_tokens)
+    tree = reduce(tool_context.tree, event, tool_context.now)
+    told = before + _render_block(tool_context, tree, event.frame)
+    stands_here = event.view == "fork" and tool_context.call_group.returned_opening is None
+    if stands_here and tool_context.count_tokens(told) > tool_context.free_tokens:
+        kept = truncate_to_tokens(before.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens)
         before = f"{kept}\n\n" if kept else ""
-        told = before + _render_block(desk, tree, event.frame, max(1, desk.free_tokens - desk.count_tokens(before)))
-        if desk.count_tokens(told) > desk.free_tokens:
+        told = before + _render_block(
+            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(before))
+        )
+        if tool_context.count_tokens(told) > tool_context.free_tokens:
             raise ToolError(NO_ROOM_FOR_FRAME)
     return replace(event, block=told)
 
 
-def _render_block(desk: ToolContext, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
+def _render_block(tool_context: ToolContext, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
     return block_of(
-        desk.settings.block_format,
-        desk.path_state,
+        tool_context.settings.block_format,
+        tool_context.path_state,
         tree,
         frame,
-        session=desk.ledger.conversation.id,
-        nonce=desk.nonce,
-        now=desk.now,
-        budgets=replace(desk.settings.budgets, total=min(desk.settings.budgets.total, most)),
-        count=desk.count_tokens,
+        session=tool_context.ledger.conversation.id,
+        nonce=tool_context.nonce,
+        now=tool_context.now,
+        budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, most)),
+        count=tool_context.count_tokens,
     )
 
 
@@ -180,35 +191,37 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- pop
-def pop(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the active frame, or an ancestor of it with everything open below, and return its results (S1-106)."""
-    target = _frame_to_pop(desk.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
+    target = _frame_to_pop(tool_context.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = text_argument(arguments, "results", "result", required=RESULTS_MISSING)
     if target.status in FINAL_STATUSES or status not in ALLOWED[target.status]:
         raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
-    if not desk.call_group.has_only_stack_calls:
+    if not tool_context.call_group.has_only_stack_calls:
         raise ToolError(UNREAD_RESULTS)
     below = [
-        f for f in (desk.tree.active_frame, *ancestors(desk.tree, desk.tree.active)) if _is_below(desk.tree, f, target)
+        f
+        for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
+        if _is_below(tool_context.tree, f, target)
     ]
     events: list[FramePopped] = []
-    tree = desk.tree
+    tree = tool_context.tree
     for frame in below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
-        tree = _append_pop(desk, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
+        tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     compacted = text_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
-        results, desk.count_tokens
+        results, tool_context.count_tokens
     )
-    tree = _append_pop(desk, tree, events, FramePopped(target.id, status, results, compacted))
+    tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
     closed = {e.frame for e in events}
-    called = outermost_called_frame(return_path(desk.tree, target.id))
-    leaves = (desk.call_group.returned_opening is not None or desk.call_group.home_frame in closed) and not events[
-        -1
-    ].stays
-    returned = called.opening if called and leaves else desk.call_group.returned_opening
-    text = _pop_text(desk, tree, target, status, below)
-    return ToolResult(text, tuple(events), replace(desk.call_group, returned_opening=returned))
+    called = outermost_called_frame(return_path(tool_context.tree, target.id))
+    leaves = (
+        tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed
+    ) and not events[-1].stays
+    returned = called.opening if called and leaves else tool_context.call_group.returned_opening
+    text = _pop_text(tool_context, tree, target, status, below)
+    return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
 
 
 def _frame_to_pop(tree: Tree, reference: str) -> Frame:
@@ -241,20 +254,20 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
     return target.id in {f.id for f in ancestors(tree, frame.id)}
 
 
-def _append_pop(desk: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
+def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
     """Complete `event` with what the parent is told, append it, and give the tree after it. The files are those of
     everything done inside, for all of it leaves with the frame (S2-12); the decisions also those of frames below that
     no call opened, for nothing else tells them."""
     frame = tree.frames[event.frame]
-    story = replace(desk.path_state, tree=tree)
-    stays = has_lost_opening_call(story, desk.turn_id, frame)
-    own = [p for p in story.entries if owner_of(story, p) == frame.owner]
+    path_state = replace(tool_context.path_state, tree=tree)
+    stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
+    own = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
     below = descendants(tree, frame.id)
     inside = {frame.id, *(f.id for f in below)}
     decided = (d for f in below if f.has_no_opening_call for d in f.decisions)
     way = return_path(tree, frame.id)
     passed = way[1:]
-    past, unfinished = user_messages(story, outermost_called_frame(way) or frame)
+    past, unfinished = user_messages(path_state, outermost_called_frame(way) or frame)
     told = ""
     if frame.parent and not stays:
         told = frame_results_text(
@@ -262,12 +275,12 @@ def _append_pop(desk: ToolContext, tree: Tree, events: list[FramePopped], event:
             replace(frame, parent=way[-1].parent, decisions=(*frame.decisions, *decided)),
             event.status,
             event.results,
-            count=desk.count_tokens,
-            budget=desk.settings.budgets.total,
+            count=tool_context.count_tokens,
+            budget=tool_context.settings.budgets.total,
             paths=(
                 *touched_file_labels(
-                    (p for p in story.entries if owner_of(story, p).partition("#")[0] in inside),
-                    desk.settings.tool_roles,
+                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in inside),
+                    tool_context.settings.tool_roles,
                 ),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
@@ -283,31 +296,31 @@ def _append_pop(desk: ToolContext, tree: Tree, events: list[FramePopped], event:
         told=told,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
-        artifacts=changed_paths_of(own, desk.settings.tool_roles),
+        artifacts=changed_paths_of(own, tool_context.settings.tool_roles),
         decisions=decisions_in(event.results),
         stays=stays,
     )
     events.append(done)
-    return reduce(tree, done, desk.now)
+    return reduce(tree, done, tool_context.now)
 
 
-def has_lost_opening_call(story: PathState, turn: str, frame: Frame) -> bool:
+def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> bool:
     """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
     compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
     hand, which is not told yet."""
-    called = outermost_called_frame(return_path(story.tree, frame.id))
+    called = outermost_called_frame(return_path(path_state.tree, frame.id))
     opening = called.opening if called else None
     if opening is None or opening.turn == turn:
         return False
-    return all(placed.entry.id != opening.turn for placed in context_entries(story))
+    return all(path_entry.entry.id != opening.turn for path_entry in context_entries(path_state))
 
 
-def _pop_text(desk: ToolContext, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
+def _pop_text(tool_context: ToolContext, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
     closed = "".join(f" {f.id} below it closed as blocked." for f in below)
     if not target.parent:
         then = next_message_effect(tree.root)
         return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
-    return f"Frame {target.id} is {status}.{closed}{location_text(desk, tree, active_frame_text(tree))}"
+    return f"Frame {target.id} is {status}.{closed}{location_text(tool_context, tree, active_frame_text(tree))}"
 
 
 def active_frame_text(tree: Tree) -> str:
@@ -315,32 +328,32 @@ def active_frame_text(tree: Tree) -> str:
     return f" You are back in {tree.active} ({tree.active_frame.title})."
 
 
-def location_text(desk: ToolContext, tree: Tree, words: str) -> str:
+def location_text(tool_context: ToolContext, tree: Tree, words: str) -> str:
     """`words` of where the work is in `tree`, if this message is the place for them. One that stays with the frame it
     was made in is still read there when what it began is over: then the result of the call that began it says it."""
-    stays = tree.frames[desk.call_group.home_frame].status is Status.IN_PROGRESS
-    return "" if stays and tree.active != desk.call_group.home_frame else words
+    stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
+    return "" if stays and tree.active != tool_context.call_group.home_frame else words
 
 
 # ----------------------------------------------------------------------------------------------------------- activate
-def activate(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6). One that
     failed is tried again as another frame (S0-39)."""
     reference = text_argument(
         arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
     )
-    refuse_if_root_ended(desk.tree)
-    tree = desk.tree
+    refuse_if_root_ended(tool_context.tree)
+    tree = tool_context.tree
     frame = find_frame(tree, reference)
     if frame is None:
         raise ToolError(f"Error: there is no frame {reference[:80]!r}. Planned: {_list_planned_frames(tree)}.")
     if frame.status is Status.FAILED and frame.id in {f.id for f in descendants(tree, tree.active)}:
-        return push(desk, {"title": frame.title, "successCriteria": frame.criteria, "retry_of": frame.id})
+        return push(tool_context, {"title": frame.title, "successCriteria": frame.criteria, "retry_of": frame.id})
     if Status.IN_PROGRESS not in ALLOWED[frame.status]:
         raise ToolError(f"Error: frame {frame.id} is {frame.status}; only planned or blocked frames can be activated.")
-    if desk.call_group.opened_frame:
+    if tool_context.call_group.opened_frame:
         raise ToolError(
-            f"Not activated: this message already opened {desk.call_group.opened_frame}. Pop that, "
+            f"Not activated: this message already opened {tool_context.call_group.opened_frame}. Pop that, "
             f"then activate {frame.id}."
         )
     if is_ended_root(tree, top := path_to(tree, frame.id)[0]):
@@ -349,11 +362,11 @@ def activate(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         raise ToolError(
             f"Error: frame {frame.id} is not below {tree.active} ({tree.active_frame.title}). Pop {tree.active} first."
         )
-    opening = _opening_call(desk)
+    opening = _opening_call(tool_context)
     through = _frames_begun_with(tree, frame)
     event = FrameActivated(frame.id, opening.turn, opening.call, "", opening.preceding_text, opening.view, through)
-    done = _with_block(desk, event, _earlier_attempt_text(frame))
-    return ToolResult(done.block, (done,), replace(desk.call_group, opened_frame=frame.id))
+    done = _with_block(tool_context, event, _earlier_attempt_text(frame))
+    return ToolResult(done.block, (done,), replace(tool_context.call_group, opened_frame=frame.id))
 
 
 def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:

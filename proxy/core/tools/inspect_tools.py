@@ -63,9 +63,9 @@ def known_frames_text(tree: Tree) -> str:
     return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
 
 
-def _tree_with_artifacts(desk: ToolContext) -> Tree:
+def _tree_with_artifacts(tool_context: ToolContext) -> Tree:
     """The tree with what open frames made so far."""
-    return with_open_frame_artifacts(desk.path_state, desk.settings.tool_roles).tree
+    return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree
 
 
 def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
@@ -75,10 +75,10 @@ def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
 
 
 # -------------------------------------------------------------------------------------------------------------- status
-def show_status(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """All frames in order of birth, with icons and short texts (S1-107)."""
     del arguments  # it takes none
-    return ToolResult(render_status(desk.tree))
+    return ToolResult(render_status(tool_context.tree))
 
 
 def render_status(state: Tree) -> str:
@@ -107,11 +107,11 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- tree
-def show_tree(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
     it."""
     reference = text_argument(arguments, "rootID", "root_id")
-    known = _tree_with_artifacts(desk)
+    known = _tree_with_artifacts(tool_context)
     root = frame_named(known, reference) if reference else None
     full, details = flag_argument(arguments, "showFull", default=True), flag_argument(arguments, "showDetails")
     return ToolResult(draw_tree(known, root, full=full, details=details))
@@ -180,9 +180,9 @@ def _status_counts(state: Tree) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- details
-def show_details(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_details(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Everything known of one frame (S1-109)."""
-    known = _tree_with_artifacts(desk)
+    known = _tree_with_artifacts(tool_context)
     missing = f"Error: frameID is missing: an id or a title. {known_frames_text(known)}"
     frame = frame_named(known, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
     return ToolResult("\n".join(_frame_fields(known, frame)))
@@ -218,10 +218,10 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- summary
-def get_summary(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    known = _tree_with_artifacts(desk)
+    known = _tree_with_artifacts(tool_context)
     frame = frame_named(known, reference) if reference else known.active_frame
     return ToolResult("\n".join(_summary_lines(frame)))
 
@@ -275,10 +275,12 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
     return always | {name: value for name, value in sometimes.items() if value}
 
 
-def get_state(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def get_state(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The state as JSON (S1-131)."""
     del arguments  # it takes none
-    return ToolResult(remove_illegal_xml(json.dumps(tree_state(_tree_with_artifacts(desk)), ensure_ascii=False)))
+    return ToolResult(
+        remove_illegal_xml(json.dumps(tree_state(_tree_with_artifacts(tool_context)), ensure_ascii=False))
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- tools

@@ -44,29 +44,29 @@ NOTHING_TO_SUMMARIZE = (
 )
 
 
-def summarize_frame(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Keep a summary of what the active frame did so far: the note, else what was said last, and what is known."""
-    frame = desk.tree.active_frame
+    frame = tool_context.tree.active_frame
     if frame.status in RETURN_STATUSES:
         raise ToolError(
             f"Error: frame {frame.id} is {frame.status}; only a frame that is being worked on is summed up."
         )
-    own = _frame_entries(desk, frame)
-    facts = facts_of(own, desk.settings.tool_roles)
+    own = _frame_entries(tool_context, frame)
+    facts = facts_of(own, tool_context.settings.tool_roles)
     words = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(own)
     if not words and not facts.steps:
         raise ToolError(NOTHING_TO_SUMMARIZE.format(frame=frame.id))
-    kept = truncate_to_tokens(words, MAX_NOTE_TOKENS, desk.count_tokens, CUT_MARKER)
+    kept = truncate_to_tokens(words, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
     event = InterimSummaryAdded(
-        frame.id, answered_request_entry(desk), kept, "\n".join(_sections(desk, frame, kept, facts))
+        frame.id, answered_request_entry(tool_context), kept, "\n".join(_sections(tool_context, frame, kept, facts))
     )
     return ToolResult(_result_text(frame, shortened=kept != words), (event,))
 
 
-def _frame_entries(desk: ToolContext, frame: Frame) -> list[PathEntry]:
+def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
     """What the frame did up to this turn, oldest first."""
-    mine = (p for p in desk.path_state.entries if p.entry.id != desk.turn_id)
-    return [p for p in mine if owner_of(desk.path_state, p).partition("#")[0] == frame.id]
+    mine = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
+    return [p for p in mine if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
 
 
 def _last_assistant_text(own: list[PathEntry]) -> str:
@@ -74,9 +74,9 @@ def _last_assistant_text(own: list[PathEntry]) -> str:
     return next((remove_illegal_xml(text).strip() for text in said if text.strip()), "")
 
 
-def _sections(desk: ToolContext, frame: Frame, words: str, facts: SpanFacts) -> Iterator[str]:
+def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFacts) -> Iterator[str]:
     """Fixed sections; one without content says so (S1-68, C11)."""
-    planned = [f"{f.title} ({f.id})" for f in children(desk.tree, frame.id) if f.status is Status.PLANNED]
+    planned = [f"{f.title} ({f.id})" for f in children(tool_context.tree, frame.id) if f.status is Status.PLANNED]
     yield f"State: {words or 'none'}"
     for name, items in (
         ("Changed", facts.changed),
@@ -118,21 +118,21 @@ ARTIFACT_MISSING = "Error: artifact is missing. Name a file, a path or something
 DECISION_MISSING = "Error: decision is missing. Say what was decided, and why."
 
 
-def add_artifact(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Note what the frame made; twice is once (S1-110)."""
     artifact = text_argument(arguments, "artifact", "path", required=ARTIFACT_MISSING)
-    frame = _target_frame(desk, arguments)
+    frame = _target_frame(tool_context, arguments)
     if artifact in frame.artifacts:
         return ToolResult(f"{frame.id} lists {cut_for_display(artifact)} already.")
     return ToolResult(f"Noted on {frame.id}: {cut_for_display(artifact)}.", (ArtifactAdded(frame.id, artifact),))
 
 
-def add_decision(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Note what was decided, with the reason where one is given (S1-111). With `supersedes` it takes the place of an
     earlier decision of the frame, which is kept with its end (S2-26)."""
     decision = text_argument(arguments, "decision", required=DECISION_MISSING)
     reason = text_argument(arguments, "reason", "rationale")
-    frame = _target_frame(desk, arguments)
+    frame = _target_frame(tool_context, arguments)
     whole = f"{decision}{REASON_SEPARATOR}{reason})" if reason else decision
     if whole in frame.decisions:
         return ToolResult(f"{frame.id} has this decision already.")
@@ -158,10 +158,10 @@ def _superseded_decision(frame: Frame, reference: str) -> str:
     raise ToolError(f"Error: {which} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
 
 
-def _target_frame(desk: ToolContext, arguments: Mapping[str, Any]) -> Frame:
+def _target_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Frame:
     """The frame that is named, else the active one; what ended takes no more notes."""
     reference = text_argument(arguments, "frameID", "frame_id")
-    frame = frame_named(desk.tree, reference) if reference else desk.tree.active_frame
+    frame = frame_named(tool_context.tree, reference) if reference else tool_context.tree.active_frame
     if frame.status in FINAL_STATUSES:
         raise ToolError(f"Error: frame {frame.id} is {frame.status}; note it on an open frame.")
     return frame

@@ -38,24 +38,24 @@ NUMBERS_PER_CALL = 1_000
 """Frame ids are made of the number of the call in its turn; the children of one plan call count below it."""
 
 
-def plan(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Plan one frame, several children, or both; change a planned one by `frameID` (S1-122, S1-123, C21). All or
     none."""
     if reference := text_argument(arguments, "frameID", "frame_id"):
-        return _replan(desk, reference, arguments)
-    parent = _parent_frame(desk.tree, text_argument(arguments, "parentSessionID", "parent"))
-    events = _planned_events(desk, parent.id, arguments)
+        return _replan(tool_context, reference, arguments)
+    parent = _parent_frame(tool_context.tree, text_argument(arguments, "parentSessionID", "parent"))
+    events = _planned_events(tool_context, parent.id, arguments)
     if not events:
         raise ToolError(
             "Error: nothing to plan. Give title and successCriteria, or children: [{title, successCriteria}, ...]."
         )
-    tree = desk.tree
+    tree = tool_context.tree
     for event in events:
-        tree = reduce(tree, event, desk.now)
+        tree = reduce(tree, event, tool_context.now)
     return ToolResult(_plan_text(tree, parent, events), events)
 
 
-def _planned_events(desk: ToolContext, parent: str, arguments: Mapping[str, Any]) -> tuple[FramePlanned, ...]:
+def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[str, Any]) -> tuple[FramePlanned, ...]:
     """The frames of a plan, parents before their children. Asked for once in a call: ids count from the first of
     them."""
     made = 0
@@ -63,12 +63,14 @@ def _planned_events(desk: ToolContext, parent: str, arguments: Mapping[str, Any]
     def new() -> str:
         nonlocal made
         made += 1
-        return frame_id(desk.turn_id, (desk.call_number + 1) * NUMBERS_PER_CALL + made)
+        return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + made)
 
     def walk(item: Mapping[str, Any], above: str) -> Iterator[FramePlanned]:
         title = text_argument(item, "title", required=TITLE_MISSING)
         criteria = text_argument(item, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
-        compacted = text_argument(item, "successCriteriaCompacted") or derive_compaction(criteria, desk.count_tokens)
+        compacted = text_argument(item, "successCriteriaCompacted") or derive_compaction(
+            criteria, tool_context.count_tokens
+        )
         event = FramePlanned(new(), above, title, criteria, compacted)
         yield event
         for child in _children_argument(item):
@@ -122,8 +124,8 @@ def _planned_lines(events: tuple[FramePlanned, ...]) -> list[str]:
     return [f"- {e.frame}: {cut_for_display(e.title, MAX_SHOWN_CHARACTERS)}" for e in events]
 
 
-def _replan(desk: ToolContext, reference: str, arguments: Mapping[str, Any]) -> ToolResult:
-    frame = find_frame(desk.tree, reference)
+def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, Any]) -> ToolResult:
+    frame = find_frame(tool_context.tree, reference)
     if frame is None:
         raise ToolError(f"Error: there is no frame {reference[:80]!r}.")
     if frame.status is not Status.PLANNED:
@@ -132,8 +134,10 @@ def _replan(desk: ToolContext, reference: str, arguments: Mapping[str, Any]) -> 
         )
     title = text_argument(arguments, "title") or frame.title
     criteria = text_argument(arguments, "successCriteria") or frame.criteria
-    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(criteria, desk.count_tokens)
-    more = _planned_events(desk, frame.id, {"children": _children_argument(arguments)})
+    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
+        criteria, tool_context.count_tokens
+    )
+    more = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
     shown = [cut_for_display(words, MAX_SHOWN_CHARACTERS) for words in (title, criteria)]
     text = f"Frame {frame.id} is now planned as: {shown[0]} - {shown[1]}"
     below = ["Planned under it:", *_planned_lines(more)] if more else []
@@ -141,13 +145,13 @@ def _replan(desk: ToolContext, reference: str, arguments: Mapping[str, Any]) -> 
 
 
 # --------------------------------------------------------------------------------------------------------- invalidate
-def invalidate(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """A frame is no longer relevant (S1-77 to S1-80, S1-125)."""
     reason = text_argument(
         arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant."
     )
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    tree = desk.tree
+    tree = tool_context.tree
     frame = find_frame(tree, reference) if reference else tree.active_frame
     if frame is None:
         raise ToolError(f"Error: there is no frame {reference[:80]!r}.")
@@ -157,44 +161,48 @@ def invalidate(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         raise ToolError(f"Error: frame {frame.id} is {frame.status} already.")
     if frame.id == tree.active:
         refuse_if_root_ended(tree)
-        if not desk.call_group.has_only_stack_calls:
+        if not tool_context.call_group.has_only_stack_calls:
             raise ToolError(UNREAD_RESULTS.replace("popped", "invalidated").replace("pop again", "invalidate it"))
     below = descendants(tree, frame.id)
     cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
     working = [f for f in below if f.status is Status.IN_PROGRESS]
     left = return_path(tree, frame.id) if frame.id == tree.active else ()
-    past, unfinished = user_messages(desk.path_state, outermost_called_frame(left) or frame) if left else ((), ())
+    past, unfinished = (
+        user_messages(tool_context.path_state, outermost_called_frame(left) or frame) if left else ((), ())
+    )
     gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
     event = FrameInvalidated(frame.id, reason, "", cascade, unfinished)
-    after = reduce(tree, event, desk.now)
+    after = reduce(tree, event, tool_context.now)
     back = "\n\n".join(map(invalidation_text, gone)) + active_frame_text(after)
     event = replace(event, told="\n\n".join(filter(None, (back, past_user_messages_text(past)))))
-    if frame.id == tree.active and has_lost_opening_call(desk.path_state, desk.turn_id, frame):
+    if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)
     return ToolResult(
-        _invalidated_text(desk, after, frame, cascade, working), (event,), _group_after_invalidation(desk, frame, event)
+        _invalidated_text(tool_context, after, frame, cascade, working),
+        (event,),
+        _group_after_invalidation(tool_context, frame, event),
     )
 
 
-def _group_after_invalidation(desk: ToolContext, frame: Frame, event: FrameInvalidated) -> CallGroup | None:
+def _group_after_invalidation(tool_context: ToolContext, frame: Frame, event: FrameInvalidated) -> CallGroup | None:
     """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
     frame."""
-    called = outermost_called_frame(return_path(desk.tree, frame.id))
-    leaves = desk.call_group.returned_opening is not None or desk.call_group.home_frame == frame.id
-    if frame.id != desk.tree.active or not leaves or event.stays or called is None:
+    called = outermost_called_frame(return_path(tool_context.tree, frame.id))
+    leaves = tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame == frame.id
+    if frame.id != tool_context.tree.active or not leaves or event.stays or called is None:
         return None
-    return replace(desk.call_group, returned_opening=called.opening)
+    return replace(tool_context.call_group, returned_opening=called.opening)
 
 
 def _invalidated_text(
-    desk: ToolContext, tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]
+    tool_context: ToolContext, tree: Tree, frame: Frame, cascade: tuple[str, ...], working: list[Frame]
 ) -> str:
     lines = [f"Frame {frame.id} ({frame.title}) is invalidated."]
     if cascade:
         lines.append("Planned frames invalidated with it: " + ", ".join(cascade) + ".")
     if working:
         lines.append("Warning, still in progress below it: " + ", ".join(f"{f.id} ({f.title})" for f in working) + ".")
-    return " ".join(lines) + location_text(desk, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
+    return " ".join(lines) + location_text(tool_context, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
 
 
 # -------------------------------------------------------------------------------------------------------------- tools

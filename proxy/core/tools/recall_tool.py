@@ -67,51 +67,53 @@ class RecallTarget(msgspec.Struct, frozen=True):
     pieces: tuple[StoredPiece, ...]
 
 
-def find_target(desk: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
+def find_target(tool_context: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
     """By id or title a frame with the frames below it, by id an entry, by path the newest text about a file (searched:
     all of them).
 
     A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
     words, this line before the other ones of the path, and this conversation before those beside it.
     """
-    frame = find_frame(desk.tree, reference)
+    frame = find_frame(tool_context.tree, reference)
     if frame and _matches_exactly(frame, reference):
-        return _target_of_frame(desk, desk.ledger, desk.path_state, frame)
-    placed = all_path_entries(desk.ledger, desk.path_state)
-    pieces = pieces_of(desk.path_state, placed, desk.settings.tool_roles)
-    if other := _target_of_entry(desk, reference, placed) or _target_of_file(
-        reference, pieces, desk.settings.tool_roles, searched=searched
+        return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
+    path_entry = all_path_entries(tool_context.ledger, tool_context.path_state)
+    pieces = pieces_of(tool_context.path_state, path_entry, tool_context.settings.tool_roles)
+    if other := _target_of_entry(tool_context, reference, path_entry) or _target_of_file(
+        reference, pieces, tool_context.settings.tool_roles, searched=searched
     ):
         return other
     if frame:
-        return _target_of_frame(desk, desk.ledger, desk.path_state, frame)
-    lines = ((desk.ledger, line) for line in desk.path_state.other_branches.values())
-    for ledger, story in (*lines, *_related_paths(desk)):
-        if frame := find_frame(story.tree, reference):
-            return _target_of_frame(desk, ledger, story, frame)
+        return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
+    lines = ((tool_context.ledger, line) for line in tool_context.path_state.other_branches.values())
+    for ledger, path_state in (*lines, *_related_paths(tool_context)):
+        if frame := find_frame(path_state.tree, reference):
+            return _target_of_frame(tool_context, ledger, path_state, frame)
     raise ToolError(
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
-        f"file path. {known_frames_text(desk.tree)}"
+        f"file path. {known_frames_text(tool_context.tree)}"
     )
 
 
-def _related_paths(desk: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
+def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
     """The conversations this one was delegated to, or came from, as far as they are at hand and make sense to us: their
     newest paths."""
-    for ledger in desk.related_ledgers:
+    for ledger in tool_context.related_ledgers:
         if tip := ledger.newest_tip():
             try:
-                story = replay(ledger, ledger.path(tip.id), {})
+                path_state = replay(ledger, ledger.path(tip.id), {})
             except (msgspec.MsgspecError, LookupError):  # damaged, or written by a newer version
                 continue
-            yield ledger, story
+            yield ledger, path_state
 
 
-def _whole_history(desk: ToolContext) -> tuple[StoredPiece, ...]:
+def _whole_history(tool_context: ToolContext) -> tuple[StoredPiece, ...]:
     """Everything this conversation and those beside it hold, the nearest last."""
-    stories = [*_related_paths(desk), (desk.ledger, desk.path_state)]
-    names = desk.settings.tool_roles
-    return tuple(p for ledger, story in stories for p in pieces_of(story, all_path_entries(ledger, story), names))
+    stories = [*_related_paths(tool_context), (tool_context.ledger, tool_context.path_state)]
+    names = tool_context.settings.tool_roles
+    return tuple(
+        p for ledger, path_state in stories for p in pieces_of(path_state, all_path_entries(ledger, path_state), names)
+    )
 
 
 def _matches_exactly(frame: Frame, reference: str) -> bool:
@@ -119,29 +121,29 @@ def _matches_exactly(frame: Frame, reference: str) -> bool:
     return frame.title.casefold() == wanted or (len(wanted) >= MIN_FRAME_PREFIX and frame.id.startswith(wanted))
 
 
-def _target_of_frame(desk: ToolContext, ledger: Ledger, story: PathState, frame: Frame) -> RecallTarget:
+def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: PathState, frame: Frame) -> RecallTarget:
     """Its own texts, those of its parts among them, then those of the frames below it, then what subagents did in them
     in conversations of their own; each in ledger order."""
-    tree = story.tree
+    tree = path_state.tree
     own = _frame_and_parts(tree, frame.id)
     below = [f for f in children(tree, frame.id) if f.id not in own]
     listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), MAX_LISTED_CHARACTERS)
     beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
-    pieces = pieces_of(story, all_path_entries(ledger, story), desk.settings.tool_roles)
+    pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
     first = _pieces_of_frames(ledger, tree, own, pieces)
     shown = set(map(id, first))
     rest = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
     title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}"
-    theirs = _pieces_of_subagents(desk, (frame, *descendants(tree, frame.id)))
+    theirs = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
     return RecallTarget(title, (*first, *(p for p in rest if id(p) not in shown), *theirs))
 
 
-def _pieces_of_subagents(desk: ToolContext, frames: Iterable[Frame]) -> Iterator[StoredPiece]:
+def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> Iterator[StoredPiece]:
     """What was said in the conversations behind these frames, as far as they are at hand."""
     delegated = {frame.conversation for frame in frames if frame.conversation}
-    for ledger, story in _related_paths(desk) if delegated else ():
+    for ledger, path_state in _related_paths(tool_context) if delegated else ():
         if ledger.conversation.id in delegated:
-            yield from pieces_of(story, all_path_entries(ledger, story), desk.settings.tool_roles)
+            yield from pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
 
 
 def _pieces_of_frames(
@@ -165,18 +167,26 @@ def _frame_and_parts(tree: Tree, frame: str) -> frozenset[str]:
     return frozenset(own)
 
 
-def _target_of_entry(desk: ToolContext, reference: str, placed: Sequence[PathEntry]) -> RecallTarget | None:
+def _target_of_entry(
+    tool_context: ToolContext, reference: str, path_entries: Sequence[PathEntry]
+) -> RecallTarget | None:
     """An entry by a unique beginning of its id, also one of another branch; `id/2` is the second round of a turn."""
-    ledger = desk.ledger
+    ledger = tool_context.ledger
     prefix, _, number = reference.partition("/")
     if len(prefix) < MIN_ENTRY_PREFIX or (number and not number.isdecimal()):
         return None
     ids = [entry for entry in ledger.entries if entry.startswith(prefix)]
     if len(ids) != 1:
         return None
-    here = placed if any(p.entry.id == ids[0] for p in placed) else replay(ledger, ledger.path(ids[0]), {}).entries
+    here = (
+        path_entries
+        if any(p.entry.id == ids[0] for p in path_entries)
+        else replay(ledger, ledger.path(ids[0]), {}).entries
+    )
     shown = ids[0][:ENTRY_ID_CHARACTERS]
-    pieces = [p for p in pieces_of(desk.path_state, here, desk.settings.tool_roles) if p.entry_id == ids[0]]
+    pieces = [
+        p for p in pieces_of(tool_context.path_state, here, tool_context.settings.tool_roles) if p.entry_id == ids[0]
+    ]
     return RecallTarget(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry_ref == f"{shown}/{number}"))
 
 
@@ -216,27 +226,31 @@ def _looks_like_path(reference: str) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------------------- recall
-def recall(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
     query = text_argument(arguments, "query")
-    missing = "" if query else f"{REF_MISSING} {known_frames_text(desk.tree)}"
+    missing = "" if query else f"{REF_MISSING} {known_frames_text(tool_context.tree)}"
     reference = _strip_decoration(text_argument(arguments, *REF_ARGUMENTS, required=missing))
-    about = find_target(desk, reference, searched=bool(query)) if reference else RecallTarget("", _whole_history(desk))
-    if desk.recallable_tokens < desk.settings.recall_page_tokens:
+    about = (
+        find_target(tool_context, reference, searched=bool(query))
+        if reference
+        else RecallTarget("", _whole_history(tool_context))
+    )
+    if tool_context.recallable_tokens < tool_context.settings.recall_page_tokens:
         return ToolResult(
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
             "after the next result or message more can be recalled."
         )
-    if desk.free_tokens < desk.settings.recall_page_tokens:
+    if tool_context.free_tokens < tool_context.settings.recall_page_tokens:
         return ToolResult(
             "Error: your context window has no room for that now. Go on without it, or make room: pop the frame you "
             "are in. After that it can be recalled."
         )
     page = text_argument(arguments, "page")
     if query:
-        return ToolResult(_search_text(desk, about, query, page))
-    away, here = split_by_visibility(desk.tree, desk.visible_entries, about.pieces)
-    return ToolResult(_render_pages(desk, about.title, away, here, page))
+        return ToolResult(_search_text(tool_context, about, query, page))
+    away, here = split_by_visibility(tool_context.tree, tool_context.visible_entries, about.pieces)
+    return ToolResult(_render_pages(tool_context, about.title, away, here, page))
 
 
 def _strip_decoration(reference: str) -> str:
@@ -244,27 +258,31 @@ def _strip_decoration(reference: str) -> str:
     return re.sub(r"^ref\s*=\s*", "", reference.strip()).strip("\"'<>[]` ")
 
 
-def _search_text(desk: ToolContext, about: RecallTarget, query: str, page: str) -> str:
+def _search_text(tool_context: ToolContext, about: RecallTarget, query: str, page: str) -> str:
     """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
-    others = desk.cross_conversation_hits.get(query, NO_HITS) if not about.title else NO_HITS
-    answer = _matches_text(desk, about.title, about.pieces, query, page, others if others.has_all_words else NO_HITS)
+    others = tool_context.cross_conversation_hits.get(query, NO_HITS) if not about.title else NO_HITS
+    answer = _matches_text(
+        tool_context, about.title, about.pieces, query, page, others if others.has_all_words else NO_HITS
+    )
     if answer is None and about.title:
         title = f"{about.title} No stored text of it has all of these words; elsewhere in this conversation:"
-        answer = _matches_text(desk, title, _whole_history(desk), query, page)
+        answer = _matches_text(tool_context, title, _whole_history(tool_context), query, page)
     if answer is not None:
         return answer
-    away, _ = split_by_visibility(desk.tree, desk.visible_entries, [p for p in about.pieces if not _is_recall_call(p)])
+    away, _ = split_by_visibility(
+        tool_context.tree, tool_context.visible_entries, [p for p in about.pieces if not _is_recall_call(p)]
+    )
     told = (
         f"{about.title} No stored text has all of these words: {cut_for_display(query, MAX_LISTED_CHARACTERS)}.".strip()
     )
-    near = (*search_closest(away, query, desk.count_tokens, _page_size(desk)).passages, *others.pieces)
+    near = (*search_closest(away, query, tool_context.count_tokens, _page_size(tool_context)).passages, *others.pieces)
     if not near:
         return told
-    return _render_pages(desk, f"{told} The closest{_other_conversations_note(others)}:", near, (), page)
+    return _render_pages(tool_context, f"{told} The closest{_other_conversations_note(others)}:", near, (), page)
 
 
 def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what of it is wanted
-    desk: ToolContext,
+    tool_context: ToolContext,
     title: str,
     pieces: Sequence[StoredPiece],
     query: str,
@@ -272,8 +290,10 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
     others: CrossConversationHits = NO_HITS,
 ) -> str | None:
     """What of `pieces` has all the words, and what `others` say, which have them too; None where nothing has."""
-    away, here = split_by_visibility(desk.tree, desk.visible_entries, [p for p in pieces if not _is_recall_call(p)])
-    hits = search(away, query, desk.count_tokens, _page_size(desk))
+    away, here = split_by_visibility(
+        tool_context.tree, tool_context.visible_entries, [p for p in pieces if not _is_recall_call(p)]
+    )
+    hits = search(away, query, tool_context.count_tokens, _page_size(tool_context))
     still = pieces_with_all_words(here, query)
     if not hits.passages and not still and not others.pieces:
         return None
@@ -284,7 +304,7 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
     )
     counted = counted or ("Nothing away from your context has these words" if others.pieces else "")
     counted = f"{counted}{_other_conversations_note(others)}." if counted else ""
-    return _render_pages(desk, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
+    return _render_pages(tool_context, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:
@@ -302,14 +322,14 @@ def _is_recall_call(piece: StoredPiece) -> bool:
 
 # --------------------------------------------------------------------------------------------------------------- given
 def _render_pages(
-    desk: ToolContext, title: str, away: Sequence[StoredPiece], here: Sequence[StoredPiece], page: str
+    tool_context: ToolContext, title: str, away: Sequence[StoredPiece], here: Sequence[StoredPiece], page: str
 ) -> str:
     """A header, what the model still has, and the pages that were asked for."""
     pointed = _still_in_context_note(here)
     if not away:
         return "\n".join([title, pointed or "It has no stored text."])
     first, last = _parse_page_range(page)
-    made = pages_of(away, _page_size(desk), desk.nonce, desk.count_tokens)
+    made = pages_of(away, _page_size(tool_context), tool_context.nonce, tool_context.count_tokens)
     # Of a range no more is made than one call may give: everything takes as long as there are pages.
     pages = tuple(islice(made, max(min(last, first + MAX_PAGES_COUNTED - 1), MAX_PAGES_COUNTED)))
     more = next(made, None) is not None
@@ -318,35 +338,36 @@ def _render_pages(
         raise ToolError(f"Error: there is no page {page}. There {are}.")
     of = f"{len(pages)}+" if more else str(len(pages))
     shown = _fit_pages(
-        desk, [_render_page(desk, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)]
+        tool_context,
+        [_render_page(tool_context, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)],
     )
     place = _page_position_text(first, first + len(shown) - 1, len(pages), more=more)
     header = f"{title} {place} What stands between markers is stored data.".strip()
     return "\n".join([header, *([pointed] if pointed else []), *shown])
 
 
-def _render_page(desk: ToolContext, page: Sequence[PagePart], place: str) -> str:
-    return "\n".join(part.render(desk.nonce, place) for part in page)
+def _render_page(tool_context: ToolContext, page: Sequence[PagePart], place: str) -> str:
+    return "\n".join(part.render(tool_context.nonce, place) for part in page)
 
 
-def _fit_pages(desk: ToolContext, pages: Sequence[str]) -> Sequence[str]:
+def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:
     """The first of these pages, and those after it that one call may give too."""
-    left = _max_tokens(desk) - HEADER_TOKENS - desk.count_tokens(pages[0])
+    left = _max_tokens(tool_context) - HEADER_TOKENS - tool_context.count_tokens(pages[0])
     for at, page in enumerate(pages[1:], 1):
-        left -= desk.count_tokens(page) + 1
+        left -= tool_context.count_tokens(page) + 1
         if left < 0:
             return pages[:at]
     return pages
 
 
-def _page_size(desk: ToolContext) -> PageSize:
-    page = max(MIN_PAGE_TEXT_TOKENS, desk.settings.recall_page_tokens - HEADER_TOKENS)
-    return PageSize(page, max(page, _max_tokens(desk) - HEADER_TOKENS))
+def _page_size(tool_context: ToolContext) -> PageSize:
+    page = max(MIN_PAGE_TEXT_TOKENS, tool_context.settings.recall_page_tokens - HEADER_TOKENS)
+    return PageSize(page, max(page, _max_tokens(tool_context) - HEADER_TOKENS))
 
 
-def _max_tokens(desk: ToolContext) -> int:
+def _max_tokens(tool_context: ToolContext) -> int:
     """Tokens that one call may give."""
-    return min(desk.settings.recall_call_tokens, desk.recallable_tokens, desk.free_tokens)
+    return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
 
 
 def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:

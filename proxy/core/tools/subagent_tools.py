@@ -42,13 +42,20 @@ COMPACTED_CHARACTERS = 350
 MAX_LISTED_SUBAGENTS = 20
 
 
-def complete_subagent(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the frame of a subagent of this conversation, or this one, where it is a subagent's own."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
     status, summary = text_argument(arguments, "status"), text_argument(arguments, "summary", "results")
-    if desk.ledger.conversation.parent and reference in ("", desk.tree.root.id, desk.ledger.conversation.id):
-        return pop(desk, {"frameID": desk.tree.root.id, "status": status, "results": summary or RESULTS_MISSING_NOTE})
-    frame = tracked_subagent(desk.tree, reference)
+    if tool_context.ledger.conversation.parent and reference in (
+        "",
+        tool_context.tree.root.id,
+        tool_context.ledger.conversation.id,
+    ):
+        return pop(
+            tool_context,
+            {"frameID": tool_context.tree.root.id, "status": status, "results": summary or RESULTS_MISSING_NOTE},
+        )
+    frame = tracked_subagent(tool_context.tree, reference)
     event = subagent_end_event(frame, status, summary)
     told = f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
     return ToolResult(f"{told} to read, and changes this no more.", (event,))
@@ -169,17 +176,17 @@ def was_ended_by_result(ledger: Ledger, frame: Frame) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------- list
-def list_subagents(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def list_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The subagents of this conversation (S1-121)."""
     chosen = text_argument(arguments, "filter") or SUBAGENT_FILTERS[0]
     if chosen not in SUBAGENT_FILTERS:
         raise ToolError(f"Error: filter {chosen[:40]!r} is none of {', '.join(SUBAGENT_FILTERS)}.")
     frames = [
         frame
-        for frame in subagents_of(desk.tree)
+        for frame in subagents_of(tool_context.tree)
         if matches_filter(chosen, ended=frame.status in RETURN_STATUSES, framed=True)
     ]
-    lines = [_subagent_line(frame, desk.now) for frame in frames[:MAX_SUBAGENT_ROWS]]
+    lines = [_subagent_line(frame, tool_context.now) for frame in frames[:MAX_SUBAGENT_ROWS]]
     more = [f"and {len(frames) - MAX_SUBAGENT_ROWS} older ones"] if len(frames) > MAX_SUBAGENT_ROWS else []
     return ToolResult("\n".join([f"Subagents ({chosen}): {len(frames)}", *lines, *more]))
 
@@ -199,25 +206,25 @@ def _subagent_line(frame: Frame, now: int) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- stats
-def show_subagent_stats(desk: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+def show_subagent_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The subagents of this conversation, counted (S1-119)."""
     if flag_argument(arguments, "reset"):
         raise ToolError("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
-    frames = subagents_of(desk.tree)
+    frames = subagents_of(tool_context.tree)
     return ToolResult(
-        "\n".join(_stats_lines(desk, frames, active=flag_argument(arguments, "showActive", default=True)))
+        "\n".join(_stats_lines(tool_context, frames, active=flag_argument(arguments, "showActive", default=True)))
     )
 
 
-def _stats_lines(desk: ToolContext, frames: Sequence[Frame], *, active: bool) -> Iterator[str]:
-    counts = count_subagents(desk.ledger, frames)
+def _stats_lines(tool_context: ToolContext, frames: Sequence[Frame], *, active: bool) -> Iterator[str]:
+    counts = count_subagents(tool_context.ledger, frames)
     yield f"Subagents with a frame: {counts.framed}"
     yield f"Ended by their result: {counts.by_result}; ended by hand: {counts.by_hand}"
     yield f"Completed: {counts.rates()['completed']:.1f} %"
     at_work = [frame for frame in frames if frame.status not in RETURN_STATUSES]
     if active:
         yield f"At work: {len(at_work)}"
-        yield from (_subagent_line(frame, desk.now) for frame in at_work[:MAX_SUBAGENT_ROWS])
+        yield from (_subagent_line(frame, tool_context.now) for frame in at_work[:MAX_SUBAGENT_ROWS])
 
 
 TOOLS = (

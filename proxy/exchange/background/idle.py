@@ -84,7 +84,7 @@ MAX_CHECK_INTERVAL_S = 5.0
 
 
 async def on_idle(
-    idling: IdleTracker, shelf: ConversationCache, feed: EventBus, live: LiveSettings, now: Callable[[], int]
+    idling: IdleTracker, conversations: ConversationCache, feed: EventBus, live: LiveSettings, now: Callable[[], int]
 ) -> None:
     """Until it is cancelled. `now` tells ms since the epoch."""
     while True:
@@ -92,15 +92,15 @@ async def on_idle(
         settings = live.subagent
         for rest in idling.take_idle():
             if settings.enabled and rest.parent:
-                await _attach_subagent(rest, shelf, settings, now())
+                await _attach_subagent(rest, conversations, settings, now())
             feed.publish(ProxyEvent("conversation.idle", now(), rest.tenant, rest.conversation))
 
 
 async def _attach_subagent(
-    rest: RestingConversation, shelf: ConversationCache, settings: SubagentSettings, now: int
+    rest: RestingConversation, conversations: ConversationCache, settings: SubagentSettings, now: int
 ) -> None:
     try:
-        await delegation.attach_unannounced(shelf, rest.tenant, rest.conversation, settings, now)
+        await delegation.attach_unannounced(conversations, rest.tenant, rest.conversation, settings, now)
     except StoreError as error:
         log.warning("no frame for what went idle", extra={"reason": error.code})
     except Exception:  # the edge of our own bookkeeping: nobody waits for this

@@ -78,12 +78,12 @@ class Inbox:
         too much, NotAllowed where nobody would hear it or too much waits already, StoreError.
         """
         _check_text(text)
-        shelved = await self._load_conversation(tenant, conversation)
+        cached = await self._load_conversation(tenant, conversation)
         now = self.now()
-        before = waiting_messages(shelved.ledger.queue.values(), now)
-        if (known := shelved.ledger.queue.get(name)) is not None:
+        before = waiting_messages(cached.ledger.queue.values(), now)
+        if (known := cached.ledger.queue.get(name)) is not None:
             return known, before.index(known) + 1 if known in before else 0
-        await self._check_deliverable(shelved, thread)
+        await self._check_deliverable(cached, thread)
         if (
             len(before) >= MAX_WAITING_MESSAGES
             or sum(len(each.text) for each in before) + len(text) > MAX_WAITING_CHARACTERS
@@ -95,33 +95,33 @@ class Inbox:
                 code="queue_full",
             )
         said = QueuedMessage(name or self.new_id(), text, lane, thread, now, now + int(self.expiry_hours * 3_600_000))
-        await self._store(shelved, [said])
+        await self._store(cached, [said])
         position = len(before) + 1
-        self._report("queued", shelved, now, lane=str(lane), waiting=position)
+        self._report("queued", cached, now, lane=str(lane), waiting=position)
         return said, position
 
     async def list_messages(self, tenant: str, conversation: str) -> tuple[QueuedMessage, ...]:
         """What was said here and not taken back, the oldest first. Raises UnknownFrame, StoreError."""
-        shelved = await self._load_conversation(tenant, conversation)
-        kept = [said for said in shelved.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
+        cached = await self._load_conversation(tenant, conversation)
+        kept = [said for said in cached.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
         return tuple(kept[-MAX_LISTED_MESSAGES:])
 
     async def clear_messages(self, tenant: str, conversation: str) -> int:
         """Take back whatever waits; how many that were. Raises UnknownFrame, StoreError."""
-        shelved = await self._load_conversation(tenant, conversation)
-        left = waiting_messages(shelved.ledger.queue.values(), self.now())
-        await self._remove_messages(shelved, left)
+        cached = await self._load_conversation(tenant, conversation)
+        left = waiting_messages(cached.ledger.queue.values(), self.now())
+        await self._remove_messages(cached, left)
         return len(left)
 
     async def remove_message(self, tenant: str, conversation: str, message: str) -> None:
         """Take one message back. Raises UnknownFrame, NotAllowed where the model was told of it, StoreError."""
-        shelved = await self._load_conversation(tenant, conversation)
-        said = shelved.ledger.queue.get(message)
+        cached = await self._load_conversation(tenant, conversation)
+        said = cached.ledger.queue.get(message)
         if said is None or said.state is DeliveryState.REMOVED:
             raise NotFound("There is no such message here. GET .../messages lists those there are.")
         if said.state is DeliveryState.DELIVERED:
             raise NotAllowed("The model was told of it already; say something else instead.", code="delivered")
-        await self._remove_messages(shelved, [said])
+        await self._remove_messages(cached, [said])
 
     async def list_in_flight(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
         """The requests that are under way here, the oldest first. Raises UnknownFrame, StoreError."""
@@ -142,15 +142,15 @@ class Inbox:
 
     # ---------------------------------------------------------------------------------------------------- underneath
     async def _load_conversation(self, tenant: str, conversation: str) -> CachedConversation:
-        shelved = await self.conversation_cache.get(tenant, conversation)
-        if shelved is None:
+        cached = await self.conversation_cache.get(tenant, conversation)
+        if cached is None:
             raise NotFound(f"There is no conversation {conversation[:64]!r}. GET /stack/conversations lists yours.")
-        return shelved
+        return cached
 
-    async def _check_deliverable(self, shelved: CachedConversation, thread: str) -> None:
+    async def _check_deliverable(self, cached: CachedConversation, thread: str) -> None:
         """Raises NotAllowed where no request of this conversation would be told anything, UnknownFrame for a thread
         that is not there."""
-        ledger = shelved.ledger
+        ledger = cached.ledger
         if thread and thread not in ledger.threads:
             raise NotFound("There is no such thread here. GET .../threads lists those there are.")
         if not any(known.tool_names for known in ledger.threads.values()):
@@ -160,7 +160,7 @@ class Inbox:
             )
         mode = ledger.conversation.mode
         if not mode:
-            newest = await self.store.requests(shelved.tenant, ledger.conversation.id, 1)
+            newest = await self.store.requests(cached.tenant, ledger.conversation.id, 1)
             mode = newest[0].status if newest else ""
         if mode in UNCHANGED_MODES:
             raise NotAllowed(
@@ -170,24 +170,24 @@ class Inbox:
                 code="mode",
             )
 
-    async def _remove_messages(self, shelved: CachedConversation, gone: Sequence[QueuedMessage]) -> None:
+    async def _remove_messages(self, cached: CachedConversation, gone: Sequence[QueuedMessage]) -> None:
         """The words go at once; that something was said stays until the conversation goes."""
         now = self.now()
-        await self._store(shelved, [replace(said, text="", state=DeliveryState.REMOVED, settled=now) for said in gone])
+        await self._store(cached, [replace(said, text="", state=DeliveryState.REMOVED, settled=now) for said in gone])
         for said in gone:
-            self._report("removed", shelved, now, lane=str(said.lane))
+            self._report("removed", cached, now, lane=str(said.lane))
 
-    def _report(self, what: str, shelved: CachedConversation, now: int, **figures: int | str) -> None:
+    def _report(self, what: str, cached: CachedConversation, now: int, **figures: int | str) -> None:
         """Told to whoever listens, counted and logged: never with the words."""
-        about = shelved.ledger.conversation
+        about = cached.ledger.conversation
         self.metrics.count_messages(what)
         self.event_bus.publish(ProxyEvent(f"message.{what}", now, about.tenant, about.id, figures=dict(figures)))
         log.info("message %s", what, extra={"conversation": about.id, **figures})
 
-    async def _store(self, shelved: CachedConversation, values: Sequence[QueuedMessage]) -> None:
+    async def _store(self, cached: CachedConversation, values: Sequence[QueuedMessage]) -> None:
         if values:
-            self.conversation_cache.record(shelved, values)
-            await self.conversation_cache.wait_until_durable(shelved)
+            self.conversation_cache.record(cached, values)
+            await self.conversation_cache.wait_until_durable(cached)
 
 
 def _check_text(text: str) -> None:

@@ -284,7 +284,7 @@ class RequestRecordBuilder(msgspec.Struct):
         ledger, since = standing.ledger, standing.parsed_request.now
         hanging = (event for entry in ledger.path(standing.entry_id) for event in ledger.events.get(entry.id, ()))
         before = set(_answers_without_reasoning(event for event in hanging if event.created < since))
-        answers = [placed for placed in context_entries(standing.path_state) if placed.entry.id in muted]
+        answers = [path_entry for path_entry in context_entries(standing.path_state) if path_entry.entry.id in muted]
         return reasoning_tokens(answers, before, self.recorder.dialect.without_reasoning)
 
     def _store(self) -> None:

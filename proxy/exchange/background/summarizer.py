@@ -112,14 +112,14 @@ class Summarizer:
     """USD on `_day`."""
 
     # --------------------------------------------------------------------------------------------------------- offered
-    def enqueue_folds(self, standing: Placement) -> None:
+    def enqueue_folds(self, placement: Placement) -> None:
         """Note the folds that came with a request. Never raises and never waits."""
-        if not standing.is_rendered:
+        if not placement.is_rendered:
             return
-        conversation, mode = standing.ledger.conversation, standing.mode
-        for event in standing.ledger.events.get(standing.entry_id, ()):
-            if event.kind == "folded" and event.created >= standing.parsed_request.now:
-                place = (conversation.tenant, conversation.id, standing.thread, mode, standing.entry_id)
+        conversation, mode = placement.ledger.conversation, placement.mode
+        for event in placement.ledger.events.get(placement.entry_id, ()):
+            if event.kind == "folded" and event.created >= placement.parsed_request.now:
+                place = (conversation.tenant, conversation.id, placement.thread, mode, placement.entry_id)
                 self._enqueue(Fold(*place, event.subject))
 
     def _enqueue(self, fold: Fold) -> None:
@@ -147,28 +147,28 @@ class Summarizer:
         question = await self._build_request(span)
         await self._check_budget(question)
         text, reason = await self._request_summary(fold, span, question)
-        shelved = await self._load_conversation(fold)
+        cached = await self._load_conversation(fold)
         if not reason:
             written = as_ledger_event(
-                FoldSummarized(fold.frame, text), fold.entry_id, 0, shelved.ledger.next_seq, self.now()
+                FoldSummarized(fold.frame, text), fold.entry_id, 0, cached.ledger.next_seq, self.now()
             )
-            self.conversation_cache.record(shelved, [written])
-            shelved.path_states.clear()  # each of them was folded without it
+            self.conversation_cache.record(cached, [written])
+            cached.path_states.clear()  # each of them was folded without it
         self._report(fold, reason or "kept")
 
     async def _load_conversation(self, fold: Fold) -> CachedConversation:
         """The conversation. Raises Unsummarised where it was deleted: then nothing of its content may be kept."""
-        shelved = await self.conversation_cache.get(fold.tenant, fold.conversation)
-        if shelved is None or fold.entry_id not in shelved.ledger.entries:
+        cached = await self.conversation_cache.get(fold.tenant, fold.conversation)
+        if cached is None or fold.entry_id not in cached.ledger.entries:
             raise SummarySkipped("it was deleted meanwhile", code="gone")
-        return shelved
+        return cached
 
     async def _read_span(self, fold: Fold) -> SummarySpan:
         """What left, read anew from the shelf. Paths are folded beside those that requests go on from."""
-        shelved = await self._load_conversation(fold)
-        ledger = shelved.ledger
+        cached = await self._load_conversation(fold)
+        ledger = cached.ledger
         span = span_of(
-            ledger, replay(ledger, ledger.path(fold.entry_id), shelved.path_states), fold.entry_id, fold.frame
+            ledger, replay(ledger, ledger.path(fold.entry_id), cached.path_states), fold.entry_id, fold.frame
         )
         if span is None:
             raise SummarySkipped("it was not folded after all", code="gone")
@@ -339,7 +339,7 @@ class _SummaryCall:
 def build_summarizer(  # noqa: PLR0913  the parts of the process that a summariser works with
     config: Config,
     routes: Routes,
-    shelf: ConversationCache,
+    conversations: ConversationCache,
     store: Store,
     counter: TokenCounterProtocol,
     metrics: Metrics,
@@ -354,7 +354,9 @@ def build_summarizer(  # noqa: PLR0913  the parts of the process that a summaris
     model = upstream.settings.aliases.get(settings.model, settings.model)
     accountant = Accountant(now, counter.name, config.tariff_of)
     tariff = config.tariff_of(model)
-    return Summarizer(settings, upstream, model, tariff, shelf, store, counter, accountant, metrics, now, fresh_id)
+    return Summarizer(
+        settings, upstream, model, tariff, conversations, store, counter, accountant, metrics, now, fresh_id
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- answer

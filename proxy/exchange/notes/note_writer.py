@@ -47,27 +47,27 @@ class NoteWriter:
     conversation_cache: ConversationCache
     composer: DialectComposer
 
-    def add_note(self, standing: Placement, words: str) -> Placement:
+    def add_note(self, placement: Placement, words: str) -> Placement:
         """Words of ours behind the newest message of the request, there for good. Raises StoreError."""
         text = self.composer.user_message(words)
         overlay = Entry(
-            message_id(standing.entry_id, "overlay " + text.identity, standing.conversation),
-            standing.entry_id,
-            standing.ledger.next_seq,
+            message_id(placement.entry_id, "overlay " + text.identity, placement.conversation),
+            placement.entry_id,
+            placement.ledger.next_seq,
             EntryKind.OVERLAY,
-            standing.thread,
+            placement.thread,
             text,
-            created=standing.parsed_request.now,
+            created=placement.parsed_request.now,
         )
-        self.conversation_cache.record(standing.cached_conversation, [overlay])
-        return _with_new_path_state(standing)
+        self.conversation_cache.record(placement.cached_conversation, [overlay])
+        return _with_new_path_state(placement)
 
-    def record_events(self, standing: Placement, decided: Sequence[FrameEvent]) -> Placement:
+    def record_events(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """What was decided hangs on the request, and its story is told anew. Raises StoreError."""
-        seq, now = standing.ledger.next_seq, standing.parsed_request.now
-        made = [as_ledger_event(e, standing.entry_id, 0, seq + n, now) for n, e in enumerate(decided)]
-        self.conversation_cache.record(standing.cached_conversation, made)
-        return _with_new_path_state(standing)
+        seq, now = placement.ledger.next_seq, placement.parsed_request.now
+        made = [as_ledger_event(e, placement.entry_id, 0, seq + n, now) for n, e in enumerate(decided)]
+        self.conversation_cache.record(placement.cached_conversation, made)
+        return _with_new_path_state(placement)
 
     def takes_text_after_results(self, model: str) -> bool:
         """Whether a model, by the client's name for it, takes words behind results as they are."""
@@ -77,19 +77,19 @@ class NoteWriter:
 class Note(Protocol):
     """Something that may be said at a request of an awake thread."""
 
-    def __call__(self, standing: Placement) -> Placement: ...
+    def __call__(self, placement: Placement) -> Placement: ...
 
 
-def apply_notes(standing: Placement, notes: Iterable[Note]) -> Placement:
+def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
     """The request with what the notes, in their order, say of it. Raises StoreError."""
     for note in notes:
         try:
-            standing = note(standing)
+            placement = note(placement)
         except StoreError:
             raise
         except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
             log.exception("a note could not be made", extra={"note": type(note).__name__})
-    return standing
+    return placement
 
 
 @dataclass(frozen=True)
@@ -100,36 +100,38 @@ class IntroductionNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        if standing.mode == "passive":
-            return standing
-        if standing.match_kind is not MatchKind.COMPACTED and not self._block_is_lost(standing):
-            return standing
+    def __call__(self, placement: Placement) -> Placement:
+        if placement.mode == "passive":
+            return placement
+        if placement.match_kind is not MatchKind.COMPACTED and not self._block_is_lost(placement):
+            return placement
         return self.note_writer.add_note(
-            standing, self.policy.render_block(policy_input_of(standing), MAX_COMPACTED_BLOCK_TOKENS)
+            placement, self.policy.render_block(policy_input_of(placement), MAX_COMPACTED_BLOCK_TOKENS)
         )
 
-    def _block_is_lost(self, standing: Placement) -> bool:
+    def _block_is_lost(self, placement: Placement) -> bool:
         """Whether the client has just left out the call whose result tells the model which frame it is in, and nothing
         on the line tells it instead."""
-        story, request = standing.path_state, standing.request
-        if standing.match_kind is not MatchKind.ALIGNED or not story.tree.active:
+        path_state, request = placement.path_state, placement.request
+        if placement.match_kind is not MatchKind.ALIGNED or not path_state.tree.active:
             return False
-        opened = [frame for frame in path_to(story.tree, story.tree.active) if frame.opening]
+        opened = [frame for frame in path_to(path_state.tree, path_state.tree.active) if frame.opening]
         if not opened or not (
             self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
         ):
             return False
-        frame, shown = opened[-1], context_entries(story)
+        frame, shown = opened[-1], context_entries(path_state)
         if frame.opening is not None and any(p.entry.id == frame.opening.turn for p in shown):
             return False
         texts = (p.entry.message.text for p in shown if p.entry.is_overlay and p.entry.message)
         told = (
-            block[1] for text in texts if (block := BLOCK_START_PATTERN.match(text)) and block[1] in story.tree.frames
+            block[1]
+            for text in texts
+            if (block := BLOCK_START_PATTERN.match(text)) and block[1] in path_state.tree.frames
         )
-        return not any(frame in path_to(story.tree, each) for each in told)
+        return not any(frame in path_to(path_state.tree, each) for each in told)
 
 
-def _with_new_path_state(standing: Placement) -> Placement:
-    standing.cached_conversation.forget_path_state(standing.entry_id)
-    return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
+def _with_new_path_state(placement: Placement) -> Placement:
+    placement.cached_conversation.forget_path_state(placement.entry_id)
+    return replace(placement, path_state=placement.cached_conversation.path_state(placement.entry_id))

@@ -44,54 +44,61 @@ class MessageDelivery:
     forbids_user_after_result: Callable[[str], bool]
     """Whether a model, by the client's name for it, takes no user message behind a result."""
 
-    def __call__(self, standing: Placement) -> Placement:
+    def __call__(self, placement: Placement) -> Placement:
         """Raises StoreError."""
-        now = standing.parsed_request.now
-        said = self.due_messages(standing, standing.path_state, Lane.STEER, now)
-        if not said or self._was_already_sent(standing):
-            return standing
-        self.deliver(standing, standing.path_state, (standing.entry_id, 0), said, now)
-        standing.cached_conversation.forget_path_state(standing.entry_id)
-        return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
+        now = placement.parsed_request.now
+        said = self.due_messages(placement, placement.path_state, Lane.STEER, now)
+        if not said or self._was_already_sent(placement):
+            return placement
+        self.deliver(placement, placement.path_state, (placement.entry_id, 0), said, now)
+        placement.cached_conversation.forget_path_state(placement.entry_id)
+        return replace(placement, path_state=placement.cached_conversation.path_state(placement.entry_id))
 
-    def due_messages(self, standing: Placement, story: PathState, lane: Lane, now: int) -> tuple[QueuedMessage, ...]:
-        """What is to be told now (ms) behind `story`, in the order in which it was said."""
-        ledger = standing.ledger
-        if not ledger.queue or not standing.request.tool_names:
+    def due_messages(
+        self, placement: Placement, path_state: PathState, lane: Lane, now: int
+    ) -> tuple[QueuedMessage, ...]:
+        """What is to be told now (ms) behind `path_state`, in the order in which it was said."""
+        ledger = placement.ledger
+        if not ledger.queue or not placement.request.tool_names:
             return ()
-        nodes = self.in_flight.other_entry_ids(standing.parsed_request.tenant, standing.conversation)
-        return undelivered_messages(ledger, story, standing.thread, lane, now, nodes)
+        nodes = self.in_flight.other_entry_ids(placement.parsed_request.tenant, placement.conversation)
+        return undelivered_messages(ledger, path_state, placement.thread, lane, now, nodes)
 
-    def _was_already_sent(self, standing: Placement) -> bool:
+    def _was_already_sent(self, placement: Placement) -> bool:
         """Whether these bytes have left already and may not get an end of ours: a result that is sent again, to a model
         that takes no words but inside of it."""
-        request = standing.request
+        request = placement.request
         return (
-            standing.match_kind is MatchKind.RETRIED
+            placement.match_kind is MatchKind.RETRIED
             and bool(request.messages[-1].answers)
             and self.forbids_user_after_result(request.model)
         )
 
     def deliver(
-        self, standing: Placement, story: PathState, where: tuple[str, int], said: Sequence[QueuedMessage], now: int
+        self,
+        placement: Placement,
+        path_state: PathState,
+        where: tuple[str, int],
+        said: Sequence[QueuedMessage],
+        now: int,
     ) -> list[LedgerEvent]:
         """All of `said` as one message of the user's, there for good: behind an entry, and of a turn behind its round
         of this number. Where the tree of frames has ended, the next one begins with it. Raises StoreError; then nothing
         was told."""
         at, number = where
-        ledger, conversation = standing.ledger, standing.conversation
+        ledger, conversation = placement.ledger, placement.conversation
         ids = tuple(each.id for each in said)
         message = self.composer.user_message(render_queued_messages(said))
         identity = message_id(at, "said " + " ".join(ids), conversation)
-        words = Entry(identity, at, ledger.next_seq, EntryKind.USER_OVERLAY, standing.thread, message, created=now)
-        root = build_root_from_person(story.tree, words.id, "\n".join(each.text for each in said))
+        words = Entry(identity, at, ledger.next_seq, EntryKind.USER_OVERLAY, placement.thread, message, created=now)
+        root = build_root_from_person(path_state.tree, words.id, "\n".join(each.text for each in said))
         events = (
             *([root] if root else ()),
-            QueuedMessagesDelivered(root.frame if root else story.tree.active, words.id, ids),
+            QueuedMessagesDelivered(root.frame if root else path_state.tree.active, words.id, ids),
         )
         made = [as_ledger_event(event, at, number, ledger.next_seq + 1 + n, now) for n, event in enumerate(events)]
         settled = (replace(each, state=DeliveryState.DELIVERED, settled=now, entry=words.id) for each in said)
-        self.conversation_cache.record(standing.cached_conversation, [words, *made, *settled])
+        self.conversation_cache.record(placement.cached_conversation, [words, *made, *settled])
         self.metrics.count_messages("dequeued", len(said))
         log.info("message dequeued", extra={"conversation": conversation, "messages": len(said), "lane": said[0].lane})
         return made

@@ -33,35 +33,35 @@ class RereadCounter:
     metrics: Metrics
     output_rules: OutputRules = NO_OUTPUT_RULES
 
-    def __call__(self, standing: Placement) -> Placement:
-        tree = standing.path_state.tree
+    def __call__(self, placement: Placement) -> Placement:
+        tree = placement.path_state.tree
         if tree.removals or tree.replaced_results or tree.result_texts:  # else nothing has left
-            results = _new_results(standing)
-            turn = standing.ledger.entries.get(results[0].parent) if results else None
+            results = _new_results(placement)
+            turn = placement.ledger.entries.get(results[0].parent) if results else None
             if turn is not None and turn.kind is EntryKind.TURN:
-                story = standing.cached_conversation.path_state(turn.parent)
-                if story.tree.is_awake:
-                    tools = reread_tools(standing.ledger, turn, story, results, self.output_rules.names)
-                    offered = standing.request.tool_names
-                    self._count([tool if tool in offered else OTHER_LABEL for tool in tools], standing)
-        return standing
+                path_state = placement.cached_conversation.path_state(turn.parent)
+                if path_state.tree.is_awake:
+                    tools = reread_tools(placement.ledger, turn, path_state, results, self.output_rules.names)
+                    offered = placement.request.tool_names
+                    self._count([tool if tool in offered else OTHER_LABEL for tool in tools], placement)
+        return placement
 
-    def _count(self, tools: Sequence[str], standing: Placement) -> None:
+    def _count(self, tools: Sequence[str], placement: Placement) -> None:
         self.metrics.count_rereads(tools)
         for tool in tools:
             rule = self.output_rules.rule_for(tool)
-            told = {"tool": tool, "rule": rule.name if rule else "", "conversation": standing.conversation}
+            told = {"tool": tool, "rule": rule.name if rule else "", "conversation": placement.conversation}
             log.info("regret", extra=told)
 
 
-def _new_results(standing: Placement) -> list[Entry]:
+def _new_results(placement: Placement) -> list[Entry]:
     """Results that came with this request for the first time, right behind the turn that asked for them; the oldest
     first."""
     found: list[Entry] = []
-    entry = standing.ledger.entries.get(standing.entry_id)
+    entry = placement.ledger.entries.get(placement.entry_id)
     while (
-        entry is not None and entry.message and entry.message.answers and entry.created >= standing.parsed_request.now
+        entry is not None and entry.message and entry.message.answers and entry.created >= placement.parsed_request.now
     ):
         found.append(entry)
-        entry = standing.ledger.entries.get(entry.parent)
+        entry = placement.ledger.entries.get(entry.parent)
     return found[::-1]

@@ -90,38 +90,40 @@ class CompactionNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
+    def __call__(self, placement: Placement) -> Placement:
         if (
-            standing.mode != "active"
-            or standing.match_kind is MatchKind.COMPACTED
-            or not _user_asks_for_summary(standing)
+            placement.mode != "active"
+            or placement.match_kind is MatchKind.COMPACTED
+            or not _user_asks_for_summary(placement)
         ):
-            return standing
-        told = [entry.message.text for entry in standing.ledger.overlays.get(standing.entry_id, ()) if entry.message]
+            return placement
+        told = [entry.message.text for entry in placement.ledger.overlays.get(placement.entry_id, ()) if entry.message]
         if any(map(_is_compaction_note, told)):
-            return standing
-        about = describe_active_frame(standing.path_state.tree, standing.parsed_request.now)
+            return placement
+        about = describe_active_frame(placement.path_state.tree, placement.parsed_request.now)
         words = f"{SUMMARY_HINT}\n{truncate_to_tokens(about, MAX_NOTE_TOKENS, self.policy.count_tokens)}"
-        around = {"note": COMPACTION_NOTE, "nonce": self.policy.nonce_of(standing.conversation)}
+        around = {"note": COMPACTION_NOTE, "nonce": self.policy.nonce_of(placement.conversation)}
         note = element("stack-context", around, escape_xml(words))
-        return standing if _is_in_context(standing.path_state, note) else self.note_writer.add_note(standing, note)
+        return placement if _is_in_context(placement.path_state, note) else self.note_writer.add_note(placement, note)
 
 
 def _is_compaction_note(text: str) -> bool:
     return f'note="{COMPACTION_NOTE}"' in text
 
 
-def _is_in_context(story: PathState, note: str) -> bool:
+def _is_in_context(path_state: PathState, note: str) -> bool:
     """Whether the line has the note already, be it of another time."""
     ours = (
-        p.entry.message.text for p in context_entries(story) if p.entry.kind is EntryKind.OVERLAY and p.entry.message
+        p.entry.message.text
+        for p in context_entries(path_state)
+        if p.entry.kind is EntryKind.OVERLAY and p.entry.message
     )
     return _CREATED_LINE.sub("", note) in {_CREATED_LINE.sub("", text) for text in ours if _is_compaction_note(text)}
 
 
-def _user_asks_for_summary(standing: Placement) -> bool:
+def _user_asks_for_summary(placement: Placement) -> bool:
     """Whether the user's last words, behind an answer, ask for it."""
-    messages = standing.request.messages
+    messages = placement.request.messages
     if not ends_with_user_message(messages) or not any(m.role == "assistant" for m in messages):
         return False
     last = next((m for m in reversed(messages) if m.role == "user"), None)
@@ -135,24 +137,24 @@ class BranchNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        turned = _branch_switch_at(standing)
+    def __call__(self, placement: Placement) -> Placement:
+        turned = _branch_switch_at(placement)
         if turned is None:
-            return standing
+            return placement
         return self.note_writer.add_note(
-            standing, render_branch_switch(turned, self.policy.nonce_of(standing.conversation))
+            placement, render_branch_switch(turned, self.policy.nonce_of(placement.conversation))
         )
 
 
-def _branch_switch_at(standing: Placement) -> BranchSwitched | None:
+def _branch_switch_at(placement: Placement) -> BranchSwitched | None:
     """The turn that came with the new messages of this request, which are all of the user."""
-    entry = standing.ledger.entries.get(standing.entry_id)
-    while entry is not None and entry.created >= standing.parsed_request.now:
-        for event in standing.ledger.events.get(entry.id, ()):
-            if event.kind == BRANCH_SWITCHED_KIND and event.created >= standing.parsed_request.now:
+    entry = placement.ledger.entries.get(placement.entry_id)
+    while entry is not None and entry.created >= placement.parsed_request.now:
+        for event in placement.ledger.events.get(entry.id, ()):
+            if event.kind == BRANCH_SWITCHED_KIND and event.created >= placement.parsed_request.now:
                 said = decode_event(event)
                 return said if isinstance(said, BranchSwitched) else None
-        entry = standing.ledger.entries.get(entry.parent)
+        entry = placement.ledger.entries.get(entry.parent)
     return None
 
 
@@ -163,17 +165,17 @@ class InjectionNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        lines, request = standing.path_state.branches, standing.request
+    def __call__(self, placement: Placement) -> Placement:
+        lines, request = placement.path_state.branches, placement.request
         if not lines.pending_injections or not (
             self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
         ):
-            return standing
-        words = render_pending_injections(lines, self.policy.nonce_of(standing.conversation))
+            return placement
+        words = render_pending_injections(lines, self.policy.nonce_of(placement.conversation))
         if not words:
-            return standing
+            return placement
         return self.note_writer.add_note(
-            self.note_writer.record_events(standing, [InjectionDelivered(lines.current)]), words
+            self.note_writer.record_events(placement, [InjectionDelivered(lines.current)]), words
         )
 
 
@@ -185,26 +187,28 @@ class UserCommandNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        request, tree = standing.request, standing.path_state.tree
-        if not tree.unannounced_commands or standing.mode != "active":
-            return standing
+    def __call__(self, placement: Placement) -> Placement:
+        request, tree = placement.request, placement.path_state.tree
+        if not tree.unannounced_commands or placement.mode != "active":
+            return placement
         if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
-            return standing
-        words = commands_note(tree, self.policy.nonce_of(standing.conversation))
+            return placement
+        words = commands_note(tree, self.policy.nonce_of(placement.conversation))
         told = UserCommandsAnnounced(sha256(words.encode()).hexdigest()[:12])
-        return self.note_writer.add_note(self.note_writer.record_events(standing, [told]), words)
+        return self.note_writer.add_note(self.note_writer.record_events(placement, [told]), words)
 
 
-async def attach_parent_task(standing: Placement, shelf: ConversationCache, teller: NoteWriter) -> Placement:
+async def attach_parent_task(placement: Placement, conversations: ConversationCache, teller: NoteWriter) -> Placement:
     """The request with what its conversation works for, where it can be told of that now and was not before."""
-    request, tree = standing.request, standing.path_state.tree
-    if standing.mode != "active" or tree.parents_announced or not standing.ledger.conversation.parent:
-        return standing
+    request, tree = placement.request, placement.path_state.tree
+    if placement.mode != "active" or tree.parents_announced or not placement.ledger.conversation.parent:
+        return placement
     in_loop = tree.is_awake and teller.takes_text_after_results(request.model)
     if not (ends_with_user_message(request.messages) or in_loop):
-        return standing
-    return replace(standing, parent_task=await delegation.find_parent_task(shelf, standing.ledger.conversation))
+        return placement
+    return replace(
+        placement, parent_task=await delegation.find_parent_task(conversations, placement.ledger.conversation)
+    )
 
 
 @dataclass(frozen=True)
@@ -214,21 +218,21 @@ class ParentsNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        if standing.parent_task is None:
-            return standing
-        conversation, tree, frame = standing.parent_task
+    def __call__(self, placement: Placement) -> Placement:
+        if placement.parent_task is None:
+            return placement
+        conversation, tree, frame = placement.parent_task
         budgets = self.policy.settings.budgets
         words = render_lineage(
             tree,
             frame,
-            nonce=self.policy.nonce_of(standing.conversation),
-            now=standing.parsed_request.now,
+            nonce=self.policy.nonce_of(placement.conversation),
+            now=placement.parsed_request.now,
             budgets=replace(budgets, total=min(budgets.total, budgets.ancestors)),
             count=self.policy.count_tokens,
         )
         told = ParentsAnnounced(conversation, sha256(words.encode()).hexdigest()[:12])
-        return self.note_writer.add_note(self.note_writer.record_events(standing, [told]), words)
+        return self.note_writer.add_note(self.note_writer.record_events(placement, [told]), words)
 
 
 MAX_BLOCK_TOKENS = 600
@@ -242,15 +246,15 @@ class RootNote:
     note_writer: NoteWriter
     policy: ContextPolicy
 
-    def __call__(self, standing: Placement) -> Placement:
-        root, request = standing.path_state.tree.unannounced_root, standing.request
-        if not root or standing.mode != "active":
-            return standing
+    def __call__(self, placement: Placement) -> Placement:
+        root, request = placement.path_state.tree.unannounced_root, placement.request
+        if not root or placement.mode != "active":
+            return placement
         if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
-            return standing
-        standing = self.note_writer.record_events(standing, [RootAnnounced(root)])
-        if standing.match_kind is MatchKind.COMPACTED:
-            return standing
+            return placement
+        placement = self.note_writer.record_events(placement, [RootAnnounced(root)])
+        if placement.match_kind is MatchKind.COMPACTED:
+            return placement
         return self.note_writer.add_note(
-            standing, self.policy.render_block(policy_input_of(standing), MAX_BLOCK_TOKENS, root)
+            placement, self.policy.render_block(policy_input_of(placement), MAX_BLOCK_TOKENS, root)
         )

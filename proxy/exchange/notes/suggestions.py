@@ -37,54 +37,54 @@ class SuggestionNote:
     policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Placement) -> Placement:
-        rules = self._configured_rules.with_overrides(standing.path_state.tree.suggestion_state.settings)
-        if standing.mode != "active" or rules.level == "manual":
-            return standing
-        reading = self._read_activity(standing)
-        window = self.policy.window_of(standing.request.model, standing.conversation).known_tokens
-        seen = signals_of(reading, standing.path_state.tree.active_frame, window)
+    def __call__(self, placement: Placement) -> Placement:
+        rules = self._configured_rules.with_overrides(placement.path_state.tree.suggestion_state.settings)
+        if placement.mode != "active" or rules.level == "manual":
+            return placement
+        reading = self._read_activity(placement)
+        window = self.policy.window_of(placement.request.model, placement.conversation).known_tokens
+        seen = signals_of(reading, placement.path_state.tree.active_frame, window)
         if rules.level == "auto":
             where = AutonomyInput(
-                standing.path_state,
-                standing.entry_id,
-                standing.parsed_request.now,
+                placement.path_state,
+                placement.entry_id,
+                placement.parsed_request.now,
                 self.policy.inference_rules.tool_roles,
                 self.config.max_depth,
             )
             if events := decide_automatic_frames(where, reading, seen, rules):
-                return self.note_writer.record_events(standing, events)
-        return self._suggest(standing, seen, rules)
+                return self.note_writer.record_events(placement, events)
+        return self._suggest(placement, seen, rules)
 
     @cached_property
     def _configured_rules(self) -> AutonomyRules:
         return self.config.autonomy_rules
 
-    def _suggest(self, standing: Placement, seen: FrameSignals, rules: AutonomyRules) -> Placement:
-        tree = standing.path_state.tree
-        made = make_suggestion(tree, seen, rules, self.config.max_depth, standing.parsed_request.now)
-        if made is None or (made.told and not self._may_add_note(standing)):
-            return standing
-        standing = self.note_writer.record_events(standing, [SuggestionMade(tree.active, made)])
+    def _suggest(self, placement: Placement, seen: FrameSignals, rules: AutonomyRules) -> Placement:
+        tree = placement.path_state.tree
+        made = make_suggestion(tree, seen, rules, self.config.max_depth, placement.parsed_request.now)
+        if made is None or (made.told and not self._may_add_note(placement)):
+            return placement
+        placement = self.note_writer.record_events(placement, [SuggestionMade(tree.active, made)])
         if not made.told:
-            return standing
-        return self.note_writer.add_note(standing, suggestion_note(made, self.policy.nonce_of(standing.conversation)))
+            return placement
+        return self.note_writer.add_note(placement, suggestion_note(made, self.policy.nonce_of(placement.conversation)))
 
-    def _may_add_note(self, standing: Placement) -> bool:
+    def _may_add_note(self, placement: Placement) -> bool:
         """Whether words of ours may stand here, and the model could follow them."""
-        request = standing.request
+        request = placement.request
         free = request.tool_choice in ("auto", "required") and not request.wants_structured_output
         return (
             free
-            and not standing.ledger.overlays.get(standing.entry_id)
+            and not placement.ledger.overlays.get(placement.entry_id)
             and self.note_writer.takes_text_after_results(request.model)
         )
 
-    def _read_activity(self, standing: Placement) -> FrameActivity:
-        readings = standing.cached_conversation.readings
-        key = (standing.thread, standing.path_state.tree.active_frame.owner)
+    def _read_activity(self, placement: Placement) -> FrameActivity:
+        readings = placement.cached_conversation.readings
+        key = (placement.thread, placement.path_state.tree.active_frame.owner)
         reading = readings[key] = read_activity(
-            standing.path_state, self.policy.inference_rules.tool_roles, readings.pop(key, None)
+            placement.path_state, self.policy.inference_rules.tool_roles, readings.pop(key, None)
         )
         if len(readings) > MAX_CACHED_FRAMES:
             readings.popitem(last=False)

@@ -56,46 +56,57 @@ class FailingFrameBlocker:
     policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Placement) -> Placement:
-        tree = standing.path_state.tree
-        loop = find_repeated_failure(tree) if self._may_end_frame(standing) else None
-        turn = _preceding_turn(standing) if loop else None
+    def __call__(self, placement: Placement) -> Placement:
+        tree = placement.path_state.tree
+        loop = find_repeated_failure(tree) if self._may_end_frame(placement) else None
+        turn = _preceding_turn(placement) if loop else None
         if loop is None or turn is None:
-            return standing
-        before = standing.cached_conversation.path_state(turn.id)
+            return placement
+        before = placement.cached_conversation.path_state(turn.id)
         if before.tree.active != tree.active:
-            return standing
-        now, desk = standing.parsed_request.now, self.policy
+            return placement
+        now, tool_context = placement.parsed_request.now, self.policy
         group = CallGroup(has_only_stack_calls=True, home_frame=tree.active)
-        nonce = desk.nonce_of(standing.conversation)
-        at = ToolContext(before, standing.ledger, group, turn.id, "", 0, now, nonce, desk.count_tokens, desk.settings)
+        nonce = tool_context.nonce_of(placement.conversation)
+        at = ToolContext(
+            before,
+            placement.ledger,
+            group,
+            turn.id,
+            "",
+            0,
+            now,
+            nonce,
+            tool_context.count_tokens,
+            tool_context.settings,
+        )
         outcome = moves.pop(
             at, {"status": str(Status.BLOCKED), "results": _blocked_results(tree, tree.active_frame, loop)}
         )
-        number, seq = standing.ledger.rounds[turn.id][-1].number, standing.ledger.next_seq
+        number, seq = placement.ledger.rounds[turn.id][-1].number, placement.ledger.next_seq
         events = [as_ledger_event(event, turn.id, number, seq + n, now) for n, event in enumerate(outcome.events)]
-        self.note_writer.conversation_cache.record(standing.cached_conversation, events)
-        standing.cached_conversation.path_states.clear()
-        return replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
+        self.note_writer.conversation_cache.record(placement.cached_conversation, events)
+        placement.cached_conversation.path_states.clear()
+        return replace(placement, path_state=placement.cached_conversation.path_state(placement.entry_id))
 
-    def _may_end_frame(self, standing: Placement) -> bool:
-        request, frame = standing.request, standing.path_state.tree.active_frame
+    def _may_end_frame(self, placement: Placement) -> bool:
+        request, frame = placement.request, placement.path_state.tree.active_frame
         pushed = bool(frame.parent) and frame.opening is not None and frame.status is Status.IN_PROGRESS
-        if not pushed or standing.mode != "active" or self.config.loops == "off":
+        if not pushed or placement.mode != "active" or self.config.loops == "off":
             return False
-        rules = self.config.autonomy_rules.with_overrides(standing.path_state.tree.suggestion_state.settings)
+        rules = self.config.autonomy_rules.with_overrides(placement.path_state.tree.suggestion_state.settings)
         may = rules.level == "auto" and self.note_writer.takes_text_after_results(request.model)
         return may and ends_with_user_message(request.messages)
 
 
-def _preceding_turn(standing: Placement) -> Entry | None:
+def _preceding_turn(placement: Placement) -> Entry | None:
     """The turn that the user's words of this request follow, where it has ended; None where they were known before or
     follow something else."""
-    ledger, now = standing.ledger, standing.parsed_request.now
-    entry = ledger.entries.get(standing.entry_id)
+    ledger, now = placement.ledger, placement.parsed_request.now
+    entry = ledger.entries.get(placement.entry_id)
     while entry is not None and _is_new_user_message(entry, now):
         entry = ledger.entries.get(entry.parent)
-    return entry if entry is not None and entry.id != standing.entry_id and _is_finished_turn(ledger, entry) else None
+    return entry if entry is not None and entry.id != placement.entry_id and _is_finished_turn(ledger, entry) else None
 
 
 def _is_new_user_message(entry: Entry, now: int) -> bool:
@@ -123,21 +134,21 @@ class LoopWarning:
     policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Placement) -> Placement:
-        takes = self.config.loops != "off" and self.note_writer.takes_text_after_results(standing.request.model)
-        if standing.mode != "active" or not takes:
-            return standing
+    def __call__(self, placement: Placement) -> Placement:
+        takes = self.config.loops != "off" and self.note_writer.takes_text_after_results(placement.request.model)
+        if placement.mode != "active" or not takes:
+            return placement
         names = self.policy.inference_rules.tool_roles
-        loop = find_new_loop(standing.path_state, names, self._rules)
+        loop = find_new_loop(placement.path_state, names, self._rules)
         if loop is not None:
-            words = loop_note(loop, self.policy.nonce_of(standing.conversation))
-            looped = LoopDetected(standing.frame, replace(loop, at=standing.entry_id))
-            standing = self.note_writer.add_note(self.note_writer.record_events(standing, [looped]), words)
+            words = loop_note(loop, self.policy.nonce_of(placement.conversation))
+            looped = LoopDetected(placement.frame, replace(loop, at=placement.entry_id))
+            placement = self.note_writer.add_note(self.note_writer.record_events(placement, [looped]), words)
         if self.config.loops == "block":
-            standing = replace(
-                standing, refused_signatures=looping_signatures(standing.path_state, names, self.config.loop_window)
+            placement = replace(
+                placement, refused_signatures=looping_signatures(placement.path_state, names, self.config.loop_window)
             )
-        return standing
+        return placement
 
     @cached_property
     def _rules(self) -> LoopRules:
@@ -149,10 +160,10 @@ def loop_rules_of(config: Config) -> LoopRules:
     return LoopRules(config.loop_repeats, config.loop_window, config.loop_period)
 
 
-def loop_refusal(standing: Placement, story: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
-    """Which calls of the client's tools are answered here, as the work stands in `story`: what the model did with stack
-    calls since the request came may have ended a loop. None where none are."""
-    signatures = standing.refused_signatures & looping_signatures(story, names, window)
+def loop_refusal(placement: Placement, path_state: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
+    """Which calls of the client's tools are answered here, as the work stands in `path_state`: what the model did
+    with stack calls since the request came may have ended a loop. None where none are."""
+    signatures = placement.refused_signatures & looping_signatures(path_state, names, window)
     return (
         (lambda name, arguments: call_signature(Call("", name, arguments), names) in signatures) if signatures else None
     )

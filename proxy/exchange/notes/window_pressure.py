@@ -30,25 +30,26 @@ class PressureWarning:
     policy: ContextPolicy
     config: Config
 
-    def __call__(self, standing: Placement) -> Placement:
-        request, waking = standing.request, standing.path_state.tree.wake_state
+    def __call__(self, placement: Placement) -> Placement:
+        request, waking = placement.request, placement.path_state.tree.wake_state
         takes = self.config.pressure_warning > 0 and self.note_writer.takes_text_after_results(request.model)
-        if standing.mode != "active" or not takes or waking is None:
-            return standing
-        window = self.policy.window_of(request.model, standing.conversation)
+        if placement.mode != "active" or not takes or waking is None:
+            return placement
+        window = self.policy.window_of(request.model, placement.conversation)
         room = WindowLimits(window.tokens, window.limit, self.config.pressure_warning)
         if not window.is_binding or (
-            request.tokens < MIN_CHECKED_SHARE * room.warning_tokens and not standing.path_state.tree.is_pressure_warned
+            request.tokens < MIN_CHECKED_SHARE * room.warning_tokens
+            and not placement.path_state.tree.is_pressure_warned
         ):
-            return standing
+            return placement
         ours = sum(map(self.policy.count_memoized, (waking.tools, waking.guidance, waking.appended)))
         fixed = sum(m.tokens for m in request.head) + request.tools_tokens + ours
         event = pressure_change(
-            standing.path_state, fixed + count_context_tokens(standing.path_state, self.policy.count_memoized), room
+            placement.path_state, fixed + count_context_tokens(placement.path_state, self.policy.count_memoized), room
         )
         if event is None:
-            return standing
-        standing = self.note_writer.record_events(standing, [event])
+            return placement
+        placement = self.note_writer.record_events(placement, [event])
         if not isinstance(event, ContextPressureWarned):
-            return standing
-        return self.note_writer.add_note(standing, pressure_note(event, self.policy.nonce_of(standing.conversation)))
+            return placement
+        return self.note_writer.add_note(placement, pressure_note(event, self.policy.nonce_of(placement.conversation)))

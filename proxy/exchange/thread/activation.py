@@ -142,16 +142,18 @@ class ContextPolicy:
 
     def _provider_events(self, here: PolicyInput) -> list[FrameEvent]:
         """What the provider did to the context by itself."""
-        tree, placed = here.path_state.tree, here.path_state.entries
+        tree, path_entries = here.path_state.tree, here.path_state.entries
         seals = self.dialect.holds_compaction
         noticed: list[FrameEvent] = []
         if seals is not never_holds_compaction:
             sealed = (
-                p for p in placed if p.entry.id not in tree.provider_compactions and (m := message_of(p)) and seals(m)
+                p
+                for p in path_entries
+                if p.entry.id not in tree.provider_compactions and (m := message_of(p)) and seals(m)
             )
             if found := tuple(dict.fromkeys(p.entry.id for p in sealed)):
                 noticed.append(ProviderCompacted(found))
-        if not tree.provider_edited_context and any(map(is_edited_by_provider, rounds_of(placed))):
+        if not tree.provider_edited_context and any(map(is_edited_by_provider, rounds_of(path_entries))):
             noticed.append(ProviderEditedContext())
         return noticed
 
@@ -207,15 +209,27 @@ class ContextPolicy:
         asked = next((decision for decision in decisions if decision.kind == "wake"), None)
         if not removed or asked is None or here.path_state.tree.provider_edited_context:
             return None
-        moment, before = self._compaction_input(here, None), asked.verdict.rewrite
+        compaction_input, before = self._compaction_input(here, None), asked.verdict.rewrite
         cut = structs.replace(before, removed=removed, compaction=0, behind=before.context_tokens - removed)
-        verdict = evaluate_rewrite(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
-        if verdict.is_worth_it and moment.binds_reasoning and self._appended_tools(here) is None:
+        verdict = evaluate_rewrite(
+            cut,
+            compaction_input.prices,
+            compaction_input.requests,
+            cold=compaction_input.cold,
+            window=compaction_input.window,
+        )
+        if verdict.is_worth_it and compaction_input.binds_reasoning and self._appended_tools(here) is None:
             lost = reasoning_tokens(
                 here.path_state.entries, here.path_state.tree.without_reasoning, self.dialect.without_reasoning
             )
             cut = structs.replace(cut, reasoning=lost)
-            verdict = evaluate_rewrite(cut, moment.prices, moment.requests, cold=moment.cold, window=moment.window)
+            verdict = evaluate_rewrite(
+                cut,
+                compaction_input.prices,
+                compaction_input.requests,
+                cold=compaction_input.cold,
+                window=compaction_input.window,
+            )
         return CompactionDecision("wake", (), verdict)
 
     def wake_event(self, here: PolicyInput) -> ThreadWoken:
@@ -289,7 +303,7 @@ class ContextPolicy:
                 return self._drop_reasoning(here, why=HEAD_CHANGED) if self._binds_reasoning(here) else []
         if not here.outdated_answers or not awake:
             return []
-        before = [placed for placed in here.path_state.entries if placed.entry.id in here.outdated_answers]
+        before = [path_entry for path_entry in here.path_state.entries if path_entry.entry.id in here.outdated_answers]
         return self._drop_reasoning(here, before, why=HEAD_CHANGED) if before else []
 
     def _drop_rewritten_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
@@ -307,24 +321,24 @@ class ContextPolicy:
         if waking is None or not self._binds_reasoning(here) or self.dialect.asks_to_drop_reasoning(here.request):
             return []
         found: list[str] = []
-        for placed in reversed(here.path_state.entries):
-            if placed.entry.id in here.path_state.tree.without_reasoning:
+        for path_entry in reversed(here.path_state.entries):
+            if path_entry.entry.id in here.path_state.tree.without_reasoning:
                 continue
-            if placed.round is not None or waking.at in (placed.path_id, placed.entry.id):
+            if path_entry.round is not None or waking.at in (path_entry.path_id, path_entry.entry.id):
                 break
-            if _is_assistant_entry(placed) and self._has_reasoning(placed):
-                found.append(placed.entry.id)
+            if _is_assistant_entry(path_entry) and self._has_reasoning(path_entry):
+                found.append(path_entry.entry.id)
         return [ReasoningRemoved(tuple(reversed(found)))] if found else []
 
     def _drop_reasoning(
-        self, here: PolicyInput, placed: Sequence[PathEntry] | None = None, *, why: str = ""
+        self, here: PolicyInput, path_entries: Sequence[PathEntry] | None = None, *, why: str = ""
     ) -> list[FrameEvent]:
-        """All reasoning so far is left out, or that of `placed`, but what must stand in front of the calls that are
+        """All reasoning so far is left out, or that of `path_entry`, but what must stand in front of the calls that are
         being answered."""
         kept = newest_assistant_entry(here.path_state.entries) if self._loop_needs_reasoning(here) else None
         answers = (
             p
-            for p in (here.path_state.entries if placed is None else placed)
+            for p in (here.path_state.entries if path_entries is None else path_entries)
             if p is not kept and _is_assistant_entry(p)
         )
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
@@ -343,14 +357,17 @@ class ContextPolicy:
         frame_max = int(self.config.frame_max_tokens * (USER_TURN_FRAME_SHARE if at_words else 1))
         if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, frame_max):
             return CompactionPlan()
-        moment = self._compaction_input(here, added, appended=appended, frame_max=frame_max)
-        moment = structs.replace(
-            moment, voids_reasoning=moment.binds_reasoning and not (added is None or appended or at_words)
+        compaction_input = self._compaction_input(here, added, appended=appended, frame_max=frame_max)
+        compaction_input = structs.replace(
+            compaction_input,
+            voids_reasoning=compaction_input.binds_reasoning and not (added is None or appended or at_words),
         )
         pen = TraceWriter(
             self.inference_rules.tool_roles, self.count_tokens, self.nonce_of(here.conversation), self.composer
         )
-        return plan_unfolds(here.path_state, moment, plan_compaction(here.path_state, moment, pen), self.composer)
+        return plan_unfolds(
+            here.path_state, compaction_input, plan_compaction(here.path_state, compaction_input, pen), self.composer
+        )
 
     def _compaction_input(
         self, here: PolicyInput, added: int | None, *, appended: bool = False, frame_max: int = 0
@@ -390,7 +407,7 @@ class ContextPolicy:
             here.path_state, self._compaction_input(here, None), self.count_tokens, breaks=breaks, rules=rules
         )
         changed = {event.entry for event in done.events if isinstance(event, ResultReplaced)}
-        behind = tuple(dropwhile(lambda placed: placed.entry.id not in changed, here.path_state.entries))
+        behind = tuple(dropwhile(lambda path_entry: path_entry.entry.id not in changed, here.path_state.entries))
         voided = self._drop_reasoning(here, behind) if behind and self._binds_reasoning(here) else []
         return replace(
             acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
@@ -446,8 +463,8 @@ class ContextPolicy:
         newest = newest_assistant_entry(here.path_state.entries)
         return newest is not None and self._has_reasoning(newest)
 
-    def _has_reasoning(self, placed: PathEntry) -> bool:
-        message = message_of(placed)
+    def _has_reasoning(self, path_entry: PathEntry) -> bool:
+        message = message_of(path_entry)
         return message is not None and self.dialect.without_reasoning(message) is not message
 
 
@@ -481,13 +498,13 @@ def _breaks_cache(event: FrameEvent) -> bool:
     return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
 
 
-def _is_assistant_entry(placed: PathEntry) -> bool:
-    message = message_of(placed)
+def _is_assistant_entry(path_entry: PathEntry) -> bool:
+    message = message_of(path_entry)
     return message is not None and message.role == "assistant"
 
 
-def newest_assistant_entry(placed: Sequence[PathEntry]) -> PathEntry | None:
-    return next((p for p in reversed(placed) if _is_assistant_entry(p)), None)
+def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | None:
+    return next((p for p in reversed(path_entries) if _is_assistant_entry(p)), None)
 
 
 def strip_client_reasoning(

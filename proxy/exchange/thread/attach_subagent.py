@@ -46,11 +46,11 @@ class ParentTask(NamedTuple):
 
 
 async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
-    shelf: ConversationCache, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
+    conversations: ConversationCache, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
 ) -> None:
     """Tell the conversation that delegated `child` of it: a frame under the one in which the call was made. `origin` is
     that conversation and the turn of the call; where no call says so there is no frame (a fork, a session's parent)."""
-    parent = await shelf.get(tenant, origin[0]) if all(origin) else None
+    parent = await conversations.get(tenant, origin[0]) if all(origin) else None
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
     call = anchors.delegating_call(rounds, prompt)
     if parent is not None and call is None:  # none says these words: it was presumed by a title
@@ -61,26 +61,28 @@ async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
     frame = subagent_frame_id(turn, [c.id for c in visible_calls(rounds)].index(call.id))
     if tree.active:
         title, criterion = title_of(prompt), prompt.strip()[:MAX_CRITERION_CHARACTERS]
-        _record_event(shelf, parent, SubagentStarted(frame, tree.active, title, criterion, child, call.id), turn, now)
+        _record_event(
+            conversations, parent, SubagentStarted(frame, tree.active, title, criterion, child, call.id), turn, now
+        )
 
 
-def guess_parent(shelf: ConversationCache, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
+def guess_parent(conversations: ConversationCache, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
     """The conversation, and the turn of a call of it, that somebody may have come from whom only a title shows to be a
     subagent: of those at hand the one with a call that waits since `since` (ms) or later, the newest of them. Two empty
     words where there is none. With `conversation` only that one is looked at."""
     found = ("", "", since)
-    for shelved in shelf.recent_conversations(tenant):
-        known = shelved.ledger.conversation.id
-        if conversation in ("", known) and (waiting := presuming.guess_parent_call(shelved.ledger, found[2])):
+    for cached in conversations.recent_conversations(tenant):
+        known = cached.ledger.conversation.id
+        if conversation in ("", known) and (waiting := presuming.guess_parent_call(cached.ledger, found[2])):
             found = (known, waiting.turn, waiting.since)
     return found[:2]
 
 
-async def find_parent_task(shelf: ConversationCache, child: Conversation) -> ParentTask | None:
+async def find_parent_task(conversations: ConversationCache, child: Conversation) -> ParentTask | None:
     """What is above a conversation that a call of another one began; None where it is a fork, only names its parent, or
     where the other one was forgotten or cannot be read now."""
     try:
-        parent = await shelf.get(child.tenant, child.parent) if child.parent else None
+        parent = await conversations.get(child.tenant, child.parent) if child.parent else None
     except StoreError:  # nothing is lost but a help
         return None
     if parent is None or child.parent_entry not in parent.ledger.entries:
@@ -90,7 +92,9 @@ async def find_parent_task(shelf: ConversationCache, child: Conversation) -> Par
     return next((ParentTask(child.parent, tree, frame) for frame in called), None)
 
 
-async def end_returned_subagents(shelf: ConversationCache, ledger: Ledger, known: Tree, node: str, now: int) -> None:
+async def end_returned_subagents(
+    conversations: ConversationCache, ledger: Ledger, known: Tree, node: str, now: int
+) -> None:
     """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
     root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the
     frames there."""
@@ -98,27 +102,27 @@ async def end_returned_subagents(shelf: ConversationCache, ledger: Ledger, known
         ended = decode_event(event) if event.kind == "popped" else None
         frame = known.frames.get(ended.frame) if isinstance(ended, FramePopped) else None
         does = frame.conversation if frame else ""
-        child = await shelf.get(ledger.conversation.tenant, does) if does else None
+        child = await conversations.get(ledger.conversation.tenant, does) if does else None
         tip = child.ledger.newest_tip() if child else None
         if child is None or tip is None or not isinstance(ended, FramePopped):
             continue
         tree = child.path_state(tip.id).tree
         if tree.frames and tree.root.status not in FINAL_STATUSES | RETURN_STATUSES:
             words = (ended.results, cut_for_display(ended.results))
-            _record_event(shelf, child, FramePopped(tree.root.id, ended.status, *words), tip.id, now)
+            _record_event(conversations, child, FramePopped(tree.root.id, ended.status, *words), tip.id, now)
 
 
 async def attach_unannounced(
-    shelf: ConversationCache, tenant: str, child: str, least: SubagentSettings, now: int
+    conversations: ConversationCache, tenant: str, child: str, least: SubagentSettings, now: int
 ) -> None:
     """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
     parent), gets a frame where its parent stands, ended with its last words unless ends are a person's: if it was long
     enough, and has none (S1-71c). Raises StoreError."""
-    known = await shelf.get(tenant, child)
-    parent = await shelf.get(tenant, known.ledger.conversation.parent) if known else None
+    known = await conversations.get(tenant, child)
+    parent = await conversations.get(tenant, known.ledger.conversation.parent) if known else None
     if known is None or parent is None or not is_long_enough(known.ledger, least):
         return
-    async with shelf.lock(tenant, parent.ledger.conversation.hint):
+    async with conversations.lock(tenant, parent.ledger.conversation.hint):
         tip, own = parent.ledger.newest_tip(), known.ledger.newest_tip()
         tree = parent.path_state(tip.id).tree if tip else Tree()
         if tip is None or own is None or not tree.active or has_subagent_frame(parent.ledger, child):
@@ -129,10 +133,16 @@ async def attach_unannounced(
             or NO_RESULT_TEXT
         )
         _record_event(
-            shelf, parent, SubagentStarted(frame, tree.active, root.title, root.criteria, child, ""), tip.id, now
+            conversations,
+            parent,
+            SubagentStarted(frame, tree.active, root.title, root.criteria, child, ""),
+            tip.id,
+            now,
         )
         if least.auto_complete:
-            _record_event(shelf, parent, FramePopped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now)
+            _record_event(
+                conversations, parent, FramePopped(frame, Status.COMPLETED, said, cut_for_display(said)), tip.id, now
+            )
 
 
 def has_subagent_frame(ledger: Ledger, child: str) -> bool:
@@ -164,9 +174,11 @@ def _last_assistant_text(ledger: Ledger, tip: str) -> str:
 
 
 def _record_event(
-    shelf: ConversationCache, shelved: CachedConversation, event: FrameEvent, entry: str, now: int
+    conversations: ConversationCache, cached: CachedConversation, event: FrameEvent, entry: str, now: int
 ) -> None:
     """What was decided beside the requests of a conversation hangs on an entry of it; its paths are folded anew."""
-    ledger = shelved.ledger
-    shelf.record(shelved, [as_ledger_event(event, entry, ledger.newest_round_number(entry), ledger.next_seq, now)])
-    shelved.path_states.clear()
+    ledger = cached.ledger
+    conversations.record(
+        cached, [as_ledger_event(event, entry, ledger.newest_round_number(entry), ledger.next_seq, now)]
+    )
+    cached.path_states.clear()

@@ -53,68 +53,68 @@ class OriginFinder:
     conversation_cache: ConversationCache
     dialect: Dialect
 
-    async def find(self, arrival: ParsedRequest) -> Origin:
+    async def find(self, parsed: ParsedRequest) -> Origin:
         """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with,
         else by its title (S1-71a)."""
-        if named := clients.parent_hint(arrival.headers):
-            for conversation in await self.conversation_cache.conversations_in_session(arrival.tenant, named):
-                shelved = await self.conversation_cache.get(arrival.tenant, conversation)
-                if shelved and any(t.tool_names for t in shelved.ledger.threads.values()):
-                    prompts = _opening_prompts(arrival.request)
-                    turns = ((p, anchors.delegating_turn(shelved.ledger, p)) for p in prompts)
+        if named := clients.parent_hint(parsed.headers):
+            for conversation in await self.conversation_cache.conversations_in_session(parsed.tenant, named):
+                cached = await self.conversation_cache.get(parsed.tenant, conversation)
+                if cached and any(t.tool_names for t in cached.ledger.threads.values()):
+                    prompts = _opening_prompts(parsed.request)
+                    turns = ((p, anchors.delegating_turn(cached.ledger, p)) for p in prompts)
                     by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
-                    return next(by_prompt, None) or self._guess_origin(arrival, conversation)
-        for prompt in _opening_prompts(arrival.request):
-            if found := await self.conversation_cache.find_delegating(arrival.tenant, prompt):
+                    return next(by_prompt, None) or self._guess_origin(parsed, conversation)
+        for prompt in _opening_prompts(parsed.request):
+            if found := await self.conversation_cache.find_delegating(parsed.tenant, prompt):
                 return Origin(found[0].ledger.conversation.id, found[1], prompt)
-        return self._guess_origin(arrival)
+        return self._guess_origin(parsed)
 
-    async def positions_bound_elsewhere(self, arrival: ParsedRequest, origin: Origin) -> Set[int]:
+    async def positions_bound_elsewhere(self, parsed: ParsedRequest, origin: Origin) -> Set[int]:
         """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
         reasoning the provider binds to a line of that one (L8)."""
-        request = arrival.request
+        request = parsed.request
         model = self.config.upstream_model_of(request.model)
         if not origin.conversation or not binds_reasoning(self.config, self.dialect, model):
             return _NO_POSITIONS
-        parent = await self.conversation_cache.get(arrival.tenant, origin.conversation)
+        parent = await self.conversation_cache.get(parsed.tenant, origin.conversation)
         path = walking.walk(parent.ledger, request.messages) if parent else ()
         if parent is None or not path:
             return _NO_POSITIONS
         behind = positions_made_behind_ours(parent.ledger, parent.path_state(path[-1].id), len(path))
         return frozenset(at for at in behind if request.messages[at].role == "assistant")
 
-    async def begin_subagent(self, standing: Placement, origin: Origin) -> None:
+    async def begin_subagent(self, placement: Placement, origin: Origin) -> None:
         """What this request begins in another conversation."""
-        arrival, where = standing.parsed_request, (origin.conversation, origin.turn)
+        parsed, where = placement.parsed_request, (origin.conversation, origin.turn)
         if origin.turn and origin.prompt:
             await delegation.begin_subagent(
-                self.conversation_cache, arrival.tenant, where, standing.conversation, origin.prompt, arrival.now
+                self.conversation_cache, parsed.tenant, where, placement.conversation, origin.prompt, parsed.now
             )
 
-    async def end_returned_subagents(self, standing: Placement) -> None:
+    async def end_returned_subagents(self, placement: Placement) -> None:
         """What this request ends in other conversations."""
-        tree, now = standing.path_state.tree, standing.parsed_request.now
+        tree, now = placement.path_state.tree, placement.parsed_request.now
         if any(f.origin == "subagent" for f in tree.frames.values()):
             await delegation.end_returned_subagents(
-                self.conversation_cache, standing.ledger, tree, standing.entry_id, now
+                self.conversation_cache, placement.ledger, tree, placement.entry_id, now
             )
 
-    def _guess_origin(self, arrival: ParsedRequest, named: str = "") -> Origin:
+    def _guess_origin(self, parsed: ParsedRequest, named: str = "") -> Origin:
         """Who may have delegated a conversation that only a title shows to be a subagent's: the one that waited last
         for a call, or the one it has `named`, which is where it comes from in any case."""
         subagent = self.live_settings.subagent
         if not (
-            subagent.patterns and subagent.enabled and presuming.has_subagent_title(arrival.request, subagent.patterns)
+            subagent.patterns and subagent.enabled and presuming.has_subagent_title(parsed.request, subagent.patterns)
         ):
             return Origin(named)
-        since = arrival.now - subagent.idle_delay
-        conversation, turn = delegation.guess_parent(self.conversation_cache, arrival.tenant, since, named)
-        return Origin(conversation or named, turn, presuming.delegated_task(arrival.request) if turn else "")
+        since = parsed.now - subagent.idle_delay
+        conversation, turn = delegation.guess_parent(self.conversation_cache, parsed.tenant, since, named)
+        return Origin(conversation or named, turn, presuming.delegated_task(parsed.request) if turn else "")
 
 
-def fork_point(shelved: CachedConversation, found: Match) -> Origin:
+def fork_point(cached: CachedConversation, found: Match) -> Origin:
     """The conversation that a fork left, and the last entry they share."""
-    return Origin(shelved.ledger.conversation.id, found.path[-1].id if found.path else "")
+    return Origin(cached.ledger.conversation.id, found.path[-1].id if found.path else "")
 
 
 def _opening_prompts(request: Request) -> tuple[str, ...]:

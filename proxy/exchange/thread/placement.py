@@ -115,19 +115,19 @@ def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[
     return frozenset(turn for event in changed for turn in event.turns)
 
 
-def policy_input_of(standing: Placement, mode: str = "") -> PolicyInput:
+def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
     """The same as those who decide take it; `mode` instead of its own."""
-    arrival, ledger, story = standing.parsed_request, standing.ledger, standing.path_state
+    parsed, ledger, story = placement.parsed_request, placement.ledger, placement.path_state
     return PolicyInput(
         story,
-        arrival.request,
+        parsed.request,
         ledger.conversation.id,
-        standing.entry_id,
-        arrival.now,
-        mode or standing.mode,
-        standing.previous_thread,
-        arrival.headers,
-        bool(ledger.queue) and has_waiting_message(ledger.queue.values(), standing.thread, arrival.now),
-        standing.parent_task is not None,
-        outdated_answers_at(ledger, standing.entry_id, standing.match_kind) if story.tree.is_awake else frozenset(),
+        placement.entry_id,
+        parsed.now,
+        mode or placement.mode,
+        placement.previous_thread,
+        parsed.headers,
+        bool(ledger.queue) and has_waiting_message(ledger.queue.values(), placement.thread, parsed.now),
+        placement.parent_task is not None,
+        outdated_answers_at(ledger, placement.entry_id, placement.match_kind) if story.tree.is_awake else frozenset(),
     )

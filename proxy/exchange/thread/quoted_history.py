@@ -87,10 +87,15 @@ class QuoteFinder:
     """Of one request. Looked for once, and only when somebody asks."""
 
     def __init__(
-        self, shelf: ConversationCache, dialect: Dialect, tenant: str, headers: clients.Headers, request: Request
+        self,
+        conversations: ConversationCache,
+        dialect: Dialect,
+        tenant: str,
+        headers: clients.Headers,
+        request: Request,
     ) -> None:
         """`request` with its tokens counted."""
-        self._conversation_cache, self._dialect, self._tenant = shelf, dialect, tenant
+        self._conversation_cache, self._dialect, self._tenant = conversations, dialect, tenant
         self._hint, self._messages = clients.session_hint(headers), request.messages
         self._has_searched = False
         self._found_quote: FoundQuote | None = None
@@ -135,9 +140,9 @@ class QuoteFinder:
             if self._has_same_dialect(s)
         ]
 
-    def _has_same_dialect(self, shelved: CachedConversation) -> bool:
+    def _has_same_dialect(self, cached: CachedConversation) -> bool:
         """Messages are bytes of one wire format."""
-        return shelved.ledger.conversation.dialect == self._dialect.name
+        return cached.ledger.conversation.dialect == self._dialect.name
 
     async def _search(self) -> FoundQuote | None:
         at = self._longest_message_position()
@@ -145,7 +150,7 @@ class QuoteFinder:
             return None
         candidates = [*await self._session_conversations(), *filter(_has_woken, self._recent_conversations())]
         newest = list({s.ledger.conversation.id: s for s in candidates}.values())[:MAX_CONVERSATIONS]
-        stories = [story for shelved in newest for story in _awake_path_states(shelved)]
+        stories = [story for cached in newest for story in _awake_path_states(cached)]
         return await asyncio.to_thread(_search_path_states, at, self._messages[at].wire, stories) if stories else None
 
     async def _session_conversations(self) -> list[CachedConversation]:
@@ -161,18 +166,18 @@ class QuoteFinder:
         return []
 
 
-def _has_woken(shelved: CachedConversation) -> bool:
-    events = shelved.ledger.events.values()
+def _has_woken(cached: CachedConversation) -> bool:
+    events = cached.ledger.events.values()
     return any(event.kind == WOKEN_KIND for some in events for event in some)
 
 
-def _awake_path_states(shelved: CachedConversation) -> list[PathState]:
+def _awake_path_states(cached: CachedConversation) -> list[PathState]:
     """The newest path, and those it went on from, as far as they are awake."""
-    ledger = shelved.ledger
+    ledger = cached.ledger
     tip = ledger.newest_tip()
     found: list[PathState] = []
     while tip is not None and len(found) < MAX_PATHS:
-        found.append(shelved.path_state(tip.id))
+        found.append(cached.path_state(tip.id))
         adopts = next((entry.adopts for entry in ledger.path(tip.id) if entry.adopts), "")
         tip = ledger.entries.get(adopts)
     return [story for story in found if story.tree.is_awake]

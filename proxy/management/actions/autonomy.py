@@ -99,13 +99,13 @@ class AutonomyView(TypedDict):
     stats: AutonomyStatsView
 
 
-def autonomy_view(ledger: Ledger, story: PathState, config: Config, now: int) -> AutonomyView:
+def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: int) -> AutonomyView:
     """Everything about one path at `now` (ms since the epoch)."""
-    tree = story.tree
+    tree = path_state.tree
     advice = tree.suggestion_state
     rules = config.autonomy_rules.with_overrides(advice.settings)
     seen = signals_of(
-        read_activity(story, config.observed_tools), tree.active_frame, _context_window(ledger, story, config)
+        read_activity(path_state, config.observed_tools), tree.active_frame, _context_window(ledger, path_state, config)
     )
     push, pop = judge(PUSH, seen, rules), judge(POP, seen, rules)
     scores = {**push.scores, **pop.scores}
@@ -140,9 +140,9 @@ def _stats_view(tally: SuggestionCounts) -> AutonomyStatsView:
     }
 
 
-def _context_window(ledger: Ledger, story: PathState, config: Config) -> int:
+def _context_window(ledger: Ledger, path_state: PathState, config: Config) -> int:
     """What the model of a path holds by its row of prices, in tokens; 0 where it has none."""
-    entry = ledger.entries.get(story.tip)
+    entry = ledger.entries.get(path_state.tip)
     thread = ledger.threads.get(entry.thread) if entry else None
     tariff = config.tariff_of(thread.model) if thread else None
     return tariff.window if tariff and tariff.window_known else 0
@@ -196,8 +196,8 @@ async def change_rules(store: Store, ledger: Ledger, wanted: Mapping[str, Any], 
     back to the configuration. Durable when this returns. Raises StoreError."""
     chosen = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
     firsts = [entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY]
-    placed = [(AutonomySet(chosen), first.id, 0) for first in firsts]
-    return await _store_events(store, ledger, placed, at)
+    path_entry = [(AutonomySet(chosen), first.id, 0) for first in firsts]
+    return await _store_events(store, ledger, path_entry, at)
 
 
 async def clear_pending_suggestions(
@@ -205,23 +205,23 @@ async def clear_pending_suggestions(
 ) -> tuple[Sequence[LedgerEvent], int]:
     """Record at `at` that nothing waits any more, with `counts` that the counts begin anew; how many waited. Durable
     when this returns. Raises StoreError."""
-    placed: list[tuple[FrameEvent, str, int]] = []
+    path_entry: list[tuple[FrameEvent, str, int]] = []
     waited = 0
-    for story in all_path_states(ledger):
-        if story.tree.suggestion_state.history or counts:
-            rounds = ledger.rounds.get(story.tip, ())
+    for path_state in all_path_states(ledger):
+        if path_state.tree.suggestion_state.history or counts:
+            rounds = ledger.rounds.get(path_state.tip, ())
             event = SuggestionsCleared(at, waiting=True, counts=counts)
-            placed.append((event, story.tip, rounds[-1].number if rounds else 0))
-            waited = waited or len(pending_suggestions(story.tree.suggestion_state, at))
-    return await _store_events(store, ledger, placed, at), waited
+            path_entry.append((event, path_state.tip, rounds[-1].number if rounds else 0))
+            waited = waited or len(pending_suggestions(path_state.tree.suggestion_state, at))
+    return await _store_events(store, ledger, path_entry, at), waited
 
 
 async def _store_events(
-    store: Store, ledger: Ledger, placed: Sequence[tuple[FrameEvent, str, int]], at: int
+    store: Store, ledger: Ledger, path_entries: Sequence[tuple[FrameEvent, str, int]], at: int
 ) -> Sequence[LedgerEvent]:
     events = [
         as_ledger_event(event, entry, number, ledger.next_seq + n, at)
-        for n, (event, entry, number) in enumerate(placed)
+        for n, (event, entry, number) in enumerate(path_entries)
     ]
     if events:
         owner = ledger.conversation

@@ -127,7 +127,9 @@ def checkpoint_detail(ledger: Ledger, story: PathState, name: str) -> Checkpoint
     then = replay(ledger, ledger.path(point.at), {})
     frames = conversations.tree_state_view(ledger, then)["frames"]
     wires = [
-        m.wire.decode("utf-8", "replace") for placed in copyable_entries(then) if (m := message_of(placed)) is not None
+        m.wire.decode("utf-8", "replace")
+        for path_entry in copyable_entries(then)
+        if (m := message_of(path_entry)) is not None
     ]
     rows = _message_rows(then)
     told: list[BranchMessage] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]

@@ -69,7 +69,7 @@ class CommandTarget:
 
 
 async def run_command(
-    store: Store, config: Config, at: CommandTarget, deed: FrameCommand
+    store: Store, config: Config, at: CommandTarget, command: FrameCommand
 ) -> tuple[FrameCommandView, Sequence[LedgerEvent]]:
     """Do it; durable when this returns. Raises UnknownFrame, NotAllowed, StoreError."""
     ledger, conversation = at.ledger, at.ledger.conversation
@@ -82,7 +82,7 @@ async def run_command(
         tool_settings(config),
         forbids_user_after_result(config, _newest_model(at)),
     )
-    done = apply_command(hand, deed)
+    done = apply_command(hand, command)
     events = attach(hand, done)
     await store.wait_until_durable(
         store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])

@@ -34,11 +34,11 @@ class CompletionBody(BaseModel):
 async def complete(asked: CurrentCaller, frame: Id, wanted: CompletionBody) -> Response:
     """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
     store = asked.context.store
-    ledger, story = await lookup.ledger_with_frame(store, asked.scope, frame)
+    ledger, path_state = await lookup.ledger_with_frame(store, asked.scope, frame)
     told = await completing.end_subagent(
-        store, ledger, story, (frame, wanted.status, wanted.summary), time.time_ns() // 1_000_000
+        store, ledger, path_state, (frame, wanted.status, wanted.summary), time.time_ns() // 1_000_000
     )
     for conversation, event in told.events:
         asked.context.on_events_stored(ledger.conversation.tenant, conversation, [event])
-    ledger, story = await lookup.ledger_with_frame(store, asked.scope, frame)
-    return JsonResponse(frame_detail(ledger, story, frame, asked.context.config.observed_tools))
+    ledger, path_state = await lookup.ledger_with_frame(store, asked.scope, frame)
+    return JsonResponse(frame_detail(ledger, path_state, frame, asked.context.config.observed_tools))

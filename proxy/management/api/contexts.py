@@ -53,9 +53,9 @@ async def show_preview(
     stage = asked.context
 
     def preview() -> contexts.BlockPreview:
-        story = path_state_of(ledger, thread, stage.config.observed_tools)
-        block, told = contexts.active_block(ledger, story, stage.config, _now(), stage.count_tokens)
-        return contexts.block_preview(story.tree.active, block, max_length, told=told)
+        path_state = path_state_of(ledger, thread, stage.config.observed_tools)
+        block, told = contexts.active_block(ledger, path_state, stage.config, _now(), stage.count_tokens)
+        return contexts.block_preview(path_state.tree.active, block, max_length, told=told)
 
     return await respond_in_thread(preview)
 
@@ -70,8 +70,8 @@ async def show_explanation(asked: CurrentCaller, conversation: Id, thread: Threa
     stage = asked.context
 
     def explained_now() -> explained.ExplanationView:
-        story = path_state_of(ledger, thread, stage.config.observed_tools)
-        return explained.explanation_view(ledger, story, stage.config, _now(), stage.count_tokens)
+        path_state = path_state_of(ledger, thread, stage.config.observed_tools)
+        return explained.explanation_view(ledger, path_state, stage.config, _now(), stage.count_tokens)
 
     return await respond_in_thread(explained_now)
 
@@ -88,10 +88,10 @@ async def show_compactions(asked: CurrentCaller, conversation: Id, thread: Threa
 @router.get("/frames/{frame}/summary", response_model=contexts.FrameSummaryView, responses=NOT_FOUND_RESPONSE)
 async def show_summary(asked: CurrentCaller, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
-    _, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    _, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
     names = asked.context.config.observed_tools
     return await respond_in_thread(
-        lambda: contexts.frame_summary_view(with_open_frame_artifacts(story, names).tree.frames[frame])
+        lambda: contexts.frame_summary_view(with_open_frame_artifacts(path_state, names).tree.frames[frame])
     )
 
 

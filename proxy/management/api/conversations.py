@@ -256,11 +256,11 @@ async def list_frames(
 
     def frames() -> dict[str, Any]:
         ledger = ledger_at(whole, at)
-        story = conversations.path_state_of(ledger, thread, asked.context.config.observed_tools)
-        chosen = conversations.filter_frames(story.tree, status or "", related)
+        path_state = conversations.path_state_of(ledger, thread, asked.context.config.observed_tools)
+        chosen = conversations.filter_frames(path_state.tree, status or "", related)
         if view == "task":
-            return {"frames": [task_frame(story.tree, frame.id) for frame in chosen]}
-        return {"frames": conversations.frame_rows(ledger, story, chosen)}
+            return {"frames": [task_frame(path_state.tree, frame.id) for frame in chosen]}
+        return {"frames": conversations.frame_rows(ledger, path_state, chosen)}
 
     return await respond_in_thread(frames)
 
@@ -288,10 +288,10 @@ async def show_tree(
 
     def drawn() -> Response:
         ledger = ledger_at(whole, at)
-        story = conversations.path_state_of(ledger, thread, asked.context.config.observed_tools)
+        path_state = conversations.path_state_of(ledger, thread, asked.context.config.observed_tools)
         if "application/json" in accept:
-            return JsonResponse(conversations.tree_state_view(ledger, story))
-        text = conversations.tree_text(ledger, story, details=details)
+            return JsonResponse(conversations.tree_state_view(ledger, path_state))
+        text = conversations.tree_text(ledger, path_state, details=details)
         return PlainTextResponse(text.encode("utf-8", "backslashreplace"))
 
     return await run_in_threadpool(drawn)
@@ -315,9 +315,9 @@ async def show_state(asked: CurrentCaller, conversation: Id, thread: Thread = ""
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=NOT_FOUND_RESPONSE)
 async def show_frame(asked: CurrentCaller, frame: Id) -> Response:
     """One frame with its place in the tree."""
-    ledger, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
     return await respond_in_thread(
-        lambda: conversations.frame_detail(ledger, story, frame, asked.context.config.observed_tools)
+        lambda: conversations.frame_detail(ledger, path_state, frame, asked.context.config.observed_tools)
     )
 
 
@@ -350,8 +350,8 @@ async def show_log(
     raw: Annotated[bool, Query(description="With each message as its stored text")] = False,
 ) -> Response:
     """Everything a frame did, oldest first, also what is no longer sent."""
-    ledger, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    return await respond_in_thread(lambda: logs.frame_log(ledger, story, frame, raw=raw))
+    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    return await respond_in_thread(lambda: logs.frame_log(ledger, path_state, frame, raw=raw))
 
 
 # ----------------------------------------------------------------------------------------------------------- requests

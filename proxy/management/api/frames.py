@@ -105,9 +105,9 @@ class RenameBody(BaseModel):
 )
 async def push_or_plan(asked: CurrentCaller, conversation: Id, wanted: FramesBody, thread: Thread = "") -> Response:
     """Begin a frame under the active one, or plan frames."""
-    deed = _command_of(wanted)
+    command = _command_of(wanted)
     ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    return await _apply_and_respond(asked, CommandTarget(ledger, path_state_of(ledger, thread), _now()), deed)
+    return await _apply_and_respond(asked, CommandTarget(ledger, path_state_of(ledger, thread), _now()), command)
 
 
 @router.post(
@@ -173,12 +173,12 @@ def _step(wanted: StepBody, depth: int) -> FrameSpec:
 
 
 async def _locate_frame(asked: Caller, frame: str) -> CommandTarget:
-    ledger, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    return CommandTarget(ledger, story, _now())
+    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    return CommandTarget(ledger, path_state, _now())
 
 
-async def _apply_and_respond(asked: Caller, at: CommandTarget, deed: FrameCommand) -> Response:
-    told, events = await run_command(asked.context.store, asked.context.config, at, deed)
+async def _apply_and_respond(asked: Caller, at: CommandTarget, command: FrameCommand) -> Response:
+    told, events = await run_command(asked.context.store, asked.context.config, at, command)
     asked.context.on_events_stored(at.ledger.conversation.tenant, at.ledger.conversation.id, events)
     return JsonResponse(told)
 
@@ -197,11 +197,11 @@ def _now() -> int:
 )
 async def retry(asked: CurrentCaller, frame: Id) -> Response:
     """Try again what failed: another frame by the same title, which is told why the one before failed."""
-    ledger, story = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    status = story.tree.frames[frame].status
+    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
+    status = path_state.tree.frames[frame].status
     if status is not Status.FAILED:
         raise NotAllowed(f"Frame {frame} is {status}: only what failed is tried again.", code="not_failed")
-    at = CommandTarget(ledger, story, time.time_ns() // 1_000_000)
+    at = CommandTarget(ledger, path_state, time.time_ns() // 1_000_000)
     told, events = await run_command(asked.context.store, asked.context.config, at, ActivateCommand(frame))
     asked.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
     return JsonResponse(told)

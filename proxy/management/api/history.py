@@ -44,10 +44,10 @@ async def list_decisions(
     asked: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
 ) -> Response:
     """What frames decided, also what no longer holds, with the times from which and to which it held."""
-    ledger, story = await _load_path(asked, conversation, thread, as_of)
+    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
     holding = bool(as_of.strip())
     return await respond_in_thread(
-        lambda: {"decisions": noted.decision_rows(ledger, story, frame=frame, holding=holding)}
+        lambda: {"decisions": noted.decision_rows(ledger, path_state, frame=frame, holding=holding)}
     )
 
 
@@ -56,25 +56,25 @@ async def list_artifacts(
     asked: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
 ) -> Response:
     """What frames made, with the times from which and to which it held."""
-    ledger, story = await _load_path(asked, conversation, thread, as_of)
+    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
     names, holding = asked.context.config.observed_tools, bool(as_of.strip())
     return await respond_in_thread(
-        lambda: {"artifacts": noted.artifact_rows(ledger, story, names, frame=frame, holding=holding)}
+        lambda: {"artifacts": noted.artifact_rows(ledger, path_state, names, frame=frame, holding=holding)}
     )
 
 
 @router.get("/edges", response_model=EdgeList, responses=NOT_FOUND_RESPONSE)
 async def list_edges(asked: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """What belongs to what: subtasks, retries, and dependencies where the client's own plan names them."""
-    _, story = await _load_path(asked, conversation, thread, as_of)
-    return await respond_in_thread(lambda: {"edges": tasks.edges_of(story)})
+    _, path_state = await _load_path(asked, conversation, thread, as_of)
+    return await respond_in_thread(lambda: {"edges": tasks.edges_of(path_state)})
 
 
 @router.get("/resume", response_model=resuming.ResumeView, responses=NOT_FOUND_RESPONSE)
 async def show_resume(asked: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """Where the work stands: the way from the goal, what was done last, what is not to be tried again, what is next."""
-    ledger, story = await _load_path(asked, conversation, thread, as_of)
-    return await respond_in_thread(lambda: resuming.resume_view(ledger, story))
+    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
+    return await respond_in_thread(lambda: resuming.resume_view(ledger, path_state))
 
 
 async def _load_path(asked: CurrentCaller, conversation: str, thread: str, as_of: str) -> tuple[Ledger, PathState]:

@@ -28,17 +28,17 @@ ARCHIVE_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that the same conversation is the same archive."""
 
 
-def export_chunks(format_: ExportFormat, material: ExportInput, options: ExportOptions) -> Iterator[bytes]:
+def export_chunks(format_: ExportFormat, export_input: ExportInput, options: ExportOptions) -> Iterator[bytes]:
     """The one file of a format, or its files as an archive, in pieces worth sending."""
     if format_.render_files is not None:
-        return zip_chunks(format_.render_files(material))
+        return zip_chunks(format_.render_files(export_input))
     assert format_.render is not None  # noqa: S101 - a format has one or several files
-    return _in_chunks(format_.render(material, options))
+    return _in_chunks(format_.render(export_input, options))
 
 
-def file_name_for(format_: ExportFormat, material: ExportInput) -> str:
+def file_name_for(format_: ExportFormat, export_input: ExportInput) -> str:
     """What the file of an export is called."""
-    return safe_file_name(material.id) + (format_.suffix or ARCHIVE_SUFFIX)
+    return safe_file_name(export_input.id) + (format_.suffix or ARCHIVE_SUFFIX)
 
 
 def content_type_of(format_: ExportFormat) -> str:
@@ -46,7 +46,7 @@ def content_type_of(format_: ExportFormat) -> str:
     return format_.content_type if format_.render else ARCHIVE_CONTENT_TYPE
 
 
-def write_export(format_: ExportFormat, material: ExportInput, options: ExportOptions, place: Path) -> None:
+def write_export(format_: ExportFormat, export_input: ExportInput, options: ExportOptions, place: Path) -> None:
     """The export at `place`: a file, or a folder where the format has several files and the name does not end in
     `.zip`. Raises BadRequest where something is there already, or nothing can be written."""
     if place.exists():
@@ -54,9 +54,9 @@ def write_export(format_: ExportFormat, material: ExportInput, options: ExportOp
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if format_.render_files is not None and place.suffix != ARCHIVE_SUFFIX:
-            _write_folder(format_.render_files(material), place)
+            _write_folder(format_.render_files(export_input), place)
         else:
-            _write_file(export_chunks(format_, material, options), place)
+            _write_file(export_chunks(format_, export_input, options), place)
     except OSError as error:
         raise BadRequest(f"{place} cannot be written: {error.strerror or error}", code="not_written") from None
 

@@ -46,12 +46,12 @@ MEASURES: Mapping[MeasureName, Measure] = {
 }
 
 
-def render_speedscope(material: ExportInput) -> Iterator[bytes]:
+def render_speedscope(export_input: ExportInput) -> Iterator[bytes]:
     """One profile for each measure; a sample is a request."""
-    tree = material.path_state.tree
+    tree = export_input.path_state.tree
     index = {frame: at for at, frame in enumerate((*tree.frames, ""))}
     frames = [{"name": _frame_label(tree, frame)} for frame in index]
-    title = next((cut_for_display(f.title, STACK_TITLE_CHARACTERS) for f in tree.frames.values()), material.id)
+    title = next((cut_for_display(f.title, STACK_TITLE_CHARACTERS) for f in tree.frames.values()), export_input.id)
     head = {
         "$schema": SPEEDSCOPE_SCHEMA,
         "name": title,
@@ -59,9 +59,9 @@ def render_speedscope(material: ExportInput) -> Iterator[bytes]:
         "activeProfileIndex": 0,
     }
     yield json_line({**head, "shared": {"frames": frames}}).rstrip()[:-1] + b',"profiles":['
-    samples = [[index[frame] for frame in _frame_stack(tree, receipt)] for receipt in material.receipts]
+    samples = [[index[frame] for frame in _frame_stack(tree, receipt)] for receipt in export_input.receipts]
     for number, measure in enumerate(MEASURES.values()):
-        weights = [measure.value_of(receipt) for receipt in material.receipts]
+        weights = [measure.value_of(receipt) for receipt in export_input.receipts]
         profile = {
             "type": "sampled",
             "name": measure.title,
@@ -75,11 +75,11 @@ def render_speedscope(material: ExportInput) -> Iterator[bytes]:
     yield b"]}\n"
 
 
-def render_collapsed(material: ExportInput, measure: MeasureName = "tokens") -> Iterator[bytes]:
+def render_collapsed(export_input: ExportInput, measure: MeasureName = "tokens") -> Iterator[bytes]:
     """A line for each frame that did something: the stack, its titles joined by semicolons, and the whole number."""
-    tree, of = material.path_state.tree, MEASURES[measure].value_of
+    tree, of = export_input.path_state.tree, MEASURES[measure].value_of
     widths: dict[tuple[str, ...], float] = {}
-    for receipt in material.receipts:
+    for receipt in export_input.receipts:
         stack = _frame_stack(tree, receipt)
         widths[stack] = widths.get(stack, 0) + of(receipt)
     for stack, width in widths.items():

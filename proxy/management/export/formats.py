@@ -45,14 +45,16 @@ class ExportFormat:
     is_importable: bool = False
 
 
-def _render_messages(material: ExportInput, options: ExportOptions) -> Iterator[bytes]:
-    return iter((messages.original_body(material) if options.untrimmed else messages.context_body(material), b"\n"))
+def _render_messages(export_input: ExportInput, options: ExportOptions) -> Iterator[bytes]:
+    return iter(
+        (messages.original_body(export_input) if options.untrimmed else messages.context_body(export_input), b"\n")
+    )
 
 
 FORMATS: Mapping[str, ExportFormat] = {
     "ledger": ExportFormat(
         "everything, a record a line; comes back exactly",
-        LINES, ".ledger.jsonl", lambda material, _: whole.ledger_lines(material), is_importable=True,
+        LINES, ".ledger.jsonl", lambda export_input, _: whole.ledger_lines(export_input), is_importable=True,
     ),
     "stack": ExportFormat(
         "state.json, and a file and a log for each frame", JSON, "", render_files=layout.stack_files, is_importable=True
@@ -66,25 +68,26 @@ FORMATS: Mapping[str, ExportFormat] = {
     ),
     "logs": ExportFormat(
         "every message once, a line each, with its frame",
-        LINES, ".jsonl", lambda material, _: log_lines(items_of(material.ledger, material.path_state.tree)),
+        LINES, ".jsonl", lambda export_input, _: log_lines(items_of(export_input.ledger, export_input.path_state.tree)),
     ),
     "handover": ExportFormat(
         "what whoever goes on has to know, one page",
         MARKDOWN,
         ".md",
-        lambda material, _: handover.render_page(material),
+        lambda export_input, _: handover.render_page(export_input),
     ),
     "messages": ExportFormat("a request body that any client can go on with", JSON, ".messages.json", _render_messages),
     "speedscope": ExportFormat(
         "tokens, money and time by frame, for speedscope",
-        JSON, ".speedscope.json", lambda material, _: flames.render_speedscope(material),
+        JSON, ".speedscope.json", lambda export_input, _: flames.render_speedscope(export_input),
     ),
     "collapsed": ExportFormat(
         "the same as collapsed stacks, for any flame graph",
-        TEXT, ".collapsed.txt", lambda material, options: flames.render_collapsed(material, options.measure),
+        TEXT, ".collapsed.txt", lambda export_input, options: flames.render_collapsed(export_input, options.measure),
     ),
     "otel": ExportFormat(
-        "OpenTelemetry spans, as OTLP in JSON", LINES, ".otlp.jsonl", lambda material, _: spans.span_batches(material)
+        "OpenTelemetry spans, as OTLP in JSON",
+        LINES, ".otlp.jsonl", lambda export_input, _: spans.span_batches(export_input),
     ),
 }  # fmt: skip
 """In the order in which they are listed."""

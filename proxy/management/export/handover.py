@@ -23,7 +23,7 @@ PAGE_TITLE_CHARACTERS = 100
 _MARKDOWN_CHARACTERS = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
-def render_page(material: ExportInput) -> Iterator[bytes]:
+def render_page(export_input: ExportInput) -> Iterator[bytes]:
     """The page, section by section."""
     for section in (
         _head_section,
@@ -34,27 +34,29 @@ def render_page(material: ExportInput) -> Iterator[bytes]:
         _open_work_section,
         _further_reading_section,
     ):
-        text = "\n".join(section(material))
+        text = "\n".join(section(export_input))
         yield (text + "\n\n").encode("utf-8", "backslashreplace")
 
 
 # ------------------------------------------------------------------------------------------------------------- sections
-def _head_section(material: ExportInput) -> Iterator[str]:
-    tree = material.path_state.tree
-    title = next((f.title for f in tree.frames.values() if not f.parent), "") or material.id
-    cost = sum(receipt.cost for receipt in material.receipts)
+def _head_section(export_input: ExportInput) -> Iterator[str]:
+    tree = export_input.path_state.tree
+    title = next((f.title for f in tree.frames.values() if not f.parent), "") or export_input.id
+    cost = sum(receipt.cost for receipt in export_input.receipts)
     yield f"# Hand-over: {_inline(title)}"
     yield ""
-    about = material.ledger.conversation
-    spent = f"{len(material.receipts)} requests, {cost:.4f} USD"
+    about = export_input.ledger.conversation
+    spent = f"{len(export_input.receipts)} requests, {cost:.4f} USD"
     yield f"Conversation {_code(about.id)}, begun {_format_time(about.created)}; {spent}."
 
 
-def _requests_section(material: ExportInput) -> Iterator[str]:
+def _requests_section(export_input: ExportInput) -> Iterator[str]:
     """Every message of the user on the path, in order."""
     yield "## What was asked"
     said = [
-        p.entry.message for p in material.path_state.entries if p.entry.kind is EntryKind.MESSAGE and p.entry.message
+        p.entry.message
+        for p in export_input.path_state.entries
+        if p.entry.kind is EntryKind.MESSAGE and p.entry.message
     ]
     texts = [m.text for m in said if m.role == "user" and m.text.strip()]
     for text in texts:
@@ -64,10 +66,10 @@ def _requests_section(material: ExportInput) -> Iterator[str]:
         yield "\nNothing yet."
 
 
-def _tree_section(material: ExportInput) -> Iterator[str]:
+def _tree_section(export_input: ExportInput) -> Iterator[str]:
     yield "## What was done"
     yield ""
-    tree = material.path_state.tree
+    tree = export_input.path_state.tree
     for root in (f for f in tree.frames.values() if not f.parent):
         yield from _frame_lines(tree, root, 0)
     if not tree.frames:
@@ -88,13 +90,13 @@ def _frame_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
         yield from _frame_lines(tree, child, depth + 1)
 
 
-def _decisions_section(material: ExportInput) -> Iterator[str]:
-    frames = material.path_state.tree.frames.values()
+def _decisions_section(export_input: ExportInput) -> Iterator[str]:
+    frames = export_input.path_state.tree.frames.values()
     return _list_section("Decisions", [(decision, frame) for frame in frames for decision in frame.decisions])
 
 
-def _files_section(material: ExportInput) -> Iterator[str]:
-    frames = material.path_state.tree.frames.values()
+def _files_section(export_input: ExportInput) -> Iterator[str]:
+    frames = export_input.path_state.tree.frames.values()
     made = {artifact: frame for frame in frames for artifact in frame.artifacts}
     return _list_section("Files and other artifacts", list(made.items()))
 
@@ -107,9 +109,9 @@ def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str
         yield "None were recorded."
 
 
-def _open_work_section(material: ExportInput) -> Iterator[str]:
+def _open_work_section(export_input: ExportInput) -> Iterator[str]:
     """What is under way from the top down, then what is blocked, planned or failed."""
-    tree = material.path_state.tree
+    tree = export_input.path_state.tree
     yield "## What is open"
     yield ""
     way = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
@@ -120,20 +122,20 @@ def _open_work_section(material: ExportInput) -> Iterator[str]:
     yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
     if not rows:
         yield "Nothing."
-    if last := _last_answer(material):
+    if last := _last_answer(export_input):
         yield ""
         yield "The last answer:"
         yield ""
         yield from _quote(last)
 
 
-def _last_answer(material: ExportInput) -> str:
-    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(material.path_state.entries))
+def _last_answer(export_input: ExportInput) -> str:
+    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries))
     return next((m.text for m in said if m and m.role == "assistant" and m.text.strip()), "")
 
 
-def _further_reading_section(material: ExportInput) -> Iterator[str]:
-    name = material.id.replace("`", "'")
+def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
+    name = export_input.id.replace("`", "'")
     yield "## Where the rest is"
     yield ""
     yield f"- `callstack tree {name}` draws the frames; `callstack log FRAME` has every word of one."

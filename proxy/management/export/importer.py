@@ -77,14 +77,14 @@ def read_conversation(place: Path) -> tuple[str, Conversation, list[Record]]:
 
 
 def _read_layout(place: Path) -> tuple[str, Conversation, list[Record]]:
-    with open_source(place) as shelf:
-        if STATE_FILE not in shelf.file_names():
+    with open_source(place) as conversations:
+        if STATE_FILE not in conversations.file_names():
             refuse_import(f"{place} has no {STATE_FILE}; what can be imported are the formats ledger, stack and jetbox")
-        state = read_document(shelf, STATE_FILE)
+        state = read_document(conversations, STATE_FILE)
         if "goal" in state:
-            return ("jetbox", *rebuilt(told_by_jetbox.read_jetbox_layout(shelf, state)))
+            return ("jetbox", *rebuilt(told_by_jetbox.read_jetbox_layout(conversations, state)))
         if "frames" in state:
-            return ("stack", *rebuilt(told_by_layout.read_stack_layout(shelf, state)))
+            return ("stack", *rebuilt(told_by_layout.read_stack_layout(conversations, state)))
         return refuse_import(f"{STATE_FILE} has neither `frames` (the format stack) nor `goal` (jetbox)")
 
 
@@ -100,8 +100,8 @@ def _validate(conversation: Conversation, records: Sequence[Record]) -> Ledger:
         where = "are not there, or are there twice, as where a file was cut or edited"
         refuse_import(f"{missing} entries hang on entries that {where}")
     try:
-        for story in all_path_states(ledger):
-            if story.tree.active and story.tree.active not in story.tree.frames:
+        for path_state in all_path_states(ledger):
+            if path_state.tree.active and path_state.tree.active not in path_state.tree.frames:
                 refuse_import("The active frame is not among the frames")
     except ConversationUnreadable as error:
         cause = error.__cause__

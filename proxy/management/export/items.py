@@ -69,14 +69,14 @@ def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
     """All of a conversation, in the order of creation. `tree` says whose is what nobody owns: the first root's."""
     found: dict[MessagePosition, ExportItem] = {}
     nobodys = next((f.id for f in tree.frames.values() if not f.parent), "")
-    for number, story in enumerate(all_path_states(ledger)):
-        states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(story.entries)
+    for number, path_state in enumerate(all_path_states(ledger)):
+        states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(path_state.entries)
         after = ""
-        for placed in story.entries:
+        for placed in path_state.entries:
             message, at = message_of(placed), message_position_of(placed)
             if message is None:
                 continue
-            frame = owner_of(story, placed).partition("#")[0] or nobodys
+            frame = owner_of(path_state, placed).partition("#")[0] or nobodys
             if at not in found:
                 found[at] = ExportItem(placed, message, frame, after, states.get(at, ()), is_current=number == 0)
             if not placed.entry.is_overlay:

@@ -83,19 +83,19 @@ class ToolAction:
         return f"{self.call.name}:{canonical_arguments(self.call.arguments or '{}')}"
 
 
-def jetbox_files(material: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
+def jetbox_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The files, one after another."""
-    actions = list(actions_of(material))
-    yield ABOUT_FILE, conversation_document(material)
-    yield STATE_FILE, iter((json_document(_jetbox_state(material, actions)),))
+    actions = list(actions_of(export_input))
+    yield ABOUT_FILE, conversation_document(export_input)
+    yield STATE_FILE, iter((json_document(_jetbox_state(export_input, actions)),))
     yield HISTORY_FILE, (json_line(_history_line(action)) for action in actions)
     yield LOOPS_FILE, iter((json_document(_repeated_actions(actions)),))
 
 
 # -------------------------------------------------------------------------------------------------------------- actions
-def actions_of(material: ExportInput) -> Iterator[ToolAction]:
+def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
     """On every path, in the order in which they were made."""
-    items = items_of(material.ledger, material.path_state.tree)
+    items = items_of(export_input.ledger, export_input.path_state.tree)
     results = _results_by_call(items)
     for item in items:
         for call in item.message.calls:
@@ -148,9 +148,9 @@ def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- state
-def _jetbox_state(material: ExportInput, actions: list[ToolAction]) -> dict[str, Any]:
-    tree = material.path_state.tree
-    told = state_with_logs(material)["frames"]
+def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[str, Any]:
+    tree = export_input.path_state.tree
+    told = state_with_logs(export_input)["frames"]
     path = path_to(tree, tree.active) if tree.active else ()
     roots = [f for f in tree.frames.values() if not f.parent]
     goal = path[0] if path else next(iter(roots), None)
@@ -164,9 +164,9 @@ def _jetbox_state(material: ExportInput, actions: list[ToolAction]) -> dict[str,
         "current_task_idx": _index_on_path(tree, path, 1),
         "current_subtask_idx": _index_on_path(tree, path, 2),
         "loop_counts": {signature: count for signature, count in counts.items() if count > 1},
-        "blocked_actions": _looping_actions(material, actions),
-        "last_probe_state": _probe_results(material),
-        "session_start": format_timestamp(material.ledger.conversation.created),
+        "blocked_actions": _looping_actions(export_input, actions),
+        "last_probe_state": _probe_results(export_input),
+        "session_start": format_timestamp(export_input.ledger.conversation.created),
     }
 
 
@@ -189,18 +189,22 @@ def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
 
 
-def _looping_actions(material: ExportInput, actions: list[ToolAction]) -> list[str]:
+def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> list[str]:
     """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
-    looped = {name for row in loop_rows(material.ledger) if row["standing"] for name in row["signatures"]}
+    looped = {name for row in loop_rows(export_input.ledger) if row["standing"] for name in row["signatures"]}
     found = (
-        action for action in actions if looped and loops.call_signature(action.call, material.tool_roles) in looped
+        action for action in actions if looped and loops.call_signature(action.call, export_input.tool_roles) in looped
     )
     return list(dict.fromkeys(action.signature for action in found))
 
 
-def _probe_results(material: ExportInput) -> dict[str, bool]:
+def _probe_results(export_input: ExportInput) -> dict[str, bool]:
     """How the newest command of each kind ended (S3-05)."""
-    ran = [one for step in steps_of(material.path_state.entries) for one in observe(step, material.tool_roles).commands]
+    ran = [
+        one
+        for step in steps_of(export_input.path_state.entries)
+        for one in observe(step, export_input.tool_roles).commands
+    ]
     return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(ran).items()}
 
 
@@ -222,14 +226,16 @@ JETBOX_STATUSES: Mapping[str, Status] = {
 """Words for a status that files of this kind use."""
 
 
-def read_jetbox_layout(shelf: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
+def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
     """Raises BadRequest, which names the file and the place."""
     goals = [goal for goal in (state["goal"], *_list_member(state, "other_goals")) if goal is not None]
     frames = parents_first(frame for number, goal in enumerate(goals) for frame in _read_frames(goal, "", (number,)))
     active = state.get("active_frame")
     if not isinstance(active, str) or not active:
         active = _deepest_in_progress(frames)
-    return build_conversation(shelf, state, frames, active, tuple(_read_messages(shelf, frames, active)))
+    return build_conversation(
+        conversations, state, frames, active, tuple(_read_messages(conversations, frames, active))
+    )
 
 
 def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
@@ -282,14 +288,16 @@ class _HistoryAction(msgspec.Struct):
     timestamp: str | float | None = None
 
 
-def _read_messages(shelf: FileSource, frames: tuple[ImportedFrame, ...], active: str) -> Iterator[ImportedMessage]:
+def _read_messages(
+    conversations: FileSource, frames: tuple[ImportedFrame, ...], active: str
+) -> Iterator[ImportedMessage]:
     """The goal as the user's words, then each action as a call, and its result where one came."""
-    if HISTORY_FILE not in shelf.file_names() or not frames:
+    if HISTORY_FILE not in conversations.file_names() or not frames:
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
     yield ImportedMessage("goal", "", frames[0].id, EntryKind.MESSAGE, goal, 0, round(frames[0].created))
     known, after, seq = {frame.id for frame in frames}, "goal", 1
-    for number, fields in read_objects(shelf, HISTORY_FILE):
+    for number, fields in read_objects(conversations, HISTORY_FILE):
         acted = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
         frame, at = acted.frame if acted.frame in known else active, _parse_timestamp(acted.timestamp)
         for part, wire in _wire_messages(acted, number):

@@ -44,9 +44,9 @@ RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
 
 
 # -------------------------------------------------------------------------------------------------------------- write
-def ledger_lines(material: ExportInput) -> Iterator[bytes]:
+def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
     """All records, whichever path they are on."""
-    ledger = material.ledger
+    ledger = export_input.ledger
     about = _as_plain_values(ledger.conversation)
     del about["tenant"]
     yield json_line({FORMAT_MARK: FORMAT_VERSION, "conversation": about})
@@ -58,9 +58,11 @@ def ledger_lines(material: ExportInput) -> Iterator[bytes]:
             yield json_line({"round": _as_plain_values(done)})
         for event in ledger.events.get(entry.id, ()):
             yield json_line({"event": _as_plain_values(event)})
-    for record in material.records:
+    for record in export_input.records:
         newest = (
-            material.newest_request if material.newest_request and material.newest_request.id == record.id else None
+            export_input.newest_request
+            if export_input.newest_request and export_input.newest_request.id == record.id
+            else None
         )
         body = (without_credentials(b"".join(newest.body)),) if newest else ()
         yield json_line({"request": _as_plain_values(replace(record, body=body))})

@@ -58,17 +58,17 @@ def dialect_of(name: str) -> Dialect:
 
 
 # ------------------------------------------------------------------------------------------------------------ untrimmed
-def original_body(material: ExportInput) -> bytes:
+def original_body(export_input: ExportInput) -> bytes:
     """The client's newest body, less credentials; what it only names is put in, as the client was told it. Raises
     NotAllowed where none was kept."""
-    if material.newest_request is None:
+    if export_input.newest_request is None:
         raise NotAllowed(
             "No request of this conversation was kept with its body, so its whole history cannot be told as the client "
             "sent it. The format `logs` has every message; `messages` without `whole` has the line of the active frame."
         )
-    body = without_credentials(b"".join(material.newest_request.body))
-    dialect = dialect_of(material.ledger.conversation.dialect)
-    return _resolve_references(material.ledger, dialect, body, material.newest_request.entry)
+    body = without_credentials(b"".join(export_input.newest_request.body))
+    dialect = dialect_of(export_input.ledger.conversation.dialect)
+    return _resolve_references(export_input.ledger, dialect, body, export_input.newest_request.entry)
 
 
 def _resolve_references(ledger: Ledger, dialect: Dialect, body: bytes, entry: str) -> bytes:
@@ -105,29 +105,29 @@ def _client_visible_message(ledger: Ledger, references: ResponseReferences, entr
 
 
 # -------------------------------------------------------------------------------------------------------------- trimmed
-def context_body(material: ExportInput) -> bytes:
+def context_body(export_input: ExportInput) -> bytes:
     """The line of the active frame, ready to be sent behind the client's own system text and tools."""
-    dialect = dialect_of(material.ledger.conversation.dialect)
-    request = _envelope_request(material, dialect)
+    dialect = dialect_of(export_input.ledger.conversation.dialect)
+    request = _envelope_request(export_input, dialect)
     written_only = DialectComposer(dialect, len)  # nothing is decided by tokens here
     tariff = DEFAULT_TARIFFS.tariff_of(request.model)
-    story = _without_our_tools(material.path_state)
-    line = build_context(story, written_only, suffixed=tariff.after_tool == "suffix").messages
+    path_state = _without_our_tools(export_input.path_state)
+    line = build_context(path_state, written_only, suffixed=tariff.after_tool == "suffix").messages
     told = _client_messages(line, dialect, suffixed=tariff.after_tool == "suffix")
-    if material.path_state.tree.is_awake:
+    if export_input.path_state.tree.is_awake:
         told = _without_bound_reasoning(told, dialect, request, tariff)
     head = dialect.extend_head(request, "")
     return b"".join(dialect.render(request, told, head, RenderOptions(include_usage=False)))
 
 
-def _without_our_tools(story: PathState) -> PathState:
+def _without_our_tools(path_state: PathState) -> PathState:
     """The path as if nobody had told the model of our tools: where that stands among the messages, it goes."""
-    return replace(story, tree=replace(story.tree, wake_state=None))
+    return replace(path_state, tree=replace(path_state.tree, wake_state=None))
 
 
-def _envelope_request(material: ExportInput, dialect: Dialect) -> Request:
+def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
     """The newest request as the envelope of the line, or the least that the dialect takes."""
-    newest = material.newest_request
+    newest = export_input.newest_request
     if newest is not None:
         body = without_credentials(b"".join(newest.body))
         try:
@@ -137,14 +137,14 @@ def _envelope_request(material: ExportInput, dialect: Dialect) -> Request:
             )
         except RequestParseError:
             pass  # it passed as it was; what is told of it then is the line alone
-    model = next((thread.model for thread in material.ledger.threads.values() if thread.model), "")
-    told = {"model": model or _last_model(material) or "unknown", **MINIMAL_BODIES[dialect.name]}
+    model = next((thread.model for thread in export_input.ledger.threads.values() if thread.model), "")
+    told = {"model": model or _last_model(export_input) or "unknown", **MINIMAL_BODIES[dialect.name]}
     return dialect.parse_request(slices.encode(told), ParseCache())
 
 
-def _last_model(material: ExportInput) -> str:
+def _last_model(export_input: ExportInput) -> str:
     """The one that answered last."""
-    return next((receipt.model for receipt in reversed(material.receipts)), "")
+    return next((receipt.model for receipt in reversed(export_input.receipts)), "")
 
 
 def _client_messages(line: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:

@@ -50,26 +50,26 @@ Attributes = Mapping[str, str | int | float | bool | list[str] | None]
 Span = dict[str, Any]
 
 
-def span_batches(material: ExportInput) -> Iterator[bytes]:
+def span_batches(export_input: ExportInput) -> Iterator[bytes]:
     """Every span of the conversation: frames, then requests, then calls."""
-    spans = _spans(material)
+    spans = _spans(export_input)
     while batch := list(islice(spans, SPANS_PER_BATCH)):
         scope = {"scope": {"name": "callstack", "version": __version__}, "spans": batch}
         resource = {"attributes": _encode_attributes({"service.name": "callstack", "service.version": __version__})}
         yield json_line({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
 
 
-def _spans(material: ExportInput) -> Iterator[Span]:
-    tree = material.path_state.tree
+def _spans(export_input: ExportInput) -> Iterator[Span]:
+    tree = export_input.path_state.tree
     for frame in tree.frames.values():
-        yield _frame_span(material, frame)
-    for receipt in material.receipts:
-        yield _request_span(material, receipt)
-    for number, action in enumerate(actions_of(material)):
-        yield _tool_span(material, action, number)
+        yield _frame_span(export_input, frame)
+    for receipt in export_input.receipts:
+        yield _request_span(export_input, receipt)
+    for number, action in enumerate(actions_of(export_input)):
+        yield _tool_span(export_input, action, number)
 
 
-def _frame_span(material: ExportInput, frame: Frame) -> Span:
+def _frame_span(export_input: ExportInput, frame: Frame) -> Span:
     told: Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.id": frame.id,
@@ -80,12 +80,12 @@ def _frame_span(material: ExportInput, frame: Frame) -> Span:
     }
     title = cut_for_display(frame.title, SPAN_TITLE_CHARACTERS)
     return _make_span(
-        material, f"invoke_agent {title}", f"frame {frame.id}", frame.parent,
+        export_input, f"invoke_agent {title}", f"frame {frame.id}", frame.parent,
         (frame.created_at, frame.updated_at), told,
     )  # fmt: skip
 
 
-def _request_span(material: ExportInput, receipt: Receipt) -> Span:
+def _request_span(export_input: ExportInput, receipt: Receipt) -> Span:
     failed = receipt.status == "error" or receipt.client_status >= 400
     told: Attributes = {
         "gen_ai.operation.name": "chat",
@@ -107,10 +107,10 @@ def _request_span(material: ExportInput, receipt: Receipt) -> Span:
     }
     span = (receipt.created, receipt.created + round(receipt.duration_ms))
     name = f"chat {receipt.model}".rstrip()
-    return _make_span(material, name, f"request {receipt.id}", receipt.frame, span, told, kind=SPAN_KIND_CLIENT)
+    return _make_span(export_input, name, f"request {receipt.id}", receipt.frame, span, told, kind=SPAN_KIND_CLIENT)
 
 
-def _tool_span(material: ExportInput, action: ToolAction, number: int) -> Span:
+def _tool_span(export_input: ExportInput, action: ToolAction, number: int) -> Span:
     told: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": action.call.name,
@@ -119,33 +119,35 @@ def _tool_span(material: ExportInput, action: ToolAction, number: int) -> Span:
         "error.type": "_OTHER" if action.has_failed else None,
     }
     span = (action.started_at, action.ended_at or action.started_at)
-    return _make_span(material, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
+    return _make_span(export_input, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
 
 
 def _make_span(  # noqa: PLR0913  what a span has
-    material: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
+    export_input: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
     kind: int = SPAN_KIND_INTERNAL,
 ) -> Span:  # fmt: skip
     """`key` is what makes its id; `frame` the one it stands under, where that has a span."""
     parent = (
-        {"parentSpanId": _stable_id(material, f"frame {frame}", 16)} if frame in material.path_state.tree.frames else {}
+        {"parentSpanId": _stable_id(export_input, f"frame {frame}", 16)}
+        if frame in export_input.path_state.tree.frames
+        else {}
     )
     begun, ended = span_ms
     return {
-        "traceId": _stable_id(material, "trace", 32),
-        "spanId": _stable_id(material, key, 16),
+        "traceId": _stable_id(export_input, "trace", 32),
+        "spanId": _stable_id(export_input, key, 16),
         **parent,
         "name": name,
         "kind": kind,
         "startTimeUnixNano": str(begun * 1_000_000),
         "endTimeUnixNano": str(max(begun, ended) * 1_000_000),
-        "attributes": _encode_attributes({**told, "gen_ai.conversation.id": material.id}),
+        "attributes": _encode_attributes({**told, "gen_ai.conversation.id": export_input.id}),
         "status": {"code": STATUS_ERROR if told.get("error.type") else STATUS_OK},
     }
 
 
-def _stable_id(material: ExportInput, key: str, digits: int) -> str:
-    return sha256(f"{material.id}\n{key}".encode()).hexdigest()[:digits]
+def _stable_id(export_input: ExportInput, key: str, digits: int) -> str:
+    return sha256(f"{export_input.id}\n{key}".encode()).hexdigest()[:digits]
 
 
 def _encode_attributes(told: Attributes) -> list[dict[str, Any]]:

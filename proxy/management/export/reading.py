@@ -77,9 +77,9 @@ def open_source(place: Path) -> Iterator[FileSource]:
         )
 
 
-def read_document(shelf: FileSource, name: str) -> dict[str, Any]:
+def read_document(conversations: FileSource, name: str) -> dict[str, Any]:
     """A JSON object. Raises BadRequest, which names the file and what is wrong with it."""
-    with shelf.open_file(name) as source:
+    with conversations.open_file(name) as source:
         data = source.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         refuse_import(f"{name} is larger than {MAX_DOCUMENT_BYTES:,} bytes")
@@ -99,9 +99,9 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[bytes]:
             yield line
 
 
-def read_objects(shelf: FileSource, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(conversations: FileSource, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The JSON objects of a file of lines, with the numbers of their lines. Raises BadRequest."""
-    with shelf.open_file(name) as source:
+    with conversations.open_file(name) as source:
         for number, line in enumerate(read_lines(source, name), start=1):
             try:
                 told = json.loads(line)

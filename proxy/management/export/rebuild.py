@@ -142,12 +142,12 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
     known = set(names)
-    placed: dict[str, ImportedFrame] = {}
+    path_entries: dict[str, ImportedFrame] = {}
     while waiting:
         left = []
         for frame in waiting:
-            if not frame.parent or frame.parent in placed or frame.parent not in known:
-                placed[frame.id] = frame
+            if not frame.parent or frame.parent in path_entries or frame.parent not in known:
+                path_entries[frame.id] = frame
             else:
                 left.append(frame)
         if len(left) == len(waiting):
@@ -155,7 +155,7 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
                 f"The frame {waiting[0].id[:64]!r} is above itself. Nothing was imported.", code="not_importable"
             )
         waiting = left
-    return tuple(placed.values())
+    return tuple(path_entries.values())
 
 
 def _make_events(

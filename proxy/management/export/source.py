@@ -24,9 +24,9 @@ MAX_REQUESTS = 100_000
 
 @dataclass(frozen=True)
 class ExportInput:
-    """`story` is the path that is told; `records` are the requests of the whole conversation, oldest first, without
-    bodies. `request` is the newest one on that path, with the client's body, where one was kept. `names` say what the
-    client's tools are for."""
+    """`path_state` is the path that is told; `records` are the requests of the whole conversation, oldest first,
+    without bodies. `request` is the newest one on that path, with the client's body, where one was kept. `names`
+    say what the client's tools are for."""
 
     ledger: Ledger
     path_state: PathState
@@ -63,8 +63,8 @@ async def _newest_request(
     """The newest request that stands on the path: beside it lie side requests and branches, with other tools and
     another system text. Where none does, the newest of all."""
     on_path = {entry.id for entry in ledger.path(story.tip)}
-    placed = [record for record in newest_first if record.entry in on_path]
-    for record in (*placed, *newest_first):
+    path_entries = [record for record in newest_first if record.entry in on_path]
+    for record in (*path_entries, *newest_first):
         found = await store.request(ledger.conversation.tenant, record.id)
         if found is not None and found.record.body:
             return found.record

@@ -49,31 +49,34 @@ def safe_file_name(name: str) -> str:
     return _UNSAFE_CHARACTERS.sub("_", name)
 
 
-def stack_files(material: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
+def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
     """The state, each frame, then each log."""
-    tree = material.path_state.tree
-    state = state_with_logs(material)
-    yield ABOUT_FILE, conversation_document(material)
+    tree = export_input.path_state.tree
+    state = state_with_logs(export_input)
+    yield ABOUT_FILE, conversation_document(export_input)
     yield STATE_FILE, iter((json_document(state),))
     for frame in tree.frames.values():
-        yield _frame_file(frame), iter((json_document(_frame_document(material, frame, state["frames"][frame.id])),))
+        yield (
+            _frame_file(frame),
+            iter((json_document(_frame_document(export_input, frame, state["frames"][frame.id])),)),
+        )
     owned: dict[str, list[ExportItem]] = defaultdict(list)
-    for item in items_of(material.ledger, tree):
+    for item in items_of(export_input.ledger, tree):
         owned[item.frame].append(item)
     for name in dict.fromkeys((*tree.frames, *owned)):
         yield _log_file(name), log_lines(owned[name])
 
 
-def conversation_document(material: ExportInput) -> Iterator[bytes]:
+def conversation_document(export_input: ExportInput) -> Iterator[bytes]:
     """What a state does not say of the conversation it is of."""
-    conversation = material.ledger.conversation
+    conversation = export_input.ledger.conversation
     told = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
     yield json_document(told)
 
 
-def state_with_logs(material: ExportInput) -> dict[str, Any]:
+def state_with_logs(export_input: ExportInput) -> dict[str, Any]:
     """The state, each frame with the file its log is in."""
-    state = tree_state(material.path_state.tree, FRAMES_FOLDER)
+    state = tree_state(export_input.path_state.tree, FRAMES_FOLDER)
     frames = {name: {**fields, "logPath": _log_file(name)} for name, fields in state["frames"].items()}
     return {**state, "frames": frames}
 
@@ -88,12 +91,12 @@ def _log_file(frame: str) -> str:
     return f"{FRAMES_FOLDER}/{safe_file_name(frame) or 'nobody'}.log"
 
 
-def _frame_document(material: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _frame_document(export_input: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the state, and what only this file says: its place, and how it came to be."""
-    tree = material.path_state.tree
+    tree = export_input.path_state.tree
     return {
         **fields,
-        "conversation": material.id,
+        "conversation": export_input.id,
         "active": tree.active == frame.id,
         "ancestors": [above.id for above in ancestors(tree, frame.id)],
         "children": [below.id for below in children(tree, frame.id)],
@@ -105,33 +108,33 @@ def _frame_document(material: ExportInput, frame: Frame, fields: Mapping[str, An
 FRAME_FILE_PATTERN, LOG_FILE_PATTERN = "frames/*.json", "frames/*.log"
 
 
-def read_stack_layout(shelf: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
+def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
     """Raises BadRequest, which names the file and the member."""
-    names = shelf.file_names()
+    names = conversations.file_names()
     listed = state["frames"]
     if not isinstance(listed, dict):
         refuse_import(f"{STATE_FILE}: `frames` is no object")
     found = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
     for name in names:
         if fnmatchcase(name, FRAME_FILE_PATTERN):
-            frame = parse_frame(read_document(shelf, name), name)
+            frame = parse_frame(read_document(conversations, name), name)
             # What only a file of its own says, such as where a frame came from, is taken from there.
             found[frame.id] = frame if frame.id not in found else _merge_frames(found[frame.id], frame)
     frames = parents_first(found.values())
-    said = sorted(_read_logs(shelf, names), key=lambda one: (one.seq, one.round_number))
+    said = sorted(_read_logs(conversations, names), key=lambda one: (one.seq, one.round_number))
     active = state.get("activeFrameID") or ""
-    return build_conversation(shelf, state, frames, active if isinstance(active, str) else "", tuple(said))
+    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(said))
 
 
 def build_conversation(
-    shelf: FileSource,
+    conversations: FileSource,
     state: Mapping[str, Any],
     frames: tuple[ImportedFrame, ...],
     active: str,
     said: tuple[ImportedMessage, ...],
 ) -> ImportedConversation:
     """With the conversation it is of; the goal alone where nothing that was said is told."""
-    about = read_document(shelf, ABOUT_FILE) if ABOUT_FILE in shelf.file_names() else {}
+    about = read_document(conversations, ABOUT_FILE) if ABOUT_FILE in conversations.file_names() else {}
     created = round(min((frame.created for frame in frames), default=0))
     name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
     if not isinstance(name, str) or not name:
@@ -205,10 +208,10 @@ class _LoggedLine(msgspec.Struct):
     item: _LoggedItem
 
 
-def _read_logs(shelf: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
+def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
     for name in names:
         if fnmatchcase(name, LOG_FILE_PATTERN):
-            for number, told_there in read_objects(shelf, name):
+            for number, told_there in read_objects(conversations, name):
                 yield _parse_line(told_there, f"{name}, line {number}")
 
 

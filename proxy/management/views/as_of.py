@@ -82,12 +82,14 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions
-def decision_rows(ledger: Ledger, story: PathState, *, frame: str = "", holding: bool = False) -> list[DecisionRow]:
+def decision_rows(
+    ledger: Ledger, path_state: PathState, *, frame: str = "", holding: bool = False
+) -> list[DecisionRow]:
     """The oldest first; with `frame` those of one, `holding` only what holds."""
-    frames = story.tree.frames
+    frames = path_state.tree.frames
     found: dict[tuple[str, str], _Decision] = {}
-    for event, happened in _events_on_path(ledger, story):
-        for made in _decisions_in(story, event, happened):
+    for event, happened in _events_on_path(ledger, path_state):
+        for made in _decisions_in(path_state, event, happened):
             found.setdefault((made.frame, made.text), made)
         if isinstance(happened, DecisionAdded) and (old := found.get((happened.frame, happened.supersedes))):
             found[old.frame, old.text] = replace(old, ended=event.created, by=happened.decision)
@@ -95,24 +97,27 @@ def decision_rows(ledger: Ledger, story: PathState, *, frame: str = "", holding:
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
-def _decisions_in(story: PathState, event: LedgerEvent, happened: FrameEvent) -> Iterator[_Decision]:
-    if not isinstance(happened, DecisionAdded | FramePopped | FrameSplit) or happened.frame not in story.tree.frames:
+def _decisions_in(path_state: PathState, event: LedgerEvent, happened: FrameEvent) -> Iterator[_Decision]:
+    if (
+        not isinstance(happened, DecisionAdded | FramePopped | FrameSplit)
+        or happened.frame not in path_state.tree.frames
+    ):
         return
     at = _Origin(event.entry, event.created, event.created)
     if isinstance(happened, DecisionAdded):
         yield _Decision(happened.frame, happened.decision, at)
         return
     for text in happened.decisions:
-        first = _origin_in_answers(story, happened.frame, text)
+        first = _origin_in_answers(path_state, happened.frame, text)
         yield _Decision(happened.frame, text, replace(first, recorded_at=event.created) if first else at)
 
 
-def _origin_in_answers(story: PathState, frame: str, text: str) -> _Origin | None:
+def _origin_in_answers(path_state: PathState, frame: str, text: str) -> _Origin | None:
     """Where the words of a decision that was seen in what was said stand; None where they are those of the results."""
-    for placed in entries_of_frame(story, frame):
-        message = message_of(placed)
+    for path_entry in entries_of_frame(path_state, frame):
+        message = message_of(path_entry)
         if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
-            return _origin_of(placed)
+            return _origin_of(path_entry)
     return None
 
 
@@ -132,13 +137,13 @@ def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
 
 # ----------------------------------------------------------------------------------------------------------- artifacts
 def artifact_rows(
-    ledger: Ledger, story: PathState, names: ToolRoles, *, frame: str = "", holding: bool = False
+    ledger: Ledger, path_state: PathState, names: ToolRoles, *, frame: str = "", holding: bool = False
 ) -> list[ArtifactRow]:
     """The same of what frames made; files under the frame whose calls changed them."""
-    noted = _noted_artifacts(ledger, story)
+    noted = _noted_artifacts(ledger, path_state)
     rows: list[ArtifactRow] = []
-    for made in with_open_frame_artifacts(story, names).tree.frames.values():
-        changed = _changed_files(story, made.id, names) if frame in ("", made.id) else {}
+    for made in with_open_frame_artifacts(path_state, names).tree.frames.values():
+        changed = _changed_files(path_state, made.id, names) if frame in ("", made.id) else {}
         for artifact in made.artifacts if frame in ("", made.id) else ():
             how = CHANGED if artifact in changed else NOTED
             said = changed.get(artifact) or noted.get((made.id, artifact))
@@ -147,9 +152,9 @@ def artifact_rows(
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
-def _noted_artifacts(ledger: Ledger, story: PathState) -> Mapping[tuple[str, str], _Origin]:
+def _noted_artifacts(ledger: Ledger, path_state: PathState) -> Mapping[tuple[str, str], _Origin]:
     found: dict[tuple[str, str], _Origin] = {}
-    for event, happened in _events_on_path(ledger, story):
+    for event, happened in _events_on_path(ledger, path_state):
         told: Sequence[str] = ()
         if isinstance(happened, ArtifactAdded):
             told = (happened.artifact,)
@@ -161,12 +166,12 @@ def _noted_artifacts(ledger: Ledger, story: PathState) -> Mapping[tuple[str, str
     return found
 
 
-def _changed_files(story: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
+def _changed_files(path_state: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
     """Each file with the call that changed it first."""
     found: dict[str, _Origin] = {}
-    for placed, touched in iter_touched_files(entries_of_frame(story, frame), names):
+    for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         if touched.how == CHANGED:
-            found.setdefault(touched.path, _origin_of(placed))
+            found.setdefault(touched.path, _origin_of(path_entry))
     return found
 
 
@@ -184,17 +189,17 @@ def _artifact_row(frame: Frame, artifact: str, how: str, said: _Origin) -> Artif
 
 
 # ---------------------------------------------------------------------------------------------------------------- path
-def _events_on_path(ledger: Ledger, story: PathState) -> Iterator[tuple[LedgerEvent, FrameEvent]]:
+def _events_on_path(ledger: Ledger, path_state: PathState) -> Iterator[tuple[LedgerEvent, FrameEvent]]:
     """Every event on the path, in the order in which they happened."""
-    entries = dict.fromkeys(placed.entry.id for placed in story.entries)
+    entries = dict.fromkeys(path_entry.entry.id for path_entry in path_state.entries)
     events = [event for entry in entries for event in ledger.events.get(entry, ())]
     for event in sorted(events, key=lambda each: each.seq):
         yield event, decode_event(event)
 
 
-def _origin_of(placed: PathEntry) -> _Origin:
-    at = (placed.round.created if placed.round else 0) or placed.entry.created
-    return _Origin(placed.entry.id, at, at)
+def _origin_of(path_entry: PathEntry) -> _Origin:
+    at = (path_entry.round.created if path_entry.round else 0) or path_entry.entry.created
+    return _Origin(path_entry.entry.id, at, at)
 
 
 MAX_TIMESTAMP_MS = 2**53

@@ -101,10 +101,10 @@ class FrameSummaryView(TypedDict):
     decisions: list[str]
 
 
-def context_view(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> ContextView:
+def context_view(ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens) -> ContextView:
     """Raises UnknownFrame where nothing was begun."""
-    found = measure_context(_require_active_frame(story), tool_settings(config).budgets, now, count)
-    model = _newest_model(ledger, story)
+    found = measure_context(_require_active_frame(path_state), tool_settings(config).budgets, now, count)
+    model = _newest_model(ledger, path_state)
     tariff = config.tariff_of(model)
     return {
         "conversation": ledger.conversation.id,
@@ -148,15 +148,15 @@ def _usage_view(found: ContextInfo) -> UsageView | None:
     }
 
 
-def _require_active_frame(story: PathState) -> PathState:
-    if not story.tree.active:
+def _require_active_frame(path_state: PathState) -> PathState:
+    if not path_state.tree.active:
         raise NotFound("No frame was begun here yet.")
-    return story
+    return path_state
 
 
-def _newest_model(ledger: Ledger, story: PathState) -> str:
+def _newest_model(ledger: Ledger, path_state: PathState) -> str:
     """The upstream's name for the model that was asked last on this path."""
-    tip = ledger.entries.get(story.tip)
+    tip = ledger.entries.get(path_state.tip)
     thread = ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")
 
@@ -166,15 +166,17 @@ def block_preview(frame: str, block: str, most: int, *, told: bool) -> BlockPrev
     return {"frame": frame, "told": told, "text": cut_with_remainder(block, most), "more": max(0, len(block) - most)}
 
 
-def active_block(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> tuple[str, bool]:
+def active_block(
+    ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens
+) -> tuple[str, bool]:
     """The block of the active frame, and whether it was told. One that would be told has no mark of its conversation,
     which only the running proxy can give it. Raises UnknownFrame."""
-    tree = _require_active_frame(story).tree
+    tree = _require_active_frame(path_state).tree
     if tree.active_frame.opening and tree.active_frame.opening.block:
         return tree.active_frame.opening.block, True
     block = block_of(
-        block_format_for(config, _newest_model(ledger, story)),
-        story,
+        block_format_for(config, _newest_model(ledger, path_state)),
+        path_state,
         tree,
         tree.active,
         nonce="",
@@ -186,8 +188,8 @@ def active_block(ledger: Ledger, story: PathState, config: Config, now: int, cou
     return block, False
 
 
-def compactions_view(story: PathState) -> CompactionsView:
-    found = asdict(compaction_state_of(story.tree))
+def compactions_view(path_state: PathState) -> CompactionsView:
+    found = asdict(compaction_state_of(path_state.tree))
     return cast(CompactionsView, {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()})
 
 
@@ -235,11 +237,13 @@ class SeenFilesView(TypedDict):
     grammars: list[str]
 
 
-def seen_files_view(ledger: Ledger, story: PathState, config: Config, budget: int, count: CountTokens) -> SeenFilesView:
+def seen_files_view(
+    ledger: Ledger, path_state: PathState, config: Config, budget: int, count: CountTokens
+) -> SeenFilesView:
     """The map for the active frame of a path, in at most `budget` tokens. It waits for the grammars, up to some
     seconds."""
-    tree = story.tree
-    mapped = build_file_map(story, tree, tree.active, symbols_by_grammar, config.observed_tools)
+    tree = path_state.tree
+    mapped = build_file_map(path_state, tree, tree.active, symbols_by_grammar, config.observed_tools)
     files = fit_to_budget(mapped.files, mapped.seen_count, budget, count)
     text = render_file_map(files, mapped.seen_count)
     return {

@@ -160,9 +160,9 @@ def path_state_of(ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_T
     return with_open_frame_artifacts(path_state_of_tip(ledger, tip), names)
 
 
-def tree_state_view(ledger: Ledger, story: PathState) -> TreeState:
+def tree_state_view(ledger: Ledger, path_state: PathState) -> TreeState:
     """The whole tree, under the names of S1-08 and S1-09, and what of it is folded."""
-    told, words = tree_state(story.tree), _fold_marks(ledger, story)
+    told, words = tree_state(path_state.tree), _fold_marks(ledger, path_state)
     frames = {frame: _with_log_path_and_marks(fields, words[frame]) for frame, fields in told["frames"].items()}
     return cast(TreeState, told | {"frames": frames})
 
@@ -176,10 +176,10 @@ def _with_log_path_and_marks(fields: FrameState, words: Collection[str]) -> Fram
     return told
 
 
-def _fold_marks(ledger: Ledger, story: PathState) -> Mapping[str, Collection[str]]:
+def _fold_marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
     """Of each frame whether it is `folded`, so that it can be unfolded, and `kept`: asked back, alone or with what
     holds it."""
-    tree, held = story.tree, unfoldable_frames(ledger, story)
+    tree, held = path_state.tree, unfoldable_frames(ledger, path_state)
     return {
         frame: [
             *(["folded"] if frame in held else []),
@@ -208,13 +208,13 @@ MARK_MEANINGS = {
 they are by their titles and places."""
 
 
-def tree_text(ledger: Ledger, story: PathState, *, details: bool = False) -> str:
+def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -> str:
     """The tree as `stack_tree` draws it for the model, with the marks that are for people."""
-    if not story.tree.frames:
+    if not path_state.tree.frames:
         return "No frames yet."
-    marks = _marks(ledger, story)
+    marks = _marks(ledger, path_state)
     text = draw_tree(
-        story.tree, details=details, marks={frame: ", ".join(words) for frame, words in marks.items() if words}
+        path_state.tree, details=details, marks={frame: ", ".join(words) for frame, words in marks.items() if words}
     )
     used = [
         f"{word}: {meaning}"
@@ -224,8 +224,8 @@ def tree_text(ledger: Ledger, story: PathState, *, details: bool = False) -> str
     return "\n".join([text, *([f"Marks: {'; '.join(used)}"] if used else [])])
 
 
-def _marks(ledger: Ledger, story: PathState) -> Mapping[str, Collection[str]]:
-    words, frames = _fold_marks(ledger, story), story.tree.frames.values()
+def _marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
+    words, frames = _fold_marks(ledger, path_state), path_state.tree.frames.values()
     return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *words[f.id]] for f in frames}
 
 
@@ -259,18 +259,18 @@ def filter_frames(tree: Tree, status: str = "", related: FrameFilter = FrameFilt
     ]
 
 
-def frame_rows(ledger: Ledger, story: PathState, chosen: Iterable[Frame]) -> list[FrameState]:
+def frame_rows(ledger: Ledger, path_state: PathState, chosen: Iterable[Frame]) -> list[FrameState]:
     """These frames of the path, in their order."""
-    frames = tree_state_view(ledger, story)["frames"]
+    frames = tree_state_view(ledger, path_state)["frames"]
     return [frames[frame.id] for frame in chosen]
 
 
-def frame_detail(ledger: Ledger, story: PathState, frame: str, names: ToolRoles) -> FrameDetail:
-    story = with_open_frame_artifacts(story, names)
-    tree = story.tree
+def frame_detail(ledger: Ledger, path_state: PathState, frame: str, names: ToolRoles) -> FrameDetail:
+    path_state = with_open_frame_artifacts(path_state, names)
+    tree = path_state.tree
     found = tree.frames[frame]
     return {
-        **tree_state_view(ledger, story)["frames"][frame],
+        **tree_state_view(ledger, path_state)["frames"][frame],
         "conversation": ledger.conversation.id,
         "active": tree.active == frame,
         "ancestors": [f.id for f in ancestors(tree, frame)],
@@ -279,7 +279,7 @@ def frame_detail(ledger: Ledger, story: PathState, frame: str, names: ToolRoles)
         "attempts": found.segment,
         "retryOf": found.retry_of or None,
         "tokens": found.tokens,
-        "files": _files(story, frame, names),
+        "files": _files(path_state, frame, names),
         **_interim_summary(tree, frame),
     }
 
@@ -291,13 +291,13 @@ def _interim_summary(tree: Tree, frame: str) -> WithInterimSummary:
     return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
 
 
-def _files(story: PathState, frame: str, names: ToolRoles) -> list[TouchedFile]:
+def _files(path_state: PathState, frame: str, names: ToolRoles) -> list[TouchedFile]:
     """Each file once, in the order of its first call; changed where any call changed it."""
     found: dict[str, TouchedFile] = {}
-    for placed, touched in iter_touched_files(entries_of_frame(story, frame), names):
+    for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         before = found.get(touched.path)
         how = CHANGED if before and before["how"] == CHANGED else touched.how
-        found[touched.path] = {"path": touched.path, "how": how, "entry": placed.entry.id}
+        found[touched.path] = {"path": touched.path, "how": how, "entry": path_entry.entry.id}
     return list(found.values())
 
 

@@ -99,17 +99,19 @@ class ExplanationView(TypedDict):
     siblings: list[SiblingView]
 
 
-def explanation_view(ledger: Ledger, story: PathState, config: Config, now: int, count: CountTokens) -> ExplanationView:
+def explanation_view(
+    ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens
+) -> ExplanationView:
     """Raises UnknownFrame where nothing was begun."""
-    block, told = active_block(ledger, story, config, now, count)
-    frame = story.tree.active
+    block, told = active_block(ledger, path_state, config, now, count)
+    frame = path_state.tree.active
     event = _event_with_block(ledger, frame, block) if told else None
-    tree, at = (_tree_at(ledger, event), event.created) if event else (story.tree, now)
+    tree, at = (_tree_at(ledger, event), event.created) if event else (path_state.tree, now)
     found = explain_block(tree, frame, at, block, count)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
-        "title": story.tree.active_frame.title,
+        "title": path_state.tree.active_frame.title,
         "at": event.created if event else None,
         "budgets": budgets_view(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,

@@ -34,8 +34,8 @@ MessagePosition = tuple[str, int]
 """An entry, and the number of the round in it (-1: it is no turn)."""
 
 
-def message_position_of(placed: PathEntry) -> MessagePosition:
-    return placed.entry.id, placed.round.number if placed.round else -1
+def message_position_of(path_entry: PathEntry) -> MessagePosition:
+    return path_entry.entry.id, path_entry.round.number if path_entry.round else -1
 
 
 def is_error(result: Message) -> bool:
@@ -48,21 +48,21 @@ def call_states_of(path: Iterable[PathEntry]) -> Mapping[MessagePosition, tuple[
     """The state of every call on a path, oldest first, by the place of its message and in call order."""
     found: dict[MessagePosition, list[CallState]] = {}
     waiting: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
-    for placed in path:
-        said = placed.round.spoken.message if placed.round else placed.entry.message
+    for path_entry in path:
+        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if said is None:
             continue
         if said.answers:
             _record_result(found, waiting, said)
             continue
-        at = message_position_of(placed)
-        whole = placed.round is None or placed.round.spoken.complete
+        at = message_position_of(path_entry)
+        whole = path_entry.round is None or path_entry.round.spoken.complete
         found[at] = [state_without_result(call, whole=whole) for call in said.calls]
         asked: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
         for number, call in enumerate(said.calls):
             asked[call.id].append((at, number))
         waiting.update(asked)
-        for result in placed.round.results if placed.round else ():
+        for result in path_entry.round.results if path_entry.round else ():
             _record_result(found, waiting, result)
     return {at: tuple(states) for at, states in found.items()}
 
@@ -91,10 +91,10 @@ def _record_result(
         found[at][number] = "error" if is_error(result) else "completed"
 
 
-def frame_log(ledger: Ledger, story: PathState, frame: str, *, raw: bool = False) -> FrameLog:
+def frame_log(ledger: Ledger, path_state: PathState, frame: str, *, raw: bool = False) -> FrameLog:
     """Its entries in the order of creation, one per message; a hidden call's result stands with the message that made
-    the call. `story` is a path that knows the frame."""
-    found = story.tree.frames[frame]
+    the call. `path_state` is a path that knows the frame."""
+    found = path_state.tree.frames[frame]
     return {
         "frame": frame,
         "conversation": ledger.conversation.id,
@@ -105,30 +105,35 @@ def frame_log(ledger: Ledger, story: PathState, frame: str, *, raw: bool = False
 
 
 def _log_items(ledger: Ledger, frame: str, *, raw: bool) -> list[FrameLogItem]:
-    current = {message_position_of(placed) for placed in newest_path_state(ledger).entries}
+    current = {message_position_of(path_entry) for path_entry in newest_path_state(ledger).entries}
     found: dict[tuple[int, int], FrameLogItem] = {}
-    for story in all_path_states(ledger):
-        states = call_states_of(story.entries)
-        for placed in _path_entries_of_frame(story, frame):
-            at = message_position_of(placed)
-            message = placed.round.spoken.message if placed.round else placed.entry.message
-            if message is not None and (placed.entry.seq, at[1]) not in found:
-                item = log_item_of(placed, message, states.get(at, ()), current=at in current, raw=raw)
-                found[placed.entry.seq, at[1]] = {**item, "frame": owner_of(story, placed).partition("#")[0]}
+    for path_state in all_path_states(ledger):
+        states = call_states_of(path_state.entries)
+        for path_entry in _path_entries_of_frame(path_state, frame):
+            at = message_position_of(path_entry)
+            message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+            if message is not None and (path_entry.entry.seq, at[1]) not in found:
+                item = log_item_of(path_entry, message, states.get(at, ()), current=at in current, raw=raw)
+                found[path_entry.entry.seq, at[1]] = {
+                    **item,
+                    "frame": owner_of(path_state, path_entry).partition("#")[0],
+                }
     return [found[place] for place in sorted(found)]
 
 
-def _path_entries_of_frame(story: PathState, frame: str) -> Iterator[PathEntry]:
+def _path_entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:
     """What any segment of the frame owns, or owned before a pop handed it on."""
-    for placed in story.entries:
-        owners = {placed.owner, owner_of(story, placed)}
+    for path_entry in path_state.entries:
+        owners = {path_entry.owner, owner_of(path_state, path_entry)}
         if any(owner.partition("#")[0] == frame for owner in owners):
-            yield placed
+            yield path_entry
 
 
-def log_item_of(placed: PathEntry, said: Message, states: Sequence[CallState], *, current: bool, raw: bool) -> LogItem:
+def log_item_of(
+    path_entry: PathEntry, said: Message, states: Sequence[CallState], *, current: bool, raw: bool
+) -> LogItem:
     """One line of a log: what was said there, with the states of its calls."""
-    entry, done = placed.entry, placed.round
+    entry, done = path_entry.entry, path_entry.round
     shown = _message(said, states, raw=raw)
     return {
         "id": f"{entry.id}/{done.number}" if done else entry.id,

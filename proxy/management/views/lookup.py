@@ -111,8 +111,11 @@ async def ledger_with_frame(store: Store, scope: TenantScope, frame: str) -> tup
         held = await store.conversation_with_event(scope, kind, frame)
         ledger = await load_ledger(store, held) if held else None
         # A path of thousands of messages takes a while to fold, and requests that are being answered do not wait.
-        if ledger is not None and (story := await asyncio.to_thread(path_state_with_frame, ledger, frame)) is not None:
-            return ledger, story
+        if (
+            ledger is not None
+            and (path_state := await asyncio.to_thread(path_state_with_frame, ledger, frame)) is not None
+        ):
+            return ledger, path_state
     raise NotFound(
         f"There is no frame {quote_reference(frame)}. GET /stack/conversations/{{id}}/frames lists "
         f"those of a conversation."
@@ -123,16 +126,16 @@ async def find_frame_in_store(store: Store, scope: TenantScope, reference: str) 
     """A frame by id, a unique beginning of one, or a title that is unique in its conversation; the newest conversation
     that has it. Those that cannot be read are passed over. Raises UnknownFrame."""
     try:
-        ledger, story = await ledger_with_frame(store, scope, reference)
-        return ledger, story, story.tree.frames[reference]
+        ledger, path_state = await ledger_with_frame(store, scope, reference)
+        return ledger, path_state, path_state.tree.frames[reference]
     except NotFound:
         pass
     async for known in all_conversations(store, scope):
         with suppress(ConversationUnreadable):
             found = await load_ledger(store, known)
-            for story in all_path_states(found) if found else ():
-                if found is not None and (frame := find_frame(story.tree, reference)) is not None:
-                    return found, story, frame
+            for path_state in all_path_states(found) if found else ():
+                if found is not None and (frame := find_frame(path_state.tree, reference)) is not None:
+                    return found, path_state, frame
     raise NotFound(f"There is no frame {quote_reference(reference)}. `callstack tree` shows the frames with their ids.")
 
 
@@ -154,14 +157,14 @@ def all_path_states(ledger: Ledger) -> Iterator[PathState]:
     others. Raises Unreadable."""
     for entry in reversed(tuple(ledger.entries.values())):
         if not entry.is_overlay and entry.id not in ledger.parent_ids:
-            story = path_state_of_tip(ledger, entry)
-            yield story
-            yield from reversed(tuple(story.other_branches.values()))
+            path_state = path_state_of_tip(ledger, entry)
+            yield path_state
+            yield from reversed(tuple(path_state.other_branches.values()))
 
 
 def path_state_with_frame(ledger: Ledger, frame: str) -> PathState | None:
     """The newest path that knows `frame`."""
-    return next((story for story in all_path_states(ledger) if frame in story.tree.frames), None)
+    return next((path_state for path_state in all_path_states(ledger) if frame in path_state.tree.frames), None)
 
 
 def thread_tips(ledger: Ledger) -> dict[str, Entry]:

@@ -28,7 +28,9 @@ class ClearedLoops:
 
 def loop_rows(ledger: Ledger) -> list[LoopRow]:
     """Every loop that was warned of, on whatever path, the oldest first."""
-    stands = {loop.at for story in all_path_states(ledger) for loop in active_loops(story, LoopRules().window)}
+    stands = {
+        loop.at for path_state in all_path_states(ledger) for loop in active_loops(path_state, LoopRules().window)
+    }
     found = [
         (event, looped.loop, looped.frame)
         for events in ledger.events.values()
@@ -53,18 +55,20 @@ def loop_rows(ledger: Ledger) -> list[LoopRow]:
 async def clear_loop_warnings(store: Store, ledger: Ledger, at: int) -> ClearedLoops:
     """Record at `at` (ms since the epoch) that what was counted up to now is no part of a loop, on every path that has
     one; durable when this returns. Raises StoreError."""
-    found = [story for story in all_path_states(ledger) if active_loops(story, LoopRules().window)]
-    events = [_cleared_event(ledger, story, n, at) for n, story in enumerate(found)]
+    found = [path_state for path_state in all_path_states(ledger) if active_loops(path_state, LoopRules().window)]
+    events = [_cleared_event(ledger, path_state, n, at) for n, path_state in enumerate(found)]
     if events:
         conversation = ledger.conversation
         await store.wait_until_durable(
             store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
         )
-    return ClearedLoops(events, len({loop.at for story in found for loop in active_loops(story, LoopRules().window)}))
+    return ClearedLoops(
+        events, len({loop.at for path_state in found for loop in active_loops(path_state, LoopRules().window)})
+    )
 
 
-def _cleared_event(ledger: Ledger, story: PathState, number: int, at: int) -> LedgerEvent:
+def _cleared_event(ledger: Ledger, path_state: PathState, number: int, at: int) -> LedgerEvent:
     """Behind the newest entry; where that is a turn, behind its last round."""
-    rounds = ledger.rounds.get(story.tip, ())
-    event = LoopWarningsCleared(story.tree.active, story.tip)
-    return as_ledger_event(event, story.tip, rounds[-1].number if rounds else 0, ledger.next_seq + number, at)
+    rounds = ledger.rounds.get(path_state.tip, ())
+    event = LoopWarningsCleared(path_state.tree.active, path_state.tip)
+    return as_ledger_event(event, path_state.tip, rounds[-1].number if rounds else 0, ledger.next_seq + number, at)

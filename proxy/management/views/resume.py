@@ -85,22 +85,22 @@ class ResumeView(TypedDict):
     next: NextStep
 
 
-def resume_view(ledger: Ledger, story: PathState) -> ResumeView:
-    """Where the path of `story` stands."""
-    tree = story.tree
+def resume_view(ledger: Ledger, path_state: PathState) -> ResumeView:
+    """Where the path of `path_state` stands."""
+    tree = path_state.tree
     return {
         "conversation": ledger.conversation.id,
         "last_active": last_active(ledger, ()),
         "path": [_path_frame(frame) for frame in (path_to(tree, tree.active) if tree.active else ())],
-        "actions": _actions(story),
+        "actions": _actions(path_state),
         "finished": [_finished_frame_summary(frame) for frame in _newest_finished_frames(tree)],
         "blocked_actions": [
             {"kind": loop.kind, "calls": list(loop.shown), "times": loop.count, "frame": tree.active}
-            for loop in active_loops(story, LoopRules().window)
+            for loop in active_loops(path_state, LoopRules().window)
         ],
         "planned": sum(frame.status is Status.PLANNED for frame in tree.frames.values()),
-        "said": _last_assistant_words(story),
-        "next": _next_step(story),
+        "said": _last_assistant_words(path_state),
+        "next": _next_step(path_state),
     }
 
 
@@ -115,9 +115,12 @@ def _path_frame(frame: Frame) -> PathFrame:
     }
 
 
-def _actions(story: PathState) -> list[str]:
+def _actions(path_state: PathState) -> list[str]:
     done = [
-        each for step in steps_of(story.entries[-RECENT_ENTRIES_LIMIT:]) for each in step.executions if each.answered
+        each
+        for step in steps_of(path_state.entries[-RECENT_ENTRIES_LIMIT:])
+        for each in step.executions
+        if each.answered
     ]
     return [format_action(each) for each in done[-MAX_ACTIONS:]]
 
@@ -136,15 +139,15 @@ def _finished_frame_summary(frame: Frame) -> FinishedFrameSummary:
     }
 
 
-def _last_assistant_words(story: PathState) -> str:
-    messages = (message_of(placed) for placed in reversed(story.entries))
+def _last_assistant_words(path_state: PathState) -> str:
+    messages = (message_of(path_entry) for path_entry in reversed(path_state.entries))
     said = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
     return cut_for_display(remove_illegal_xml(said), MAX_QUOTE_LENGTH)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next
-def _next_step(story: PathState) -> NextStep:
-    tree = story.tree
+def _next_step(path_state: PathState) -> NextStep:
+    tree = path_state.tree
     if not tree.active:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
     current, title = tree.active_frame, cut_for_display(tree.active_frame.title, MAX_LINE_LENGTH)
@@ -154,7 +157,7 @@ def _next_step(story: PathState) -> NextStep:
             "title": None,
             "action": f"Nothing: {title} is {current.status}.{_after_next_message(current)}",
         }
-    if waiting := list(_pending_client_calls(story)):
+    if waiting := list(_pending_client_calls(path_state)):
         return {"frame": None, "title": None, "action": f"The client's result of {', '.join(waiting)}."}
     below = next(iter(planned_children(tree, current.id)), None)
     if below is not None:
@@ -173,17 +176,17 @@ def _begin(frame: Frame, action: str) -> NextStep:
     return {"frame": frame.id, "title": cut_for_display(frame.title, MAX_LINE_LENGTH), "action": action}
 
 
-def _pending_client_calls(story: PathState) -> Iterator[str]:
+def _pending_client_calls(path_state: PathState) -> Iterator[str]:
     """The client's calls of the newest answer that have no result yet."""
     answers = [
-        placed
-        for placed in story.entries[-RECENT_ENTRIES_LIMIT:]
-        if (m := message_of(placed)) and m.role == "assistant"
+        path_entry
+        for path_entry in path_state.entries[-RECENT_ENTRIES_LIMIT:]
+        if (m := message_of(path_entry)) and m.role == "assistant"
     ]
     newest = message_of(answers[-1]) if answers else None
     if newest is None:
         return
-    states = call_states_of(story.entries[-RECENT_ENTRIES_LIMIT:])[message_position_of(answers[-1])]
+    states = call_states_of(path_state.entries[-RECENT_ENTRIES_LIMIT:])[message_position_of(answers[-1])]
     for call, state in zip(newest.calls, states, strict=True):
         if not call.is_stack_call and state in ("pending", "running"):
             yield cut_for_display(f"{call.name}({call.arguments})", MAX_LINE_LENGTH)

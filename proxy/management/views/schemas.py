@@ -89,7 +89,7 @@ class UnfoldView(TypedDict):
 
 class LoopRow(TypedDict):
     """A loop that was warned of. `calls` are its calls in words, `signatures` the same for machines; `entry` is where
-    it closed, at `created`; `standing`: the work it arose in goes on, and nobody has cleared it."""
+    it closed, at `created`; `placement`: the work it arose in goes on, and nobody has cleared it."""
 
     kind: str
     calls: list[str]

@@ -52,24 +52,24 @@ def task_frame(tree: Tree, frame: str) -> TaskFrame:
 
 
 # --------------------------------------------------------------------------------------------------------------- edges
-def edges_of(story: PathState) -> list[Edge]:
+def edges_of(path_state: PathState) -> list[Edge]:
     """Each once, in order of the frames' birth; dependencies in the order in which they were said, at the end."""
-    frames = story.tree.frames
+    frames = path_state.tree.frames
     found: dict[tuple[str, str, str], None] = {}
     for frame in frames.values():
         if frame.parent in frames:
             found[frame.parent, frame.id, "subtask"] = None
         if frame.retry_of in frames:
             found[frame.id, frame.retry_of, "retry_of"] = None
-    found |= dict.fromkeys((waiting, held, "depends_on") for waiting, held in _dependencies(story))
+    found |= dict.fromkeys((waiting, held, "depends_on") for waiting, held in _dependencies(path_state))
     return [cast(Edge, {"from": one, "to": other, "kind": kind}) for one, other, kind in found]
 
 
-def _dependencies(story: PathState) -> Iterator[tuple[str, str]]:
+def _dependencies(path_state: PathState) -> Iterator[tuple[str, str]]:
     """What waits, and for what, by what calls of the client's plan say of items whose frames are known."""
-    by_key = {frame.client_key: frame.id for frame in story.tree.frames.values() if frame.client_key}
-    for placed in story.entries:
-        message = message_of(placed)
+    by_key = {frame.client_key: frame.id for frame in path_state.tree.frames.values() if frame.client_key}
+    for path_entry in path_state.entries:
+        message = message_of(path_entry)
         for call in message.calls if message else ():
             yield from _dependencies_in_call(call, by_key)
 

@@ -128,8 +128,8 @@ def test_a_request_is_a_new_goal_where_it_starts_something_else(asked: str, is_n
     watched.user(asked)
     reading = FrameActivity(before.owner, before.carried)
     watched.arrives()
-    for placed in watched.story.entries:  # as in a frame in which requests are not told apart
-        reading.add_message(placed, DEFAULT_TOOL_ROLES)
+    for path_entry in watched.story.entries:  # as in a frame in which requests are not told apart
+        reading.add_message(path_entry, DEFAULT_TOOL_ROLES)
 
     assert bool(signals_of(reading, watched.story.tree.root, 0).goal) is is_new
 
@@ -140,8 +140,8 @@ def test_an_item_that_begins_where_another_was_under_way_is_a_new_goal() -> None
     watched = began().does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
     watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
     watched.arrives()
-    for placed in watched.story.entries:
-        reading.add_message(placed, DEFAULT_TOOL_ROLES)
+    for path_entry in watched.story.entries:
+        reading.add_message(path_entry, DEFAULT_TOOL_ROLES)
 
     assert signals_of(reading, watched.story.tree.root, 0).goal == "Parser"
 

@@ -92,23 +92,25 @@ def test_hostile_contents_hold_no_request_up() -> None:
     for n, text in enumerate(("x" * 10_000_000, "(" * 1_000_000, "a(\n" * 1_000_000, "{[(<" * 1_000_000)):
         files.done("write", path=f"hostile/{n}.js", content=text)
     files.talk.happens(pushed("fmail", title="Send mails"))
-    story = files.talk.story
+    path_state = files.talk.story
 
     with within(1):
-        told = file_map_text(story, story.tree, "fmail", 4_000, count)
+        told = file_map_text(path_state, path_state.tree, "fmail", 4_000, count)
 
     assert count(told) <= 1_024
 
 
 def block(files: Files, frame: str, form: BlockFormat, total: int = 4_000) -> str:
-    story = files.talk.story
+    path_state = files.talk.story
     budgets = FrameBlockBudgets(total=total)
-    return block_of(form, story, story.tree, frame, nonce=NONCE, now=1, budgets=budgets, count=count)
+    return block_of(form, path_state, path_state.tree, frame, nonce=NONCE, now=1, budgets=budgets, count=count)
 
 
 def with_map(most: int) -> BlockFormat:
     return BlockFormat(
-        draw_map=lambda story, tree, frame, room, count: file_map_text(story, tree, frame, room, count, most=most)
+        draw_map=lambda path_state, tree, frame, room, count: file_map_text(
+            path_state, tree, frame, room, count, most=most
+        )
     )
 
 
