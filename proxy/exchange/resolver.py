@@ -47,7 +47,7 @@ from proxy.core.matching.match import Match, MatchKind, RequestRole
 from proxy.core.matching.walk_history import walk
 from proxy.core.observers.keywords import cache_names, cache_names_in_slices
 from proxy.core.observers.step import message_of
-from proxy.core.policy.infer_frames import has_tool_calls, infer_frames
+from proxy.core.policy.frame_inference import has_tool_calls, infer_frames
 from proxy.core.policy.roots import build_root, find_new_root
 from proxy.core.recall.unchanged_notes import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools.base import ToolSettings

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from proxy.accounting.token_counter import TokenCounterProtocol
 from proxy.config.model import Config
-from proxy.core.compaction.drop_oldest import (
+from proxy.core.compaction.context_overflow import (
     KEPT_WINDOW_SHARE,
     drop_oldest,
     drop_oldest_messages,

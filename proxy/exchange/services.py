@@ -21,7 +21,7 @@ from proxy.config.runtime import LiveSettings, subagent_rules_of
 from proxy.core import tools
 from proxy.core.ledger.ledger import Round, response_id_of
 from proxy.core.ledger.messages import Request
-from proxy.core.policy.infer_frames import InferenceRules
+from proxy.core.policy.frame_inference import InferenceRules
 from proxy.dialects import Dialect, ParseCache
 from proxy.dialects.compose import DialectComposer
 from proxy.exchange.background.in_flight import InFlight

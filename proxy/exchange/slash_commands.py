@@ -24,7 +24,6 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from proxy.accounting.receipts import ANSWERED_STATUS
-from proxy.core.commands.apply_command import CommandContext, apply_command, attach, previous_answer
 from proxy.core.commands.parse_slash import (
     ANSWER_MARK,
     COMMAND_WORD,
@@ -36,6 +35,7 @@ from proxy.core.commands.parse_slash import (
     help_text,
     parse,
 )
+from proxy.core.commands.tree_commands import CommandContext, apply_command, attach, previous_answer
 from proxy.core.frames.tree import Tree
 from proxy.core.ledger.ledger import response_id_of
 from proxy.core.ledger.messages import Message, Request

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.commands.apply_command import (
-    CommandContext,
-    CommandResult,
-    apply_command,
-    attach,
-    commands_note,
-    previous_answer,
-)
 from proxy.core.commands.command_values import (
     ActivateCommand,
     FrameCommand,
@@ -21,6 +13,14 @@ from proxy.core.commands.command_values import (
     PopCommand,
     PushCommand,
     RenameCommand,
+)
+from proxy.core.commands.tree_commands import (
+    CommandContext,
+    CommandResult,
+    apply_command,
+    attach,
+    commands_note,
+    previous_answer,
 )
 from proxy.core.frames.events import (
     FrameEntered,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.block_minimal import RecentWork, render_minimal
-from proxy.core.context.block_nested import render_nested
-from proxy.core.context.explain_block import (
+from proxy.core.context.block_explanation import (
     BlockExplanation,
     ExplainedAncestor,
     ExplainedSibling,
     SelectionReason,
     explain_block,
 )
+from proxy.core.context.block_minimal import RecentWork, render_minimal
+from proxy.core.context.block_nested import render_nested
 from proxy.core.context.frame_block import render_flat
 from proxy.core.context.relatives import keywords_of
 from proxy.core.context.relevance import score_ancestor, score_sibling

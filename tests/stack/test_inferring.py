@@ -15,8 +15,8 @@ from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import message_of
-from proxy.core.policy import infer_frames as inferring
-from proxy.core.policy.infer_frames import MAX_RESULTS_LENGTH
+from proxy.core.policy import frame_inference as inferring
+from proxy.core.policy.frame_inference import MAX_RESULTS_LENGTH
 from tests.properties.depth import searched
 from tests.stack.working import SCRIBE, GrowingConversation, bash, events_of, padded, todo
 

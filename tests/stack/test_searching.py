@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.recall.pages import PageSize
-from proxy.core.recall.search import (
+from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.recall.text_search import (
     MAX_PASSAGE_LINES,
     SearchHits,
     line_windows,
@@ -17,7 +18,6 @@ from proxy.core.recall.search import (
     search,
     search_closest,
 )
-from proxy.core.recall.stored_texts import StoredPiece
 from tests.stack.forest import call, count
 
 SIZE = PageSize(1_840, 7_840)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.drop_oldest import drop_oldest, drop_oldest_messages
+from proxy.core.compaction.context_overflow import drop_oldest, drop_oldest_messages
 from proxy.core.context.message_list import Context, build_context, unpaired_calls
 from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
 from proxy.core.frames.path_state import PathState

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.core.commands.apply_command import CommandContext, CommandResult, apply_command
 from proxy.core.commands.command_values import InvalidateCommand
+from proxy.core.commands.tree_commands import CommandContext, CommandResult, apply_command
 from proxy.core.frames.events import FrameEvent, FramePopped
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.reducer import reduce

@@ -37,6 +37,7 @@ from proxy.core.compaction.facts import (
     summarized_positions,
     with_noted_facts,
 )
+from proxy.core.compaction.kept_user_messages import user_words_inside
 from proxy.core.compaction.segments import (
     Segment,
     TokensByPlace,
@@ -57,7 +58,6 @@ from proxy.core.compaction.trace import (
     parse_traces,
     trace_text,
 )
-from proxy.core.compaction.user_messages import user_words_inside
 from proxy.core.context.message_list import MessageComposer, context_entries, owner_of
 from proxy.core.frames.events import FrameEvent, FrameFolded, FrameSplit, frame_id
 from proxy.core.frames.path_state import PathEntry, PathState

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.user_messages import user_messages
+from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.context.block_format import block_of
 from proxy.core.context.message_list import context_entries, owner_of
 from proxy.core.frames.events import FrameActivated, FramePlanned, FramePopped, FramePushed, frame_id

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.compaction.user_messages import user_messages
+from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.frames.events import FrameInvalidated, FramePlanned, FrameReplanned, frame_id
 from proxy.core.frames.reducer import outermost_called_frame, reduce, return_path
 from proxy.core.frames.results import derive_compaction, invalidation_text, past_user_messages_text

@@ -32,7 +32,6 @@ from proxy.core.observers.files import files_touched_by
 from proxy.core.observers.tool_roles import ToolRoles
 from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
 from proxy.core.recall.recalled_texts import REF_ARGUMENTS, is_recall
-from proxy.core.recall.search import pieces_with_all_words, search, search_closest
 from proxy.core.recall.stored_texts import (
     ENTRY_ID_CHARACTERS,
     StoredPiece,
@@ -40,6 +39,7 @@ from proxy.core.recall.stored_texts import (
     pieces_of,
     split_by_visibility,
 )
+from proxy.core.recall.text_search import pieces_with_all_words, search, search_closest
 from proxy.core.text import cut_for_display
 from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.inspect_tools import known_frames_text

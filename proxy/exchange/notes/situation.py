@@ -51,7 +51,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from proxy.core.commands.apply_command import commands_note
+from proxy.core.commands.tree_commands import commands_note
 from proxy.core.compaction.llm_summary import describe_active_frame
 from proxy.core.context.block_nested import render_lineage
 from proxy.core.context.message_list import context_entries

@@ -57,7 +57,7 @@ from proxy.core.ledger.ledger import Thread, is_edited_by_provider
 from proxy.core.ledger.messages import Message, Request, Usage
 from proxy.core.observers.step import message_of, rounds_of
 from proxy.core.observers.turns import ends_with_user_message
-from proxy.core.policy.infer_frames import InferenceRules
+from proxy.core.policy.frame_inference import InferenceRules
 from proxy.core.recall.unchanged_notes import RestoreOptions
 from proxy.core.tools.base import ToolSettings
 from proxy.dialects import Dialect

@@ -30,9 +30,9 @@ from typing_extensions import TypedDict
 
 from proxy.accounting.token_counter import estimate_tokens
 from proxy.config.model import Config
-from proxy.core.commands.apply_command import CommandContext, apply_command, attach
 from proxy.core.commands.command_values import FrameCommand
 from proxy.core.commands.stop_work import stop_path
+from proxy.core.commands.tree_commands import CommandContext, apply_command, attach
 from proxy.core.compaction.unfold import UnfoldTarget, find_unfold_target
 from proxy.core.frames.events import FrameEvent, FrameKept, FramePopped, as_ledger_event
 from proxy.core.frames.path_state import PathState

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.config.model import Config
-from proxy.core.context.explain_block import ExplainedAncestor, ExplainedSibling, explain_block
+from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
 from proxy.core.frames.events import BlockRenewed, FrameActivated, FramePushed, decode_event
 from proxy.core.frames.path_state import PathState, replay

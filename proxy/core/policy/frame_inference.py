@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.facts import artifacts_in_facts, facts_of
-from proxy.core.compaction.user_messages import user_messages
+from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.context.message_list import entries_owned_by, owner_of
 from proxy.core.frames.events import (
     FrameEntered,

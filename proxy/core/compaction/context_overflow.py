@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from proxy.core.compaction.facts import interim_summary_text
-from proxy.core.compaction.user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
 from proxy.core.context.message_list import Context, owner_of
 from proxy.core.frames.events import ContextTrimmed, call_key
 from proxy.core.frames.path_state import PathEntry, PathState
