@@ -23,8 +23,9 @@ from proxy.core.frames.events import LoopDetected, decode_event
 from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Loop
 from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers import ToolRoles, observe
+from proxy.core.observers import observe
 from proxy.core.observers.files import FileAction
+from proxy.core.observers.observe_step import ToolRoles
 from proxy.core.observers.step import steps_of
 from proxy.core.policy.loop_detection import LOOP_KINDS
 from proxy.exchange import pipeline as exchange

@@ -37,10 +37,11 @@ from proxy.core.context.message_list import context_entries
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import FINAL_STATUSES
 from proxy.core.ledger.messages import Message, Request
-from proxy.core.observers import Step as Observed
-from proxy.core.observers import ToolExecution, ToolRoles, observe
+from proxy.core.observers import observe
 from proxy.core.observers.keywords import names_in_text
-from proxy.dialects import OPENAI_CHAT, ParseCache
+from proxy.core.observers.observe_step import Step as Observed
+from proxy.core.observers.observe_step import ToolExecution, ToolRoles
+from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.replay.loss import NameReader

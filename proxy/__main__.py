@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 
 from proxy import __version__
-from proxy.cli.main import LazyCommands
-from proxy.cli.output import print_error
+from proxy.cli import LazyCommands, print_error
 from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 
 app = typer.Typer(

@@ -35,7 +35,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from proxy.config.sections import Mode
+from proxy.config import Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
 
 log = logging.getLogger(__name__)

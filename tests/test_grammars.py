@@ -10,9 +10,9 @@ import time
 import pytest
 
 from proxy.core.filemap.patterns import language_of, symbols_by_patterns
-from proxy.management import treesitter as grammars
-from proxy.management.treesitter import installed_languages, symbols_by_grammar
 from proxy.management.treesitter import worker as reader
+from proxy.management.treesitter import worker_client as grammars
+from proxy.management.treesitter.worker_client import installed_languages, symbols_by_grammar
 from tests.stack.filemap.talks import seen
 
 INSTALLED = pytest.mark.skipif(
@@ -129,7 +129,7 @@ def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPat
 def test_no_parser_is_loaded_into_the_process_that_asks() -> None:
     """Not at the start of a proxy, and not for a map: a library in C may crash."""
     program = (
-        "import sys, proxy.server.app, proxy.management.treesitter as g; from tests.stack.filemap.talks import seen; "
+        "import sys, proxy.server.app, proxy.management.treesitter.worker_client as g; from tests.stack.filemap.talks import seen; "
         "g.grammar_symbols([seen('a.py', 'def f(): pass')]); print([m for m in sys.modules if m.startswith('tree_')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)

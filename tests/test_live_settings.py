@@ -13,7 +13,7 @@ from proxy.config.runtime import ALL_TENANTS, LiveSettings
 from proxy.config.sections import SubagentSettings
 from proxy.config.sources import load_config
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
-from proxy.store import SettingRecord, Store
+from proxy.store.interface import SettingRecord, Store
 from proxy.store.sql import open_store
 
 pytestmark = pytest.mark.rows("S1-118")

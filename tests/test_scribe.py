@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from proxy.accounting.token_counter import estimate_tokens
-from proxy.dialects import OPENAI_CHAT
 from proxy.dialects import compose as scribe
 from proxy.dialects.compose import DialectComposer
+from proxy.dialects.dialect_list import OPENAI_CHAT
 
 
 class Shared(OrderedDict[Any, Any]):

@@ -12,8 +12,8 @@ from proxy.core.frames.events import FrameEvent, FrameFolded, RootStarted, as_le
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerItem, Round
 from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import StoreError
-from proxy.store import SentRecord, Store
 from proxy.store.conversation_cache import MAX_LOCKS, MAX_WRITE_DELAY_S, CachedConversation, ConversationCache
+from proxy.store.interface import SentRecord, Store
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import SqliteFile

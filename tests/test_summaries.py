@@ -22,12 +22,12 @@ from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.core.frames.events import FrameEntered, FrameFolded, RootStarted, ThreadWoken
-from proxy.dialects import OPENAI_CHAT, ParseCache
+from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
 from proxy.errors import InvalidConfiguration
 from proxy.exchange.background.summarizer import MAX_WAITING_FOLDS, Summarizer, build_summarizer, parse_answer
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.store import Store
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store.interface import Store
 from proxy.store.sql import open_store
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.routing import Routes

@@ -13,8 +13,8 @@ from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Rou
 from proxy.core.ledger.messages import ModelResponse, RequestSlice, Usage
 from proxy.dialects.chat.message import read_message
 from proxy.dialects.parse_cache import ParseCache, run_steps
-from proxy.store import Store
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store.interface import Store
 from tests.test_shelf import store as store
 
 OFF = 0.25

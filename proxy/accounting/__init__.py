@@ -5,31 +5,62 @@ receipts.py      what one request cost, as a value      accounts.py  how it is c
 totals.py        many receipts added up                printed.py   the sums as text, in columns (tables.py) that fit
 """
 
+from proxy.accounting.pricing import (
+    HOUR,
+    UNKNOWN_TARIFF,
+    AfterTool,
+    Appendable,
+    ConfiguredTariff,
+    ReasoningBinding,
+    Tariff,
+    Tariffs,
+    ThinkingInLoop,
+    family_of,
+    tariff_for,
+)
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
-from proxy.accounting.receipts import SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
+from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
 from proxy.accounting.request_costs import Accountant, RequestAccount, response_headers
-from proxy.accounting.text_tables import format_statement, format_table
+from proxy.accounting.text_tables import TableColumn, format_columns, format_statement, format_table
+from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_tokens
 from proxy.accounting.totals import GroupBy, ReceiptTotals, group_receipts, sum_receipts, without_fixed
 
 __all__ = [
+    "ANSWERED_STATUS",
+    "HOUR",
     "SUMMARY_STATUS",
+    "UNKNOWN_TARIFF",
     "Accountant",
+    "AfterTool",
+    "Appendable",
     "CacheKey",
     "CacheUse",
+    "ConfiguredTariff",
     "GateDecision",
     "GroupBy",
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",
+    "ReasoningBinding",
     "Receipt",
     "ReceiptTotals",
     "RequestAccount",
     "RequestOutcome",
+    "TableColumn",
+    "Tariff",
+    "Tariffs",
+    "ThinkingInLoop",
+    "TokenCounter",
+    "TokenCounterProtocol",
+    "estimate_tokens",
+    "family_of",
+    "format_columns",
     "format_statement",
     "format_table",
     "format_usd",
     "group_receipts",
     "response_headers",
     "sum_receipts",
+    "tariff_for",
     "without_fixed",
 ]

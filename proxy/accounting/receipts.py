@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.accounting.pricing import PRICES_AS_OF
 from proxy.accounting.prompt_cache import CacheUse
-from proxy.core.ledger.messages import Usage
+from proxy.core.ledger import Usage
 
 SUMMARY_STATUS = "summary"
 """Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""

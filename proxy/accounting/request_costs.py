@@ -35,7 +35,7 @@ from proxy.accounting.prompt_cache import (
     with_shorter_prefix,
 )
 from proxy.accounting.receipts import Receipt, RequestOutcome, format_usd
-from proxy.core.ledger.messages import Usage
+from proxy.core.ledger import Usage
 
 MILLION = 1_000_000
 _NO_CACHE_USE = CacheUse()

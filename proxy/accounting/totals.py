@@ -19,8 +19,8 @@ import msgspec
 
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, Receipt
-from proxy.core.ledger.messages import Usage
-from proxy.core.recall.reread_stats import RereadCount
+from proxy.core.ledger import Usage
+from proxy.core.recall import RereadCount
 
 GroupBy = Literal["request", "frame", "conversation", "model", "day"]
 NO_FRAME = "(no frame)"

@@ -20,3 +20,8 @@ and the exit code is honest: 0 done, 1 a finding or a failure, 2 a wrong argumen
 A command reads the store itself, beside a proxy that may be running; it sees all tenants, for whoever can read the
 file sees them anyway. What changes something goes through the running proxy, which keeps things in memory.
 """
+
+from proxy.cli.main import LazyCommands
+from proxy.cli.output import print_error
+
+__all__ = ["LazyCommands", "print_error"]

@@ -18,15 +18,12 @@ import typer
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
 from proxy.cli.running import ask_proxy, find_running_proxy
-from proxy.config.model import Config
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
-from proxy.management.actions.autonomy import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
-from proxy.management.views import lookup
-from proxy.management.views.loops import clear_loop_warnings as cleared_in
-from proxy.management.views.loops import loop_rows
-from proxy.management.views.schemas import LoopRow
-from proxy.management.views.totals import local_time
+from proxy.config import Config
+from proxy.core.ledger import Ledger
+from proxy.core.policy import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
+from proxy.management.actions import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
+from proxy.management.views import LoopRow, local_time, lookup, loop_rows
+from proxy.management.views import clear_loop_warnings as cleared_in
 from proxy.store import Store
 
 MAX_SUGGESTIONS_SHOWN = 10

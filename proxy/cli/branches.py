@@ -16,12 +16,11 @@ import typer
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.cli.running import ask_proxy, find_running_proxy
-from proxy.config.model import Config
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.config import Config
+from proxy.core.frames import PathState
+from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.text import cut_for_display
-from proxy.management.actions import branches
-from proxy.management.actions.branches import (
+from proxy.management.actions import (
     BranchMessage,
     BranchRow,
     BranchSwitchView,
@@ -29,10 +28,9 @@ from proxy.management.actions.branches import (
     ConversationPath,
     InjectionSelection,
     InjectionView,
+    branches,
 )
-from proxy.management.views import lookup
-from proxy.management.views.conversations import path_state_of
-from proxy.management.views.totals import local_time
+from proxy.management.views import local_time, lookup, path_state_of
 from proxy.store import Store
 
 InConversation = Annotated[

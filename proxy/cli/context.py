@@ -16,11 +16,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from proxy.cli.output import print_note
-from proxy.config.model import Config
-from proxy.config.sources import load_config
+from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, NotFound, StoreError
-from proxy.store import Store
-from proxy.store.sql import open_store
+from proxy.store import Store, open_store
 
 DEFAULT_FILE = Path("proxy.yaml")
 

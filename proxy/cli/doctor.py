@@ -19,24 +19,16 @@ from urllib.parse import quote
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.accounting import Receipt
-from proxy.accounting.pricing import Tariff
-from proxy.accounting.token_counter import TokenCounter
+from proxy.accounting import Receipt, Tariff, TokenCounter
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, config_file_of, load_settings, opened_store, run_async
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.cli.running import ServerInfo, fetch_page, find_running_proxy
-from proxy.config.model import Config
-from proxy.config.sections import UpstreamSettings
+from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.management.views.conversations import recent_conversation_rows
-from proxy.management.views.schemas import ConversationRow
-from proxy.management.views.totals import decode_receipt
-from proxy.server.runner import bind
-from proxy.store import RequestRecord
-from proxy.store.failures import as_store_error
-from proxy.upstream.http import ConnectionPool, HttpUpstream
-from proxy.upstream.litellm import unavailable_reason
-from proxy.upstream.routing import outgoing_headers
+from proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
+from proxy.server import bind
+from proxy.store import RequestRecord, as_store_error
+from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 
 MAX_REQUESTS_CHECKED = 1_000
 """Requests looked at: the newest."""

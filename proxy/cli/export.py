@@ -17,15 +17,23 @@ from proxy.auth import LOCAL_TENANT
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, data_flag, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
 from proxy.cli.running import find_running_proxy
-from proxy.config.model import Config
+from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
+from proxy.management.export import (
+    FORMATS,
+    MEASURES,
+    ExportFormat,
+    ExportInput,
+    ExportOptions,
+    ImportResult,
+    format_named,
+    import_conversation,
+    load_export_input,
+    measure_named,
+)
 from proxy.management.export import files as writing
-from proxy.management.export.flamegraph import MEASURES
-from proxy.management.export.formats import FORMATS, ExportFormat, ExportOptions, format_named, measure_named
-from proxy.management.export.importer import ImportResult, import_conversation
-from proxy.management.export.source import ExportInput, load_export_input
 from proxy.management.views import lookup
-from proxy.store.sql import open_store
+from proxy.store import open_store
 
 DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
 from proxy.cli.running import ask_proxy, find_running_proxy
-from proxy.config.model import Config
-from proxy.core.commands.command_values import (
+from proxy.config import Config
+from proxy.core.commands import (
     ActivateCommand,
     FrameCommand,
     FrameSpec,
@@ -31,11 +31,9 @@ from proxy.core.commands.command_values import (
     RenameCommand,
 )
 from proxy.errors import InvalidConfiguration, NotFound
+from proxy.management.actions import CommandTarget, FrameCommandView, run_command
 from proxy.management.actions import frames as unfolding
-from proxy.management.actions.frames import CommandTarget, FrameCommandView, run_command
-from proxy.management.views import lookup
-from proxy.management.views.conversations import conversation_rows_of, path_state_of
-from proxy.management.views.schemas import UnfoldView
+from proxy.management.views import UnfoldView, conversation_rows_of, lookup, path_state_of
 from proxy.store import DeletionResult
 
 FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]

@@ -21,36 +21,49 @@ from typing import Annotated
 
 import typer
 
-from proxy.accounting.token_counter import TokenCounter
+from proxy.accounting import TokenCounter
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, one_line, pluralize, print_bytes, print_json, print_line, print_paged
-from proxy.config.model import Config
-from proxy.core.filemap import DEFAULT_MAP_TOKENS
-from proxy.core.filemap.render import PARTIAL_FILE_SUFFIX
-from proxy.core.frames.tree import Status
+from proxy.config import Config
+from proxy.core.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
+from proxy.core.frames import Status
 from proxy.core.text import cut_for_display
-from proxy.core.tools.inspect_tools import TREE_ICONS
+from proxy.core.tools import TREE_ICONS
 from proxy.errors import BadRequest
-from proxy.management.views import conversations, logs, lookup, requests
-from proxy.management.views.as_of import ledger_at, parse_timestamp
-from proxy.management.views.contexts import SeenFilesView, seen_files_view
-from proxy.management.views.diff import CHANGES, FIRST_BYTES, INSERTED, KEPT, LEFT_OUT
-from proxy.management.views.explain import AncestorView, ExplanationView, SiblingView, explanation_view
-from proxy.management.views.resume import ResumeView
-from proxy.management.views.resume import resume_view as stands
-from proxy.management.views.schemas import (
+from proxy.management.views import (
+    CHANGES,
+    FIRST_BYTES,
+    INSERTED,
+    KEPT,
+    LEFT_OUT,
+    MAX_RESULTS,
+    AncestorView,
     ConversationRow,
     CostDecisionView,
+    ExplanationView,
     FrameLog,
     LogItem,
     MessageChange,
     NamedChanges,
     ReceiptView,
     RequestDiff,
+    ResumeView,
     RoundDiff,
+    SearchResults,
+    SeenFilesView,
+    SiblingView,
+    conversations,
+    explanation_view,
+    ledger_at,
+    local_time,
+    logs,
+    lookup,
+    parse_timestamp,
+    requests,
+    search_frames,
+    seen_files_view,
 )
-from proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
-from proxy.management.views.totals import local_time
+from proxy.management.views import resume_view as stands
 from proxy.store import Store
 
 MAX_CONVERSATIONS_LISTED = 10

@@ -9,7 +9,7 @@ import typer
 from proxy.auth import issue_key, list_keys, revoke_key
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from proxy.cli.output import align_columns, print_json, print_line
-from proxy.config.sections import Mode
+from proxy.config import Mode
 from proxy.errors import InvalidConfiguration
 
 key = typer.Typer(

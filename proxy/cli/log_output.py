@@ -26,7 +26,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from proxy.cli.output import one_line
-from proxy.telemetry.log_fields import LogFields, log_field, truncate_field
+from proxy.telemetry import LogFields, log_field, truncate_field
 
 MAX_CAUSES = 5
 """Exceptions told of one chain, the last one first."""

@@ -16,18 +16,13 @@ from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, r
 from proxy.cli.output import align_columns, pluralize, print_json
 from proxy.cli.output import print_line as tell
 from proxy.cli.running import ServerInfo, ask_proxy, find_running_proxy
-from proxy.config.model import Config
-from proxy.core.ledger.ledger import Conversation
-from proxy.core.ledger.queued_messages import Lane
+from proxy.config import Config
+from proxy.core.ledger import Conversation, Lane
 from proxy.core.text import cut_for_display
-from proxy.exchange.background.inbox import Inbox
-from proxy.management.actions.frames import StopView, stop_all
-from proxy.management.views import lookup
-from proxy.management.views.messages import message_rows
-from proxy.management.views.schemas import MessageRow
-from proxy.management.views.totals import local_time
-from proxy.store import Store
-from proxy.store.conversation_cache import ConversationCache
+from proxy.exchange import Inbox
+from proxy.management.actions import StopView, stop_all
+from proxy.management.views import MessageRow, local_time, lookup, message_rows
+from proxy.store import ConversationCache, Store
 
 ConversationName = Annotated[
     str, typer.Argument(help="Id of the conversation, or its beginning (4 characters or more).")

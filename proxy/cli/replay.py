@@ -26,27 +26,29 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from proxy.accounting import ReceiptTotals
-from proxy.accounting.text_tables import TableColumn, format_columns
+from proxy.accounting import ReceiptTotals, TableColumn, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_error, print_json, print_line
-from proxy.config.model import Config
-from proxy.config.sources import parse_assignments
-from proxy.replay.files import recording_files_in
-from proxy.replay.loss import FAR_REQUESTS
-from proxy.replay.outcome import (
+from proxy.config import Config, parse_assignments
+from proxy.replay import (
+    FAR_REQUESTS,
     MissedName,
     NameNeeds,
+    Recording,
     RemovedContent,
     ReplayFailure,
+    ReplayOptions,
+    ReplayOutcome,
     ReplayResult,
+    cpu_count,
+    recording_files_in,
+    replay_files,
+    replay_recording,
+    stored_recording,
     sum_marker_costs,
     sum_needs,
     sum_rows,
 )
-from proxy.replay.recording import Recording
-from proxy.replay.stored import stored_recording
-from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
 
 LIMITS = (
     "The recorded next step is fixed: this shows money and what would have been missing, not whether the agent would "

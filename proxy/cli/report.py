@@ -24,14 +24,11 @@ import typer
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
-from proxy.accounting import GroupBy, ReceiptTotals, format_statement, format_table
-from proxy.accounting.pricing import Tariff
-from proxy.accounting.text_tables import TableColumn, format_columns
+from proxy.accounting import GroupBy, ReceiptTotals, TableColumn, Tariff, format_columns, format_statement, format_table
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_json, print_line
-from proxy.config.model import Config
-from proxy.management.views import lookup
-from proxy.management.views.totals import load_receipts, local_zone, sum_receipts_by, totals_view
+from proxy.config import Config
+from proxy.management.views import load_receipts, local_zone, lookup, sum_receipts_by, totals_view
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

@@ -22,12 +22,10 @@ from proxy.cli.context import ConfigFile, DataDirectory, data_flag, load_setting
 from proxy.cli.log_output import configure_logging
 from proxy.cli.output import print_line
 from proxy.cli.running import ServerInfo, find_running_proxy, remove_server_file, write_server_file
-from proxy.config.model import Config
-from proxy.config.sections import Mode
-from proxy.config.sources import parse_assignments
+from proxy.config import Config, Mode, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.server.app import build_app
-from proxy.server.runner import serve as run_server
+from proxy.server import build_app
+from proxy.server import serve as run_server
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,9 @@ from pydantic import ValidationError
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, one_line, print_json, print_line
 from proxy.cli.running import ask_proxy, find_running_proxy
-from proxy.config.model import Config
-from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION, LiveSettings
-from proxy.config.sections import SubagentSettings
-from proxy.config.sources import parse_assignments
+from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Config, LiveSettings, SubagentSettings, parse_assignments
 from proxy.errors import InvalidConfiguration
-from proxy.management.views.subagents import API_NAMES, TrackingBody, TrackingView, tracking_view
+from proxy.management.views import API_NAMES, TrackingBody, TrackingView, tracking_view
 
 CONFIG_PATH = "/stack/config"
 

@@ -1,1 +1,34 @@
 """To be written."""
+
+from proxy.config.model import Config, is_loopback
+from proxy.config.runtime import (
+    SETTABLE_KEYS,
+    SUBAGENT_SECTION,
+    LiveSettings,
+    pattern_faults,
+    subagent_rules_of,
+    with_pattern,
+    without_pattern,
+)
+from proxy.config.sections import MAX_COUNT, Mode, SubagentSettings, SummarySettings, UpstreamSettings, WireFormat
+from proxy.config.sources import load_config, parse_assignments
+
+__all__ = [
+    "MAX_COUNT",
+    "SETTABLE_KEYS",
+    "SUBAGENT_SECTION",
+    "Config",
+    "LiveSettings",
+    "Mode",
+    "SubagentSettings",
+    "SummarySettings",
+    "UpstreamSettings",
+    "WireFormat",
+    "is_loopback",
+    "load_config",
+    "parse_assignments",
+    "pattern_faults",
+    "subagent_rules_of",
+    "with_pattern",
+    "without_pattern",
+]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
-from proxy.accounting.pricing import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
+from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
 from proxy.config.sections import (
     BlockFormat,
     Budgets,
@@ -37,14 +37,13 @@ from proxy.config.sections import (
     UpstreamSettings,
     View,
 )
-from proxy.core.compaction.cost_gate import CachePrices
-from proxy.core.compaction.truncate_outputs import OutputRule, OutputRules
-from proxy.core.context.guidance import GuidanceWording
+from proxy.core.compaction import CachePrices, OutputRule, OutputRules
+from proxy.core.context import GuidanceWording
 from proxy.core.memo import memoize
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
-from proxy.core.observers.tool_roles import ToolRoles as ToolNames
-from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES as HEURISTICS
-from proxy.core.policy.autonomy_rules import AutonomyLevel, AutonomyRules, ScoreCombiner
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers import ToolRoles as ToolNames
+from proxy.core.policy import HEURISTIC_NAMES as HEURISTICS
+from proxy.core.policy import AutonomyLevel, AutonomyRules, ScoreCombiner
 
 Tenancy = Literal["single", "key", "credential"]
 _NO_EXCEPTIONS = ModelSettings()

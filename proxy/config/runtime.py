@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from proxy.config.sections import SubagentSettings
 from proxy.core.safe_regex import MAX_PATTERNS, pattern_error
-from proxy.core.tools.base import SubagentRules
+from proxy.core.tools import SubagentRules
 from proxy.errors import BadRequest, StoreError
 from proxy.store import SettingRecord, Store
 

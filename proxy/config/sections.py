@@ -26,8 +26,8 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.accounting.pricing import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBinding, ThinkingInLoop
-from proxy.core.policy.autonomy_rules import ModelSettable, clamp_threshold
+from proxy.accounting import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBinding, ThinkingInLoop
+from proxy.core.policy import ModelSettable, clamp_threshold
 
 Mode = Literal["off", "shadow", "passive", "active"]
 View = Literal["full", "minimal"]

@@ -12,8 +12,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Message
-from proxy.dialects import Dialect
+from proxy.core.ledger import Message
+from proxy.dialects.dialect_list import Dialect
 from proxy.dialects.parse_cache import countable_text
 
 MAX_CACHED_MESSAGES = 4096

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.core.ledger.messages import Message, ModelResponse, Request
-from proxy.core.ledger.tool_call_interceptor import ShouldContinue, ShouldRefuse, ShouldRetry
+from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, run_steps
 from proxy.dialects.synthetic_responses import OwnResponse
 

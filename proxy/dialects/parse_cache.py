@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Message, Request, RequestSlice, digest_of_tools
+from proxy.core.ledger import Message, Request, RequestSlice, digest_of_tools
 from proxy.dialects import raw_json as slices
 
 MAX_BODIES = 32

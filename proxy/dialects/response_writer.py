@@ -18,17 +18,19 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import REFUSED_CALLS_KEY, ModelResponse, is_stack_tool
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
+    REFUSED_CALLS_KEY,
     CallAssembler,
     CallOwner,
     Chunk,
     ChunkEvent,
     Interceptor,
+    ModelResponse,
     OutgoingChunk,
     ShouldContinue,
     ShouldRefuse,
     ShouldRetry,
+    is_stack_tool,
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.sse import SseDecoder, SseEvent

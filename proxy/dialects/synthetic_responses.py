@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.ledger.messages import Request
+from proxy.core.ledger import Request
 from proxy.dialects import raw_json as slices
 
 OWN_ID_PREFIX = "resp_callstack_"

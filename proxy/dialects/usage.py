@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proxy.core.ledger.messages import Usage
+from proxy.core.ledger import Usage
 
 FieldPath = tuple[str, str]
 """Where a figure stands: a member, and the one inside of it, or "" for the member itself."""

@@ -1,1 +1,44 @@
 """To be written."""
+
+from proxy.exchange import passthrough, pipeline, stored_responses
+from proxy.exchange.background.idle import IdleTracker, on_idle
+from proxy.exchange.background.in_flight import InFlight, InFlightRequest
+from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, Inbox
+from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
+from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.summarizer import build_summarizer
+from proxy.exchange.client_response import send_error_response
+from proxy.exchange.previous_responses import stored_extras_at
+from proxy.exchange.resolver import tool_settings
+from proxy.exchange.rounds import ClientRequest, Services
+from proxy.exchange.services import AppServices, build_services
+from proxy.exchange.thread.activation import forbids_user_after_result
+from proxy.exchange.thread.attach_subagent import is_long_enough
+from proxy.exchange.thread.block_format import block_format_for
+
+__all__ = [
+    "MAX_MESSAGE_CHARACTERS",
+    "MAX_WAITING_MESSAGES",
+    "AppServices",
+    "ClientRequest",
+    "DeferredTasks",
+    "IdleTracker",
+    "InFlight",
+    "InFlightRequest",
+    "Inbox",
+    "RequestRecordBuilder",
+    "Services",
+    "block_format_for",
+    "build_services",
+    "build_summarizer",
+    "client_chain",
+    "forbids_user_after_result",
+    "is_long_enough",
+    "on_idle",
+    "passthrough",
+    "pipeline",
+    "send_error_response",
+    "stored_extras_at",
+    "stored_responses",
+    "tool_settings",
+]

@@ -13,10 +13,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import ModelResponse, Request
+from proxy.core.ledger import ModelResponse, Request
 from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ResponseWriter
 from proxy.errors import ProxyError
-from proxy.upstream.routing import Answer, RawHeaders
+from proxy.upstream import Answer, RawHeaders
 
 log = logging.getLogger(__name__)
 

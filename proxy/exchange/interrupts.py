@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import Context
-from proxy.core.ledger.messages import ModelResponse
-from proxy.core.ledger.queued_messages import Lane
+from proxy.core.context import Context
+from proxy.core.ledger import Lane, ModelResponse
 from proxy.dialects import ResponseWriter
 from proxy.errors import StoreError
 from proxy.exchange.background.in_flight import InFlightRequest, Snapshot

@@ -20,7 +20,7 @@ from contextlib import aclosing
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Request
+from proxy.core.ledger import Request
 from proxy.dialects import RenderOptions, dialect_at
 from proxy.dialects import raw_json as slices
 from proxy.errors import StoreError, UpstreamError
@@ -38,8 +38,8 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.activation import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
+from proxy.upstream import Answer, Route, outgoing_headers
 from proxy.upstream import overflow_errors as overflow
-from proxy.upstream.routing import Answer, Route, outgoing_headers
 
 log = logging.getLogger(__name__)
 

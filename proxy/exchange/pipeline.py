@@ -20,8 +20,8 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import Context
-from proxy.core.ledger.messages import ModelResponse, Request
+from proxy.core.context import Context
+from proxy.core.ledger import ModelResponse, Request
 from proxy.dialects import RequestParseError
 from proxy.errors import (
     BadRequest,
@@ -65,8 +65,8 @@ from proxy.exchange.slash_commands import handle_slash_commands
 from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.exchange.turn import Turn
+from proxy.upstream import Answer, Route
 from proxy.upstream import overflow_errors as overflow
-from proxy.upstream.routing import Answer, Route
 
 log = logging.getLogger(__name__)
 

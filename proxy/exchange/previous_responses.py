@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import EntryKind, Ledger, Round, visible_calls
-from proxy.core.ledger.messages import Message, Request
+from proxy.core.ledger import EntryKind, Ledger, Message, Request, Round, visible_calls
 from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
 from proxy.exchange.rounds import ClientRequest, Services
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
-from proxy.store.conversation_cache import CachedConversation
+from proxy.store import CachedConversation
 
 
 async def resolve_references(parts: Services, client_request: ClientRequest, request: Request) -> tuple[Request, str]:

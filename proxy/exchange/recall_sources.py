@@ -18,12 +18,17 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.tree import Tree, descendants, find_frame
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Call, ModelResponse
-from proxy.core.recall.recalled_texts import is_recall, recall_queries, recall_refs, recalled_frame_ids
-from proxy.core.recall.stored_texts import ENTRY_ID_CHARACTERS, StoredPiece
-from proxy.core.tools.base import CrossConversationHits
+from proxy.core.frames import Tree, descendants, find_frame
+from proxy.core.ledger import Call, Ledger, ModelResponse
+from proxy.core.recall import (
+    ENTRY_ID_CHARACTERS,
+    StoredPiece,
+    is_recall,
+    recall_queries,
+    recall_refs,
+    recalled_frame_ids,
+)
+from proxy.core.tools import CrossConversationHits
 from proxy.errors import StoreError
 from proxy.exchange.rounds import Services
 from proxy.exchange.turn import NO_OTHER_HITS, Turn

@@ -21,37 +21,47 @@ from functools import cached_property, lru_cache
 
 from msgspec.structs import replace
 
-from proxy.accounting.receipts import ANSWERED_STATUS
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, BranchState, RequestFingerprint
-from proxy.core.frames.events import (
+from proxy.accounting import ANSWERED_STATUS
+from proxy.config import Config, LiveSettings
+from proxy.core.context import context_entries
+from proxy.core.frames import (
+    BRANCH_SWITCHED_KIND,
+    BranchState,
     BranchSwitched,
     FrameEvent,
     HistoryRewritten,
+    PathState,
     ReasoningRemoved,
+    RequestFingerprint,
     ResultReplaced,
     RootStarted,
     ThreadWoken,
     as_ledger_event,
+    extend,
     frame_id,
+    reduce,
+    switch_branch,
 )
-from proxy.core.frames.path_state import PathState, extend, switch_branch
-from proxy.core.frames.reducer import reduce
-from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Thread, message_id
-from proxy.core.ledger.messages import REMEMBERED_TOOL_ARRAYS, Message, Request, is_stack_tool
+from proxy.core.ledger import (
+    REMEMBERED_TOOL_ARRAYS,
+    Conversation,
+    Entry,
+    EntryKind,
+    Ledger,
+    LedgerEvent,
+    Message,
+    Request,
+    Thread,
+    is_stack_tool,
+    message_id,
+)
+from proxy.core.matching import Match, MatchKind, RequestRole, walk
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.matching.match import Match, MatchKind, RequestRole
-from proxy.core.matching.walk_history import walk
-from proxy.core.observers.keywords import cache_names, cache_names_in_slices
-from proxy.core.observers.step import message_of
-from proxy.core.policy.frame_inference import has_tool_calls, infer_frames
-from proxy.core.policy.roots import build_root, find_new_root
-from proxy.core.recall.unchanged_notes import is_unchanged_note, restore_file_contents, uncached_entries
-from proxy.core.tools.base import ToolSettings
-from proxy.core.tools.branch_tools import due_branch_switch, ends_with_tool_result, fingerprint_of
+from proxy.core.observers import cache_names, cache_names_in_slices, message_of
+from proxy.core.policy import build_root, find_new_root, has_tool_calls, infer_frames
+from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
+from proxy.core.tools import ToolSettings, due_branch_switch, ends_with_tool_result, fingerprint_of
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduling import in_slices
@@ -61,8 +71,7 @@ from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision, forbids_user_after_result
 from proxy.exchange.thread.origins import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
-from proxy.store import AnchorRecord, Record
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
 
 log = logging.getLogger(__name__)
 

@@ -26,25 +26,24 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting.token_counter import TokenCounterProtocol
-from proxy.config.model import Config
-from proxy.core.compaction.context_overflow import (
+from proxy.accounting import TokenCounterProtocol
+from proxy.config import Config
+from proxy.core.compaction import (
     KEPT_WINDOW_SHARE,
+    clear_old_outputs,
+    cut_long_outputs,
     drop_oldest,
     drop_oldest_messages,
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.compaction.truncate_outputs import clear_old_outputs, cut_long_outputs
-from proxy.core.context.message_list import Context, answers_with_stale_reasoning, unpaired_calls
-from proxy.core.frames.events import FrameEvent, ReasoningRemoved
-from proxy.core.ledger.messages import Message, ModelResponse, Request
-from proxy.core.observers.step import message_of
-from proxy.core.tools.base import UNBOUNDED
-from proxy.dialects import Body, Dialect, ParseCache, RenderOptions
-from proxy.dialects.compose import DialectComposer
-from proxy.dialects.parse_cache import countable_texts
-from proxy.dialects.parse_cache import with_token_counts as weighed_by
+from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
+from proxy.core.frames import FrameEvent, ReasoningRemoved
+from proxy.core.ledger import Message, ModelResponse, Request
+from proxy.core.observers import message_of
+from proxy.core.tools import UNBOUNDED
+from proxy.dialects import Body, Dialect, DialectComposer, ParseCache, RenderOptions, countable_texts
+from proxy.dialects import with_token_counts as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
@@ -62,10 +61,9 @@ from proxy.exchange.thread.activation import (
 )
 from proxy.exchange.thread.quoted_history import QuoteFinder, QuoteRenderOptions
 from proxy.exchange.turn import Toolkit, Turn
-from proxy.store.conversation_cache import ConversationCache
+from proxy.store import ConversationCache
+from proxy.upstream import Answer, ContextWindow, ContextWindows, RawHeaders, Route, Routes, outgoing_headers
 from proxy.upstream import overflow_errors as overflow
-from proxy.upstream.context_windows import ContextWindow, ContextWindows
-from proxy.upstream.routing import Answer, RawHeaders, Route, Routes, outgoing_headers
 
 log = logging.getLogger(__name__)
 

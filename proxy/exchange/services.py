@@ -14,16 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 
-from proxy.accounting import Accountant
-from proxy.accounting.token_counter import TokenCounterProtocol
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings, subagent_rules_of
+from proxy.accounting import Accountant, TokenCounterProtocol
+from proxy.config import Config, LiveSettings, subagent_rules_of
 from proxy.core import tools
-from proxy.core.ledger.ledger import Round, response_id_of
-from proxy.core.ledger.messages import Request
-from proxy.core.policy.frame_inference import InferenceRules
-from proxy.dialects import Dialect, ParseCache
-from proxy.dialects.compose import DialectComposer
+from proxy.core.ledger import Request, Round, response_id_of
+from proxy.core.policy import InferenceRules
+from proxy.dialects import Dialect, DialectComposer, ParseCache
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -49,12 +45,9 @@ from proxy.exchange.rounds import Services
 from proxy.exchange.thread.activation import ContextPolicy, client_model_binds_reasoning, forbids_user_after_result
 from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
-from proxy.store import Store
-from proxy.store.conversation_cache import ConversationCache
-from proxy.telemetry.event_bus import EventBus
-from proxy.telemetry.metrics import Metrics
-from proxy.upstream.context_windows import ContextWindow, ContextWindows
-from proxy.upstream.routing import Routes, UnknownModel
+from proxy.store import ConversationCache, Store
+from proxy.telemetry import EventBus, Metrics
+from proxy.upstream import ContextWindow, ContextWindows, Routes, UnknownModel
 
 NONCE_DIGITS = 12
 """Hex digits of a conversation's nonce."""

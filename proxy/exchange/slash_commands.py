@@ -23,27 +23,27 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from proxy.accounting.receipts import ANSWERED_STATUS
-from proxy.core.commands.parse_slash import (
+from proxy.accounting import ANSWERED_STATUS
+from proxy.core.commands import (
     ANSWER_MARK,
     COMMAND_WORD,
     HELP,
+    CommandContext,
     InvalidCommand,
     SayCommand,
+    apply_command,
+    attach,
     command_text,
     find_commands,
     help_text,
     parse,
+    previous_answer,
 )
-from proxy.core.commands.tree_commands import CommandContext, apply_command, attach, previous_answer
-from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import response_id_of
-from proxy.core.ledger.messages import Message, Request
-from proxy.core.ledger.queued_messages import Lane
+from proxy.core.frames import Tree
+from proxy.core.ledger import Lane, Message, Request, response_id_of
 from proxy.core.tools import inspect_tools as looking
-from proxy.dialects import OwnResponse, RenderOptions, RequestParseError
+from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in
 from proxy.dialects import raw_json as slices
-from proxy.dialects.synthetic_responses import previous_id_in
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough import PassthroughRequest, new_request_record, with_upstream_model
@@ -51,7 +51,7 @@ from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.resolver import ACTING_MODES
 from proxy.exchange.rounds import ClientRequest, ContextRejected, Services, count_request_tokens, parse_client_request
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.store.lookup import find_conversation
+from proxy.store import find_conversation
 
 log = logging.getLogger(__name__)
 

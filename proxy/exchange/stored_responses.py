@@ -16,12 +16,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote
 
-from proxy.core.ledger.ledger import RESPONSE_ID_KEY, EntryKind, Round, response_id_of
-from proxy.core.ledger.messages import Message
+from proxy.core.ledger import RESPONSE_ID_KEY, EntryKind, Message, Round, response_id_of
 from proxy.core.matching import lookup_keys as anchors
 from proxy.dialects import CLIENT_RESPONSE_KEY
+from proxy.dialects.responses import client_view
 from proxy.dialects.responses import stored as responses_kept
-from proxy.dialects.responses.stored import client_view
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.client_response import Reply
@@ -34,9 +33,8 @@ from proxy.exchange.previous_responses import (
     tombstone,
 )
 from proxy.exchange.rounds import ClientRequest, Services
-from proxy.store import AnchorRecord
-from proxy.store.conversation_cache import CachedConversation
-from proxy.upstream.routing import outgoing_headers
+from proxy.store import AnchorRecord, CachedConversation
+from proxy.upstream import outgoing_headers
 
 STORED_RESPONSE_PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")
 SERVED_REQUESTS = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}

@@ -18,28 +18,46 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core import tools
-from proxy.core.compaction.cost_gate import CachePrices
-from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat
-from proxy.core.context.message_list import Context, MessageComposer, answers_with_stale_reasoning, build_context
-from proxy.core.frames import branches as lines
-from proxy.core.frames.events import (
+from proxy.core.compaction import CachePrices
+from proxy.core.context import (
+    FLAT_FORMAT,
+    BlockFormat,
+    Context,
+    MessageComposer,
+    answers_with_stale_reasoning,
+    build_context,
+)
+from proxy.core.frames import (
     FrameEvent,
     FrameInvalidated,
     FramePopped,
+    PathState,
     ReasoningRemoved,
     as_ledger_event,
     call_key,
     decode_event,
+    extend,
+    reduce,
 )
-from proxy.core.frames.path_state import PathState, extend
-from proxy.core.frames.reducer import reduce
-from proxy.core.ledger.ledger import ROUND_SEPARATOR, Entry, EntryKind, Ledger, LedgerEvent, Round, with_round
-from proxy.core.ledger.messages import Call, Message, ModelResponse, Request
-from proxy.core.ledger.queued_messages import Lane
+from proxy.core.frames import branches as lines
+from proxy.core.ledger import (
+    ROUND_SEPARATOR,
+    Call,
+    Entry,
+    EntryKind,
+    Lane,
+    Ledger,
+    LedgerEvent,
+    Message,
+    ModelResponse,
+    Request,
+    Round,
+    with_round,
+)
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.policy.loop_detection import REFUSED_CALL_RESULT
-from proxy.core.recall.recalled_texts import is_recall
-from proxy.core.tools.base import (
+from proxy.core.policy import REFUSED_CALL_RESULT
+from proxy.core.recall import is_recall
+from proxy.core.tools import (
     UNBOUNDED,
     CallGroup,
     CrossConversationHits,
@@ -51,8 +69,7 @@ from proxy.core.tools.base import (
 from proxy.exchange.background.in_flight import Snapshot
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.thread.placement import Placement
-from proxy.store import AnchorRecord
-from proxy.store.conversation_cache import ConversationCache
+from proxy.store import AnchorRecord, ConversationCache
 
 log = logging.getLogger(__name__)
 

@@ -19,3 +19,39 @@
 The law: **a replay is the product**. A request takes the way it takes through `callstack serve`, with the parts that
 `proxy.app` wires; only the provider, the clock and the disk are replaced.
 """
+
+from proxy.replay.files import recording_files_in
+from proxy.replay.loss import FAR_REQUESTS
+from proxy.replay.outcome import (
+    MissedName,
+    NameNeeds,
+    RemovedContent,
+    ReplayFailure,
+    ReplayResult,
+    sum_marker_costs,
+    sum_needs,
+    sum_rows,
+)
+from proxy.replay.recording import Recording
+from proxy.replay.stored import stored_recording
+from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
+
+__all__ = [
+    "FAR_REQUESTS",
+    "MissedName",
+    "NameNeeds",
+    "Recording",
+    "RemovedContent",
+    "ReplayFailure",
+    "ReplayOptions",
+    "ReplayOutcome",
+    "ReplayResult",
+    "cpu_count",
+    "recording_files_in",
+    "replay_files",
+    "replay_recording",
+    "stored_recording",
+    "sum_marker_costs",
+    "sum_needs",
+    "sum_rows",
+]

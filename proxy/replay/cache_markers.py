@@ -18,11 +18,10 @@ from typing import Any
 
 from llm_test_provider.apis.json import canonical
 from llm_test_provider.prompt_cache import HOUR, CacheRule, PromptPart, SimulatedCache, SimulatedCacheUse
-from proxy.accounting.pricing import Tariff
-from proxy.core.ledger.messages import Request, RequestSlice
+from proxy.accounting import Tariff
+from proxy.core.ledger import Request, RequestSlice
 from proxy.dialects import raw_json as slices
-from proxy.dialects.messages.cache_control import CACHE_CONTROL_BYTES, MEMBER, split_markers
-from proxy.dialects.messages.message import REASONING, TEXT, type_of
+from proxy.dialects.messages import CACHE_CONTROL_BYTES, MEMBER, REASONING, TEXT, split_markers, type_of
 
 MILLION = 1_000_000
 HOUR_TTL = b'"1h"'

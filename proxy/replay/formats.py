@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proxy.replay.api import APIS
+from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ConversationWriter, RecordedConversation, ReplayApi
 from proxy.replay.api.chat import CHAT
 from proxy.replay.api.messages import MESSAGES, RecordedMessages, call_pairings

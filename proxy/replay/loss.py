@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import ancestors
-from proxy.core.ledger.messages import Message, Request
-from proxy.core.observers.keywords import names_in_text
+from proxy.core.frames import PathEntry, PathState, ancestors
+from proxy.core.ledger import Message, Request
+from proxy.core.observers import names_in_text
 from proxy.replay.outcome import MissedName, NameNeeds, RemovedContent
 
 FAR_REQUESTS = 10

@@ -19,15 +19,13 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from proxy.accounting import Receipt, sum_receipts
-from proxy.config.model import Config
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Message, Request
-from proxy.dialects import ParseCache
-from proxy.dialects.parse_cache import countable_texts, with_token_counts
+from proxy.config import Config
+from proxy.core.ledger import Ledger, Message, Request
+from proxy.dialects import ParseCache, countable_texts, with_token_counts
 from proxy.errors import ProxyError
+from proxy.exchange import ClientRequest
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import ClientRequest
-from proxy.replay.api import APIS
+from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
 from proxy.replay.cache_markers import MarkerCostTracker
@@ -35,7 +33,7 @@ from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from proxy.replay.outcome import MarkerCosts, ReplayResult
 from proxy.replay.recording import Json, RecordedStep, Recording
 from proxy.replay.services import TENANT, build_replay
-from proxy.upstream.routing import RawHeaders
+from proxy.upstream import RawHeaders
 
 
 @dataclass

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.accounting import PromptCacheModel
-from proxy.accounting.pricing import Tariff, tariff_for
-from proxy.config.sections import UpstreamSettings
-from proxy.core.ledger.messages import Request
-from proxy.dialects import ParseCache
-from proxy.dialects.parse_cache import countable_text, countable_texts, with_token_counts
+from proxy.accounting import PromptCacheModel, Tariff, tariff_for
+from proxy.config import UpstreamSettings
+from proxy.core.ledger import Request
+from proxy.dialects import ParseCache, countable_text, countable_texts, with_token_counts
 from proxy.replay.api.base import ReplayApi, ReplyMetadata
 from proxy.replay.recording import Json, RecordedStep, encode_json
-from proxy.upstream.routing import Answer, RawHeaders, Upstream
+from proxy.upstream import Answer, RawHeaders, Upstream
 
 UPSTREAM_NAME = "recorded"
 UNRECORDED_ANSWER: Json = {"role": "assistant", "content": "(the answer to this request was not recorded)"}

@@ -9,19 +9,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from proxy.accounting import Accountant
-from proxy.accounting.token_counter import TokenCounter
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings
-from proxy.exchange.rounds import Services
-from proxy.exchange.services import AppServices, build_services
+from proxy.accounting import Accountant, TokenCounter
+from proxy.config import Config, LiveSettings
+from proxy.exchange import AppServices, Services, build_services
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.chat import CHAT
 from proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProvider
-from proxy.store.conversation_cache import ConversationCache
-from proxy.store.memory import MemoryStore
-from proxy.upstream.context_windows import ContextWindows
-from proxy.upstream.routing import Routes
+from proxy.store import ConversationCache, MemoryStore
+from proxy.upstream import ContextWindows, Routes
 
 TENANT = "replay"
 PATH = CHAT.path

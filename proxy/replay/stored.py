@@ -10,9 +10,9 @@ import json
 from dataclasses import replace
 
 from proxy.accounting import SUMMARY_STATUS
-from proxy.core.ledger.ledger import Ledger, response_id_of
+from proxy.core.ledger import Ledger, response_id_of
 from proxy.management.views import lookup
-from proxy.replay.api import api_of
+from proxy.replay.api.api_list import api_of
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.captures import CapturedRequest, captured_request_of, recording_of_requests
 from proxy.replay.formats import check_same_api

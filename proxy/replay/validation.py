@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
-from proxy.core.ledger.messages import INSTRUCTION_ROLES
+from proxy.core.ledger import INSTRUCTION_ROLES
 from proxy.replay.recording import Json, NotReplayable
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")

@@ -25,7 +25,7 @@ from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from proxy.config.model import Config
+from proxy.config import Config
 from proxy.errors import ProxyError
 from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import ReplayFailure, ReplayResult

@@ -26,36 +26,34 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
-from proxy.accounting import Accountant
-from proxy.accounting.token_counter import TokenCounter
+from proxy.accounting import Accountant, TokenCounter
 from proxy.auth import Headers, KeyRing, Tenant, TenantResolver, has_operator_token
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings, pattern_faults
-from proxy.core.matching.match import RETRY_WINDOW_MS
+from proxy.config import Config, LiveSettings, pattern_faults
+from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
 from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.exchange import (
+    AppServices,
+    ClientRequest,
+    DeferredTasks,
+    IdleTracker,
+    InFlight,
+    RequestRecordBuilder,
+    Services,
+    build_services,
+    build_summarizer,
+    on_idle,
+    send_error_response,
+)
 from proxy.exchange import passthrough as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
-from proxy.exchange.background.idle import IdleTracker, on_idle
-from proxy.exchange.background.in_flight import InFlight
-from proxy.exchange.background.recorder import RequestRecordBuilder
-from proxy.exchange.background.scheduling import DeferredTasks
-from proxy.exchange.background.summarizer import build_summarizer
-from proxy.exchange.client_response import send_error_response
-from proxy.exchange.rounds import ClientRequest, Services
-from proxy.exchange.services import AppServices, build_services
-from proxy.management.views.health import health_view
+from proxy.management.views import health_view
 from proxy.server.guard import RequestGuard, log_refusal
-from proxy.store import Health, Store
-from proxy.store.conversation_cache import ConversationCache
-from proxy.store.sql import open_store
-from proxy.telemetry.event_bus import EventBus
-from proxy.telemetry.event_log import EventFileWriter
-from proxy.telemetry.metrics import Metrics
-from proxy.upstream.context_windows import ContextWindows
-from proxy.upstream.routing import RawHeaders, Routes
+from proxy.store import ConversationCache, Health, Store, open_store
+from proxy.telemetry import EventBus, EventFileWriter, Metrics
+from proxy.upstream import ContextWindows, RawHeaders, Routes
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from proxy.config.model import Config, is_loopback
+from proxy.config import Config, is_loopback
 from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge

@@ -37,7 +37,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from proxy.config.model import Config
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.server.guard import Application, Headers, OnRefusal, log_refusal
 

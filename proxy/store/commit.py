@@ -19,11 +19,10 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, Table
 
-from proxy.core.ledger.ledger import Conversation, Entry, LedgerEvent, LedgerItem, Round, Thread
-from proxy.core.ledger.messages import Message
-from proxy.core.ledger.queued_messages import QueuedMessage
+from proxy.core.ledger import Conversation, Entry, LedgerEvent, LedgerItem, Message, QueuedMessage, Round, Thread
 from proxy.errors import StoreError
-from proxy.store import AnchorRecord, Body, LedgerRecord, Record, RequestRecord, SentRecord, SettingRecord, rows, schema
+from proxy.store import rows, schema
+from proxy.store.interface import AnchorRecord, Body, LedgerRecord, Record, RequestRecord, SentRecord, SettingRecord
 from proxy.store.statements import Driver, Statements, driver_of
 from proxy.store.tasks_view import ConversationChanges, TaskRowUpdater
 

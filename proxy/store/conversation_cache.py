@@ -25,27 +25,26 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.path_state import PathState, replay
-from proxy.core.ledger.ledger import (
+from proxy.core.frames import PathState, replay
+from proxy.core.ledger import (
     Conversation,
     Entry,
     Ledger,
     LedgerEvent,
     LedgerItem,
+    QueuedMessage,
+    Request,
     Round,
     Thread,
     response_id_of,
     turn_id,
 )
-from proxy.core.ledger.messages import Request
-from proxy.core.ledger.queued_messages import QueuedMessage
+from proxy.core.matching import Match, MatchKind, match_restarted
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.matching.match import Match, MatchKind
-from proxy.core.matching.restarted_conversation import match_restarted
-from proxy.core.policy.signals import FrameActivity
+from proxy.core.policy import FrameActivity
 from proxy.errors import StoreError
-from proxy.store import AnchorRecord, LedgerRecord, Record, Store
+from proxy.store.interface import AnchorRecord, LedgerRecord, Record, Store
 
 MAX_WRITE_DELAY_S = 0.25
 """What is recorded is on disk this much later at the latest (DESIGN 10); until then a line that leaves nothing of it

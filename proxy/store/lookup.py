@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from proxy.core.ledger.ledger import Conversation
+from proxy.core.ledger import Conversation
 from proxy.errors import NotFound
-from proxy.store import Store
+from proxy.store.interface import Store
 
 TenantScope = str | None
 """A tenant, or None: all of them."""

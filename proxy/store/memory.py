@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Round
-from proxy.core.ledger.queued_messages import QueuedMessage
+from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, QueuedMessage, Round
 from proxy.errors import StoreError
-from proxy.store import (
+from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
+from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
     FrameSearchResult,
@@ -27,7 +27,6 @@ from proxy.store import (
     SettingRecord,
     StoredRequest,
 )
-from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import frame_key_of, search_rows
 from proxy.store.tasks_view import task_rows_of

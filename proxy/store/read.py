@@ -19,10 +19,19 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, func, select
 from sqlalchemy.engine import Row
 
-from proxy.core.ledger.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Round, Thread
-from proxy.core.ledger.messages import Message
-from proxy.core.ledger.queued_messages import QueuedMessage
-from proxy.store import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest, rows, schema
+from proxy.core.ledger import (
+    Conversation,
+    Entry,
+    Ledger,
+    LedgerEvent,
+    LedgerItem,
+    Message,
+    QueuedMessage,
+    Round,
+    Thread,
+)
+from proxy.store import rows, schema
+from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest
 from proxy.store.statements import chunks, driver_of, statements_for
 
 

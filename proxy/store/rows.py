@@ -20,11 +20,23 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Row
 
-from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, LedgerEvent, Round, Thread
-from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage
-from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage
-from proxy.dialects.messages.message import is_failed_result
-from proxy.store import Body, RequestRecord, SentRecord, SettingRecord
+from proxy.core.ledger import (
+    Call,
+    Conversation,
+    DeliveryState,
+    Entry,
+    EntryKind,
+    Lane,
+    LedgerEvent,
+    Message,
+    ModelResponse,
+    QueuedMessage,
+    Round,
+    Thread,
+    Usage,
+)
+from proxy.dialects.messages import is_failed_result
+from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord
 
 RowValues = dict[str, Any]
 """One row by column names."""

@@ -26,10 +26,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, select
 
-from proxy.core.frames.tasks import STATUSES
-from proxy.core.frames.tree import Status
+from proxy.core.frames import STATUSES, Status
 from proxy.errors import StoreError
-from proxy.store import FinishedFrame, FrameSearchResult, rows, schema
+from proxy.store import rows, schema
+from proxy.store.interface import FinishedFrame, FrameSearchResult
 
 MAX_INDEXES = 16
 """Indexes that are kept, those used last: about 3 MB for each thousand finished frames."""

@@ -23,9 +23,13 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from proxy.core.ledger.ledger import Conversation, Ledger
+from proxy.core.ledger import Conversation, Ledger
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.store import (
+from proxy.store import delete as deleting
+from proxy.store import read as reading
+from proxy.store.commit import Batch
+from proxy.store.failures import CircuitBreaker, as_store_error
+from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
     FrameSearchResult,
@@ -36,10 +40,6 @@ from proxy.store import (
     Store,
     StoredRequest,
 )
-from proxy.store import delete as deleting
-from proxy.store import read as reading
-from proxy.store.commit import Batch
-from proxy.store.failures import CircuitBreaker, as_store_error
 from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
 from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile

@@ -23,13 +23,19 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from sqlalchemy import Connection, select
 
-from proxy.core.frames.branches import BRANCH_SWITCHED_KIND
-from proxy.core.frames.events import begins_root, decode_event
-from proxy.core.frames.path_state import extend, replay
-from proxy.core.frames.reducer import reduce, reopen_root
-from proxy.core.frames.tasks import task_of
-from proxy.core.frames.tree import Frame, Tree
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent
+from proxy.core.frames import (
+    BRANCH_SWITCHED_KIND,
+    Frame,
+    Tree,
+    begins_root,
+    decode_event,
+    extend,
+    reduce,
+    reopen_root,
+    replay,
+    task_of,
+)
+from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent
 from proxy.store import read as reading
 from proxy.store import rows, schema
 from proxy.store.failures import DATABASE_ERRORS

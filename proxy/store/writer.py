@@ -33,8 +33,8 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine, delete
 
 from proxy.errors import StoreError
-from proxy.store import Record, schema
 from proxy.store import read as reading
+from proxy.store import schema
 from proxy.store.commit import (
     Batch,
     CommitContext,
@@ -47,6 +47,7 @@ from proxy.store.commit import (
     memory_size_of,
 )
 from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error
+from proxy.store.interface import Record
 from proxy.store.pending import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks_view import TaskRowUpdater

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from proxy.accounting import Receipt
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.errors import ProxyError
 from proxy.telemetry.events import ProxyEvent, proxy_events_of, receipt_event_of
 

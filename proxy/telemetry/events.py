@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.accounting import Receipt
-from proxy.core.frames.events import ROOTED, FramePopped, decode_event
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.core.frames import ROOTED, FramePopped, decode_event
+from proxy.core.ledger import Ledger, LedgerEvent
 
 Figure = int | float | str | bool
 

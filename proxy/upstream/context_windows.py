@@ -23,8 +23,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from proxy.accounting.pricing import Tariff
-from proxy.core.ledger.messages import Usage
+from proxy.accounting import Tariff
+from proxy.core.ledger import Usage
 from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)

@@ -39,7 +39,7 @@ from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from proxy.config.sections import UpstreamSettings
+from proxy.config import UpstreamSettings
 from proxy.core.memo import memoize
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 

@@ -15,8 +15,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from proxy.auth import holds_client_key
-from proxy.config.model import Config
-from proxy.config.sections import UpstreamSettings, WireFormat
+from proxy.config import Config, UpstreamSettings, WireFormat
 from proxy.core.memo import memoize
 from proxy.errors import ProxyError
 from proxy.upstream.http import (

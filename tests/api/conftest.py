@@ -20,8 +20,8 @@ from proxy.exchange.background.inbox import Inbox
 from proxy.management.api.app import ApiContext, build_api
 from proxy.server.app import now_ms
 from proxy.server.guard import RequestGuard
-from proxy.store import Store
 from proxy.store.conversation_cache import ConversationCache
+from proxy.store.interface import Store
 from proxy.store.sql import open_store
 from proxy.telemetry.event_bus import EventBus
 from tests.api.small_ledger import Written, written

@@ -13,7 +13,7 @@ from proxy.core.frames.events import FrameEvent, FramePlanned, FramePopped, Fram
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Round, Thread
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage, identity_of
-from proxy.store import LedgerRecord, Record, RequestRecord, SentRecord, Store
+from proxy.store.interface import LedgerRecord, Record, RequestRecord, SentRecord, Store
 
 CLOCK = 1_700_000_000_000
 """ms since the epoch of the first entry; each later one is a second younger."""

@@ -9,7 +9,7 @@ from proxy.core.ledger.messages import Call, ModelResponse
 from proxy.management.views.diff import diff_bodies
 from proxy.management.views.logs import frame_log
 from proxy.management.views.lookup import newest_path_state
-from proxy.store import LedgerRecord
+from proxy.store.interface import LedgerRecord
 from tests.api.small_ledger import Written, message, records_of
 
 

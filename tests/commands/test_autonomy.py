@@ -13,7 +13,7 @@ import pytest
 from proxy.core.frames.events import SuggestionMade, as_ledger_event
 from proxy.core.frames.suggestion_log import Suggestion
 from proxy.management.views import lookup
-from proxy.store import LedgerRecord
+from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.commands.conftest import Shell, Stocked
 

@@ -13,7 +13,7 @@ from proxy.accounting import Receipt
 from proxy.accounting.pricing import tariff_for
 from proxy.cli.doctor import check_requests
 from proxy.management.views.totals import decode_receipt
-from proxy.store import RequestRecord
+from proxy.store.interface import RequestRecord
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked
 

@@ -11,7 +11,7 @@ from proxy.cli.autonomy import loops_text
 from proxy.core.frames.events import LoopDetected, as_ledger_event
 from proxy.core.frames.tree import Loop
 from proxy.management.views import lookup
-from proxy.store import LedgerRecord
+from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.commands.conftest import Stocked
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.accounting import GateDecision, Receipt
-from proxy.store import RequestRecord
+from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
 from tests.api.small_ledger import records_of
 from tests.commands.conftest import Shell, Stocked

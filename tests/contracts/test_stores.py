@@ -16,7 +16,7 @@ from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round, Thread
 from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.store import (
+from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
     FinishedFrame,

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, ParseCache, ResponseWriter
+from proxy.dialects.dialect_list import (
+    ANTHROPIC_MESSAGES,
+    OPENAI_CHAT,
+    OPENAI_RESPONSES,
+    Dialect,
+    ParseCache,
+    ResponseWriter,
+)
 from tests.dialects import chat_streams as chat
 from tests.dialects import messages_streams as messages
 from tests.dialects import responses_streams as responses

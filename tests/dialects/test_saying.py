@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects import DIALECTS, Dialect, OwnResponse, ParseCache
+from proxy.dialects.dialect_list import DIALECTS, Dialect, OwnResponse, ParseCache
 from proxy.dialects.synthetic_responses import previous_id_in
 from tests.dialects.playing import SSE
 from tests.dialects.serving import served

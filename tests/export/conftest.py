@@ -16,7 +16,7 @@ from proxy.management.export import files as writing
 from proxy.management.export.formats import ExportOptions, format_named
 from proxy.management.export.importer import ImportResult, import_conversation
 from proxy.management.export.source import ExportInput, load_export_input
-from proxy.store import Record
+from proxy.store.interface import Record
 from proxy.store.sql import open_store
 from tests.api.small_ledger import Written, records_of
 from tests.harness import RecordingProvider, RunningProxy, Stage, running_stage

@@ -27,7 +27,7 @@ from proxy.management.export import otel as spans
 from proxy.management.export.formats import FORMATS, format_named, measure_named
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import ExportInput
-from proxy.store import RequestRecord
+from proxy.store.interface import RequestRecord
 from tests.api.small_ledger import Writing, message
 from tests.export.conftest import ExportStores, Json, Small
 

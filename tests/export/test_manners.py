@@ -8,11 +8,11 @@ import pytest
 from proxy.core.frames.events import FrameEvent, RootStarted, ThreadWoken, as_ledger_event
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Message, ModelResponse
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
+from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
 from proxy.management.export.messages import context_body
 from proxy.management.export.source import ExportInput
 from proxy.management.views.conversations import path_state_of
-from proxy.store import RequestRecord
+from proxy.store.interface import RequestRecord
 from tests.export.conftest import Json
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}

@@ -12,7 +12,7 @@ import pytest
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.core.context.message_list import unpaired_calls
 from proxy.core.ledger.messages import is_stack_tool
-from proxy.dialects import DIALECTS, ParseCache
+from proxy.dialects.dialect_list import DIALECTS, ParseCache
 from proxy.management.export.importer import import_conversation
 from proxy.store.sql import open_store
 from tests.export.conftest import exported

@@ -30,7 +30,7 @@ from proxy.management.export.importer import read_conversation
 from proxy.management.export.items import items_of
 from proxy.management.export.source import ExportInput
 from proxy.management.views.conversations import path_state_of
-from proxy.store import LedgerRecord
+from proxy.store.interface import LedgerRecord
 from proxy.store.read import rebuild_ledger
 from tests.api.small_ledger import CLOCK, Writing, message
 from tests.export.conftest import ExportStores, Json, Small, document, files_in, lines

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.accounting.pricing import Tariff
 from proxy.core.ledger.messages import Request
-from proxy.dialects import ANTHROPIC_MESSAGES, ParseCache
+from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, ParseCache
 from proxy.dialects.parse_cache import countable_texts, with_token_counts
 from proxy.replay.cache_markers import MarkerCostTracker, cached_parts
 

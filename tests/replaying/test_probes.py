@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.dialects import OPENAI_CHAT, ParseCache
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
+from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
 from proxy.replay.formats import read_recordings
 from proxy.replay.recording import body_start_and_end, encode_json
 

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.frames.events import FrameEvent, FramePopped, SubagentStarted
 from proxy.core.frames.tree import Status
-from proxy.core.tools import run
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import call, popped
 from tests.stack.test_looking import ask, desk_after
 

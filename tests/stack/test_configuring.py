@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.tools import run
 from proxy.core.tools.base import SubagentRules, ToolResult, ToolSettings
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import LedgerBuilder, call, rooted
 
 pytestmark = pytest.mark.rows("S1-118")

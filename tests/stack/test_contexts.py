@@ -21,7 +21,7 @@ from proxy.core.frames.events import (
     SubagentStarted,
 )
 from proxy.core.frames.tree import Status
-from proxy.core.tools import run, tool_definitions
+from proxy.core.tools.tool_list import run, tool_definitions
 from tests.stack.forest import LedgerBuilder, call, popped, pushed
 from tests.stack.test_looking import ask, desk_after
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.compaction.facts import artifacts_in_facts, facts_of
 from proxy.core.compaction.trace import SpanFacts, merge_facts
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import steps_of
 from tests.stack.working import GrowingConversation, bash
 

@@ -14,9 +14,9 @@ from proxy.core.frames.events import (
     RootStarted,
 )
 from proxy.core.frames.tree import Status
-from proxy.core.tools import run
 from proxy.core.tools.base import ToolContext
 from proxy.core.tools.inspect_tools import tree_state
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import LedgerBuilder, call, popped, pushed
 
 

@@ -14,7 +14,7 @@ from proxy.core.frames.events import FramePopped, FramePushed, LoopDetected, Loo
 from proxy.core.frames.path_state import replay
 from proxy.core.frames.tree import Loop, Status
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES, ToolExecution
 from proxy.core.policy.loop_detection import (
     ALTERNATION,
     FAILURES,

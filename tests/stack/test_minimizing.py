@@ -9,7 +9,7 @@ from proxy.core.context.actions import MAX_FILE_PROBES, RESULT_CHARACTERS, actio
 from proxy.core.frames.events import FrameFolded, FramePushed, ResultReplaced, RootStarted
 from proxy.core.ledger.ledger import Entry, EntryKind
 from proxy.core.ledger.messages import Message
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import ToolExecution
 from tests.stack.forest import LedgerBuilder, call, count
 from tests.stack.working import moment

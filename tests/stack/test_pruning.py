@@ -23,10 +23,10 @@ from proxy.core.context.message_list import Context, build_context, unpaired_cal
 from proxy.core.frames.events import ContextTrimmed, ResultReplaced, RootStarted
 from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.core.tools import run
-from proxy.dialects import OPENAI_CHAT
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
+from proxy.core.tools.tool_list import run
 from proxy.dialects.compose import DialectComposer
+from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.stack.forest import LedgerBuilder, call, count
 
 WRITER = DialectComposer(OPENAI_CHAT, count)

@@ -15,9 +15,9 @@ from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent
 from proxy.core.ledger.messages import Message, identity_of
 from proxy.core.recall.stored_texts import all_path_entries
-from proxy.core.tools import run
 from proxy.core.tools.base import ToolContext, ToolSettings
 from proxy.core.tools.recall_tool import RECALL
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import NONCE, LedgerBuilder, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)

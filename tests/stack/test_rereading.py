@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.frames.events import ResultReplaced, RootStarted
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.recall.unchanged_notes import RestoreOptions, is_unchanged_note, restore_file_contents
 from tests.stack.forest import NONCE, LedgerBuilder, call, count
 

@@ -11,8 +11,8 @@ from proxy.core.compaction.context_overflow import drop_oldest
 from proxy.core.compaction.cost_gate import GateReason
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
-from proxy.core.tools import run
 from proxy.core.tools.note_tools import MAX_NOTE_TOKENS
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import LedgerBuilder, call, count, popped, rooted
 from tests.stack.test_looking import desk_after
 from tests.stack.working import SCRIBE, GrowingConversation, bash, padded

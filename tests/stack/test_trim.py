@@ -11,8 +11,8 @@ from proxy.core.context.message_list import Context, build_context, unpaired_cal
 from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
 from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
-from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
+from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.stack.forest import LedgerBuilder, call, popped, pushed
 
 WRITER = DialectComposer(OPENAI_CHAT, len)

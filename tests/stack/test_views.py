@@ -8,7 +8,6 @@ from proxy.core.frames.events import ResultReplaced, RootStarted
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.reducer import reduce
 from proxy.core.frames.tree import Status
-from proxy.core.tools import run
 from proxy.core.tools.base import ToolSettings
 from proxy.core.tools.child_view import (
     DEFAULT_CHILD_REQUESTS,
@@ -18,6 +17,7 @@ from proxy.core.tools.child_view import (
     expected_request_count,
     view_costs_at,
 )
+from proxy.core.tools.tool_list import run
 from tests.stack.forest import LedgerBuilder, call, count, popped, pushed
 
 ANTHROPIC = CachePrices(0.1, 1.25)

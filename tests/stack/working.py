@@ -18,10 +18,10 @@ from proxy.core.frames.events import FrameEvent, RootStarted, as_ledger_event, f
 from proxy.core.frames.path_state import PathState, extend, replay
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Round, message_id, turn_id
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.policy.frame_inference import InferenceRules, infer_frames
-from proxy.dialects import DIALECTS
 from proxy.dialects.compose import DialectComposer
+from proxy.dialects.dialect_list import DIALECTS
 
 DIALECT = next(iter(DIALECTS.values()))
 SCRIBE = DialectComposer(DIALECT, lambda text: len(text) // 4)

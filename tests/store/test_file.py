@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round
 from proxy.core.ledger.messages import Call, ModelResponse
 from proxy.errors import StoreError
-from proxy.store import AnchorRecord, DeletionResult, LedgerRecord, RequestRecord, SentRecord
+from proxy.store.interface import AnchorRecord, DeletionResult, LedgerRecord, RequestRecord, SentRecord
 from proxy.store.rows import split_into_pages
 from proxy.store.sql import SqlStore, open_store
 from proxy.store.statements import MIN_BLOCK_ROWS

@@ -13,8 +13,8 @@ import pytest
 from proxy.core.frames.events import DecisionAdded, FrameActivated, FrameEvent, FramePopped, as_ledger_event
 from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
-from proxy.store import LedgerRecord
 from proxy.store import search_index as finding
+from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore
 from proxy.store.sqlite import READERS
 from tests.store.conftest import Making, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from proxy.store import Record, RequestRecord
+from proxy.store.interface import Record, RequestRecord
 from proxy.store.pending import ReceiptDelay
 from proxy.store.sql import SqlStore
 from tests.store.values import entry, opened

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import StoreError
-from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord
+from proxy.store.interface import AnchorRecord, LedgerRecord, Record, RequestRecord
 from proxy.store.pending import MAX_SCANNED_BATCHES
 from proxy.store.sql import SqlStore
 from tests.store.conftest import locked

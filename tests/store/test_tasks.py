@@ -12,9 +12,9 @@ import pytest
 from proxy.core.frames.events import FrameEntered, FramePopped, RootStarted, as_ledger_event
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent
-from proxy.store import LedgerRecord
 from proxy.store import read as reading
 from proxy.store import tasks_view as followed
+from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore
 from tests.api.small_ledger import records_of
 from tests.store.conftest import Making, rows

@@ -12,7 +12,7 @@ from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, LedgerItem, Round, Thread
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Usage, identity_of
 from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage
-from proxy.store import LedgerRecord, Record
+from proxy.store.interface import LedgerRecord, Record
 
 
 # ----------------------------------------------------------------------------------------------------------- examples

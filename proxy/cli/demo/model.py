@@ -14,7 +14,7 @@ from typing import Any
 
 from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedCall
 from proxy.cli.demo.session import DemoAnswer, DemoCall, DemoTask, FrameByTitle
-from proxy.core.ledger.messages import is_stack_tool
+from proxy.core.ledger import is_stack_tool
 
 Message = Mapping[str, Any]
 NamedArguments = tuple[tuple[str, Any], ...]

@@ -32,7 +32,7 @@ from proxy.cli.demo.project import INVOICES_A_NIGHT, write_project
 from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
 from proxy.cli.demo.screen import DemoRow, Screen
 from proxy.cli.demo.session import SYSTEM, DemoTask, tasks
-from proxy.core.ledger.messages import STACK_PREFIX
+from proxy.core.ledger import STACK_PREFIX
 
 MODEL = "gpt-5.4"
 """Its prices are in the table, and its cache is one the scripted provider plays."""

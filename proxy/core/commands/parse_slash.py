@@ -29,9 +29,9 @@ from proxy.core.commands.command_values import (
     PushCommand,
     RenameCommand,
 )
-from proxy.core.frames.tree import RETURN_STATUSES
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message
-from proxy.core.observers.turns import without_client_elements
+from proxy.core.frames import RETURN_STATUSES
+from proxy.core.ledger import INSTRUCTION_ROLES, Message
+from proxy.core.observers import without_client_elements
 
 COMMAND_WORD = "/stack"
 ANSWER_MARK = "[callstack]"

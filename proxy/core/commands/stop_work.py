@@ -20,11 +20,8 @@ from msgspec.structs import replace
 
 from proxy.core.commands.command_values import InvalidateCommand
 from proxy.core.commands.tree_commands import CommandContext, CommandResult, apply_command
-from proxy.core.frames.events import FrameEvent, FramePopped
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.tree import Frame, Status, Tree, ancestors
-from proxy.core.observers.step import message_of
+from proxy.core.frames import Frame, FrameEvent, FramePopped, PathState, Status, Tree, ancestors, reduce
+from proxy.core.observers import message_of
 from proxy.core.tools import frame_tools as moves
 
 STOP_REASON = "Stopped by the user."

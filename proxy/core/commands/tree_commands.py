@@ -33,8 +33,11 @@ from proxy.core.commands.command_values import (
     PushCommand,
     RenameCommand,
 )
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.events import (
+from proxy.core.context import owner_of
+from proxy.core.frames import (
+    RETURN_STATUSES,
+    USER_ORIGIN,
+    Frame,
     FrameActivated,
     FrameEntered,
     FrameEvent,
@@ -43,22 +46,26 @@ from proxy.core.frames.events import (
     FramePopped,
     FramePushed,
     FrameReplanned,
+    PathState,
+    Status,
+    Tree,
     UserCommandApplied,
+    ancestors,
     as_ledger_event,
+    children,
     decode_event,
+    find_frame,
+    reduce,
+    results_from_texts,
+    return_path,
 )
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.reducer import reduce, return_path
-from proxy.core.frames.results import results_from_texts
-from proxy.core.frames.tree import RETURN_STATUSES, USER_ORIGIN, Frame, Status, Tree, ancestors, children, find_frame
-from proxy.core.ledger.ledger import EntryKind, Ledger, LedgerEvent
-from proxy.core.observers.step import message_of
-from proxy.core.policy.roots import next_message_effect
+from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.observers import message_of
+from proxy.core.policy import next_message_effect
 from proxy.core.text import cut_for_display, element, escape_xml, remove_illegal_xml
+from proxy.core.tools import CallGroup, ToolContext, ToolError, ToolResult, ToolSettings, known_frames_text
 from proxy.core.tools import frame_tools as moves
 from proxy.core.tools import plan_tools as plans
-from proxy.core.tools.base import CallGroup, ToolContext, ToolError, ToolResult, ToolSettings
-from proxy.core.tools.inspect_tools import known_frames_text
 from proxy.errors import NotAllowed, NotFound
 
 MAX_RESULTS_CHARACTERS = 1_200

@@ -1,1 +1,95 @@
 """To be written."""
+
+from proxy.core.compaction import compaction_plan
+from proxy.core.compaction.compaction_plan import (
+    CompactionDecision,
+    CompactionInput,
+    CompactionPlan,
+    TraceWriter,
+    is_compaction_due,
+    plan_compaction,
+)
+from proxy.core.compaction.context_overflow import (
+    KEPT_WINDOW_SHARE,
+    drop_oldest,
+    drop_oldest_messages,
+    droppable_tokens,
+    withhold_results,
+)
+from proxy.core.compaction.cost_gate import CachePrices, evaluate_rewrite, expected_requests
+from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
+from proxy.core.compaction.kept_user_messages import user_messages
+from proxy.core.compaction.llm_summary import (
+    MIN_SPAN_TOKENS,
+    SummarySpan,
+    describe_active_frame,
+    newest_fitting,
+    quote_message,
+    span_of,
+    summary_heading,
+    summary_instructions,
+    usable_summary,
+)
+from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
+from proxy.core.compaction.segments import original_tokens, reasoning_tokens, tokens_in_context
+from proxy.core.compaction.trace import SpanFacts
+from proxy.core.compaction.truncate_outputs import (
+    NO_OUTPUT_RULES,
+    OutputRule,
+    OutputRules,
+    clear_old_outputs,
+    cut_long_outputs,
+    tokens_removed_by_cuts,
+)
+from proxy.core.compaction.unfold import UnfoldTarget, find_unfold_target, plan_unfolds, unfoldable_frames
+from proxy.core.compaction.window_pressure import WindowLimits, count_context_tokens, pressure_change, pressure_note
+
+__all__ = [
+    "KEPT_WINDOW_SHARE",
+    "MIN_SPAN_TOKENS",
+    "NO_OUTPUT_RULES",
+    "REASON_SEPARATOR",
+    "CachePrices",
+    "CompactionDecision",
+    "CompactionInput",
+    "CompactionPlan",
+    "OutputRule",
+    "OutputRules",
+    "SpanFacts",
+    "SummarySpan",
+    "TraceWriter",
+    "UnfoldTarget",
+    "WindowLimits",
+    "artifacts_in_facts",
+    "clear_old_outputs",
+    "compaction_plan",
+    "count_context_tokens",
+    "cut_long_outputs",
+    "describe_active_frame",
+    "drop_oldest",
+    "drop_oldest_messages",
+    "droppable_tokens",
+    "evaluate_rewrite",
+    "expected_requests",
+    "facts_of",
+    "find_unfold_target",
+    "is_compaction_due",
+    "newest_fitting",
+    "original_tokens",
+    "plan_compaction",
+    "plan_one_line_outputs",
+    "plan_unfolds",
+    "pressure_change",
+    "pressure_note",
+    "quote_message",
+    "reasoning_tokens",
+    "span_of",
+    "summary_heading",
+    "summary_instructions",
+    "tokens_in_context",
+    "tokens_removed_by_cuts",
+    "unfoldable_frames",
+    "usable_summary",
+    "user_messages",
+    "withhold_results",
+]

@@ -58,17 +58,25 @@ from proxy.core.compaction.trace import (
     parse_traces,
     trace_text,
 )
-from proxy.core.context.message_list import MessageComposer, context_entries, owner_of
-from proxy.core.frames.events import FrameEvent, FrameFolded, FrameSplit, frame_id
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.results import title_of
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Removal, Status, Tree, children
-from proxy.core.ledger.messages import Message
-from proxy.core.observers import ToolRoles
-from proxy.core.observers.keywords import names_still_visible
-from proxy.core.observers.step import message_of, messages_of
-from proxy.core.observers.tool_roles import ToolRole
+from proxy.core.context import MessageComposer, context_entries, owner_of
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    Frame,
+    FrameEvent,
+    FrameFolded,
+    FrameSplit,
+    PathEntry,
+    PathState,
+    Removal,
+    Status,
+    Tree,
+    children,
+    frame_id,
+    reduce,
+    title_of,
+)
+from proxy.core.ledger import Message
+from proxy.core.observers import ToolRole, ToolRoles, message_of, messages_of, names_still_visible
 from proxy.core.text import CountTokens
 
 MAX_TRACE_RATIO = 0.9

@@ -15,12 +15,9 @@ import msgspec
 
 from proxy.core.compaction.facts import interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
-from proxy.core.context.message_list import Context, owner_of
-from proxy.core.frames.events import ContextTrimmed, call_key
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import path_to
-from proxy.core.ledger.ledger import Round
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message
+from proxy.core.context import Context, owner_of
+from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, path_to
+from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
 from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6

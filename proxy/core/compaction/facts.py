@@ -22,16 +22,31 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from proxy.core.compaction.trace import SpanFacts, merge_facts
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.events import call_key, subagent_frame_id
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.results import derive_compaction
-from proxy.core.frames.tree import RETURN_STATUSES, Frame, Tree, descendants
-from proxy.core.ledger.messages import Call
-from proxy.core.observers import ToolRoles, observe
-from proxy.core.observers.commands import CommandRun, last_outcome_by_kind
-from proxy.core.observers.errors import ObservedError, resolution_of
-from proxy.core.observers.step import decode_json_or_text, message_of, steps_of, texts_in
+from proxy.core.context import owner_of
+from proxy.core.frames import (
+    RETURN_STATUSES,
+    Frame,
+    PathEntry,
+    PathState,
+    Tree,
+    call_key,
+    derive_compaction,
+    descendants,
+    subagent_frame_id,
+)
+from proxy.core.ledger import Call
+from proxy.core.observers import (
+    CommandRun,
+    ObservedError,
+    ToolRoles,
+    decode_json_or_text,
+    last_outcome_by_kind,
+    message_of,
+    observe,
+    resolution_of,
+    steps_of,
+    texts_in,
+)
 from proxy.core.text import CountTokens, cut_for_display
 
 RETURNED_FRAMES_TOKENS = 1_200

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from proxy.core.compaction.facts import frames_opened_in
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Frame, Tree
-from proxy.core.ledger.ledger import EntryKind, Round
-from proxy.core.ledger.messages import INSTRUCTION_ROLES
-from proxy.core.recall.stored_texts import ENTRY_ID_CHARACTERS
+from proxy.core.context import owner_of
+from proxy.core.frames import Frame, PathEntry, PathState, Tree
+from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Round
+from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
 MAX_QUOTE_TOKENS = 500

@@ -17,12 +17,20 @@ import msgspec
 from proxy.core.compaction.compaction_plan import MAX_TRACE_RATIO
 from proxy.core.compaction.segments import original_tokens
 from proxy.core.compaction.trace import MAX_TRACE_TOKENS, MIN_TRACE_TOKENS, RESULTS_SHARE, TRACE_SHARE
-from proxy.core.frames.events import FoldSummarized, FrameEvent, FrameFolded, decode_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, siblings
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import messages_of
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    FoldSummarized,
+    Frame,
+    FrameEvent,
+    FrameFolded,
+    PathState,
+    Status,
+    Tree,
+    decode_event,
+    siblings,
+)
+from proxy.core.ledger import Ledger, Message
+from proxy.core.observers import messages_of
 from proxy.core.text import CountTokens, cut_for_display, format_duration, remove_illegal_xml, truncate_to_tokens
 
 SUMMARY_SECTIONS = ("Progress", "Outcomes", "Decisions", "Dependencies", "Blockers", "Files")

@@ -25,12 +25,9 @@ from proxy.core.compaction.truncate_outputs import (
     recall_ref,
     unread_entries,
 )
-from proxy.core.context.actions import format_action
-from proxy.core.context.block_minimal import MAX_ACTIONS
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.events import ResultReplaced
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.observers.step import ToolExecution
+from proxy.core.context import MAX_ACTIONS, context_entries, format_action
+from proxy.core.frames import PathEntry, PathState, ResultReplaced
+from proxy.core.observers import ToolExecution
 from proxy.core.text import CountTokens
 
 MIN_BATCH_SIZE = 7

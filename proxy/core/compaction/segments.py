@@ -21,24 +21,24 @@ from itertools import accumulate
 import msgspec
 
 from proxy.core.compaction.facts import summarized_positions
-from proxy.core.context.message_list import MessageComposer, owner_of
-from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import (
+from proxy.core.context import MessageComposer, owner_of
+from proxy.core.frames import (
     FINAL_STATUSES,
     Frame,
+    PathEntry,
+    PathState,
     Removal,
     Status,
     Tree,
     ancestors,
+    call_key,
     is_ended_root,
     is_kept,
     path_to,
 )
-from proxy.core.ledger.ledger import EntryKind
-from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import message_of
-from proxy.core.recall.recalled_texts import recently_recalled_entries
+from proxy.core.ledger import EntryKind, Message
+from proxy.core.observers import message_of
+from proxy.core.recall import recently_recalled_entries
 from proxy.core.text import CountTokens
 
 

@@ -21,10 +21,9 @@ from itertools import chain, islice, zip_longest
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.results import marked_results
-from proxy.core.frames.tree import USER_ORIGIN, Frame, Status
-from proxy.core.ledger.messages import Message
-from proxy.core.observers.keywords import names_in_text, rank_names
+from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results
+from proxy.core.ledger import Message
+from proxy.core.observers import names_in_text, rank_names
 from proxy.core.text import (
     TRUNCATION_MARKER,
     CountTokens,

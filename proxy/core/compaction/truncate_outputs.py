@@ -34,14 +34,18 @@ from itertools import takewhile
 
 import msgspec
 
-from proxy.core.context.message_list import Context
-from proxy.core.frames.events import ResultReplaced
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.call_outcomes import exit_code
-from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.keywords import rank_names
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, normalize_name
+from proxy.core.context import Context
+from proxy.core.frames import PathEntry, PathState, ResultReplaced
+from proxy.core.ledger import Call, Message
+from proxy.core.observers import (
+    DEFAULT_TOOL_ROLES,
+    ToolRole,
+    ToolRoles,
+    exit_code,
+    files_touched_by,
+    normalize_name,
+    rank_names,
+)
 from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, cut_for_display
 
 

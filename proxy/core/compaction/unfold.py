@@ -18,13 +18,21 @@ from msgspec.structs import replace
 from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
 from proxy.core.compaction.cost_gate import ContextRewrite, GateReason, GateVerdict, evaluate_rewrite
 from proxy.core.compaction.segments import tokens_in_context
-from proxy.core.context.message_list import MessageComposer, context_entries, owner_of
-from proxy.core.frames.events import FrameEvent, FrameFolded, FrameUnfolded, ReasoningRemoved, decode_event
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.tree import Tree, is_kept
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.step import message_of
+from proxy.core.context import MessageComposer, context_entries, owner_of
+from proxy.core.frames import (
+    FrameEvent,
+    FrameFolded,
+    FrameUnfolded,
+    PathEntry,
+    PathState,
+    ReasoningRemoved,
+    Tree,
+    decode_event,
+    is_kept,
+    reduce,
+)
+from proxy.core.ledger import Ledger
+from proxy.core.observers import message_of
 from proxy.errors import NotAllowed
 
 

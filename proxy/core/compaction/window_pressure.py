@@ -13,9 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.core.compaction.segments import tokens_in_context
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.events import ContextPressureRelieved, ContextPressureWarned
-from proxy.core.frames.path_state import PathState
+from proxy.core.context import context_entries
+from proxy.core.frames import ContextPressureRelieved, ContextPressureWarned, PathState
 from proxy.core.text import element, escape_xml
 
 RELIEVED_SHARE = 0.8

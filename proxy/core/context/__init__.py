@@ -1,1 +1,69 @@
 """To be written."""
+
+from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
+from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block
+from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat, DrawMap, block_of
+from proxy.core.context.block_minimal import MAX_ACTIONS
+from proxy.core.context.block_nested import render_lineage
+from proxy.core.context.block_refresh import (
+    block_holder,
+    frames_with_block,
+    guidance_frame,
+    refreshable_frames,
+    replace_block,
+)
+from proxy.core.context.guidance import GuidanceWording, guidance_text
+from proxy.core.context.message_list import (
+    UNANSWERED_CALL_RESULT,
+    Context,
+    MessageComposer,
+    answers_with_stale_reasoning,
+    build_context,
+    context_entries,
+    entries_after_client_rewrite,
+    entries_owned_by,
+    owner_of,
+    unpaired_calls,
+)
+from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
+from proxy.core.context.relevance import MINIMUM_RELEVANCE, next_planned
+from proxy.core.context.undelivered import undelivered_messages
+
+__all__ = [
+    "FLAT_FORMAT",
+    "MAX_ACTIONS",
+    "MINIMUM_RELEVANCE",
+    "RECENT_ENTRIES_LIMIT",
+    "UNANSWERED_CALL_RESULT",
+    "BlockFormat",
+    "Context",
+    "DrawMap",
+    "ExplainedAncestor",
+    "ExplainedSibling",
+    "GuidanceWording",
+    "MessageComposer",
+    "answers_with_stale_reasoning",
+    "block_holder",
+    "block_of",
+    "build_context",
+    "context_entries",
+    "entries_after_client_rewrite",
+    "entries_of_frame",
+    "entries_owned_by",
+    "explain_block",
+    "format_action",
+    "frame_and_siblings",
+    "frames_with_block",
+    "guidance_frame",
+    "guidance_text",
+    "next_planned",
+    "owner_of",
+    "planned_children",
+    "refreshable_frames",
+    "render_lineage",
+    "replace_block",
+    "surroundings_of",
+    "undelivered_messages",
+    "unpaired_calls",
+    "with_open_frame_artifacts",
+]

@@ -32,13 +32,26 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Status
-from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of
-from proxy.core.observers.commands import BUILD, LINT, TEST, TYPES, CommandOutcome, CommandRun, observe_commands
-from proxy.core.observers.files import FileAction, changed_paths_of, observe_files
-from proxy.core.observers.step import ToolExecution, steps_of
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.frames import PathEntry, PathState, Status
+from proxy.core.observers import (
+    BUILD,
+    DEFAULT_TOOL_ROLES,
+    LINT,
+    TEST,
+    TYPES,
+    CommandOutcome,
+    CommandRun,
+    FileAction,
+    ToolExecution,
+    ToolRoles,
+    call_failed,
+    changed_paths_of,
+    exit_code,
+    observe_commands,
+    observe_files,
+    output_of,
+    steps_of,
+)
 from proxy.core.text import remove_illegal_xml
 
 ProbePatterns = Sequence[tuple[str, Sequence[str]]]

@@ -26,7 +26,7 @@ from proxy.core.context.relevance import (
     score_shared_words,
     sibling_base_score,
 )
-from proxy.core.frames.tree import Frame, Tree, path_to
+from proxy.core.frames import Frame, Tree, path_to
 from proxy.core.text import CountTokens
 
 MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')

@@ -17,9 +17,8 @@ from proxy.core.context.actions import ProbePatterns, actions_of, format_action,
 from proxy.core.context.block_minimal import MAX_ACTIONS, RecentWork, render_minimal
 from proxy.core.context.block_nested import render_nested
 from proxy.core.context.frame_block import BlockBudgets, render_flat
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import Tree
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.frames import PathState, Tree
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens
 
 DrawMap = Callable[[PathState, Tree, str, int, CountTokens], str]

@@ -45,7 +45,7 @@ from proxy.core.context.frame_block import (
 )
 from proxy.core.context.relatives import FrameSurroundings, surroundings_of
 from proxy.core.context.relevance import next_planned
-from proxy.core.frames.tree import Frame, Tree
+from proxy.core.frames import Frame, Tree
 from proxy.core.text import CountTokens, element, text_element
 
 

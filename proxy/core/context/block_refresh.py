@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import Frame, Tree, path_to
+from proxy.core.frames import Frame, PathState, Tree, path_to
 
 BLOCK_START = "<stack-context "
 

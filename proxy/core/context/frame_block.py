@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from proxy.core.context.relatives import FrameSurroundings, surroundings_of
 from proxy.core.context.relevance import next_planned, ordered_siblings, position_of, select_ancestors, select_siblings
-from proxy.core.frames.tree import Frame, Status, Tree
+from proxy.core.frames import Frame, Status, Tree
 from proxy.core.text import (
     TRUNCATION_MARKER,
     CountTokens,

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from proxy.core.observers.tool_roles import ToolRole, ToolRoles
+from proxy.core.observers import ToolRole, ToolRoles
 
 GuidanceWording = Literal["mirror", "replace"]
 

@@ -23,11 +23,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Tree, path_to, visible_owners_of
-from proxy.core.ledger.ledger import ROUND_SEPARATOR, EntryKind
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Call, Message
+from proxy.core.frames import PathEntry, PathState, Tree, call_key, path_to, visible_owners_of
+from proxy.core.ledger import INSTRUCTION_ROLES, ROUND_SEPARATOR, Call, EntryKind, Message
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """The result of a call that the client never answered (S4-53)."""

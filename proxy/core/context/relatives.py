@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proxy.core.context.relevance import MINIMUM_RELEVANCE, SiblingScore, relevant_siblings, score_sibling
-from proxy.core.frames.tree import Frame, Status, Tree, ancestors, children, path_to, siblings
+from proxy.core.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
 from proxy.core.text import extract_keywords
 
 FINISHED_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.frames.tree import Frame, Status
+from proxy.core.frames import Frame, Status
 from proxy.core.text import count_shared_keywords
 
 ANCESTOR_DEPTH_SCORES = {1: 1000, 2: 500}  # S1-54: parent, grandparent; deeper ones by the next two

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import EntryKind, Ledger
-from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage, waiting_messages
+from proxy.core.frames import PathState
+from proxy.core.ledger import DeliveryState, EntryKind, Lane, Ledger, QueuedMessage, waiting_messages
 
 _NO_ENTRIES: Container[str] = ()
 

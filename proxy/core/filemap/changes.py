@@ -26,13 +26,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, output_of
-from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.shell import parse_command_line
-from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
-from proxy.core.observers.tool_roles import ToolRole, ToolRoles
-from proxy.core.recall.unchanged_notes import WHOLE_FILE_ARGUMENTS, is_unchanged_note
+from proxy.core.observers import (
+    FileAction,
+    Step,
+    ToolExecution,
+    ToolRole,
+    ToolRoles,
+    batch_parts_of,
+    call_failed,
+    command_lines_of,
+    decode_json_or_text,
+    observe_files,
+    output_of,
+    parse_command_line,
+    texts_in,
+)
+from proxy.core.recall import WHOLE_FILE_ARGUMENTS, is_unchanged_note
 
 MAX_CONTENT_LENGTH = 65_536
 """Characters of a content that are looked at; of a file no more is kept."""

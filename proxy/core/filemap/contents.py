@@ -23,10 +23,9 @@ from proxy.core.filemap.changes import (
     FileRemoval,
     file_changes_of,
 )
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.observers.step import steps_of
-from proxy.core.observers.tool_roles import ToolRoles
-from proxy.core.recall.unchanged_notes import is_same_file
+from proxy.core.frames import PathEntry
+from proxy.core.observers import ToolRoles, steps_of
+from proxy.core.recall import is_same_file
 
 MAX_FILES = 200
 """Files that are kept in mind, the newest ones."""

@@ -19,7 +19,7 @@ import msgspec
 
 from proxy.core.frames.suggestion_log import AutonomySettings, Suggestion
 from proxy.core.frames.tree import Loop, Status
-from proxy.core.ledger.ledger import LedgerEvent
+from proxy.core.ledger import LedgerEvent
 
 ROOTED = "rooted"
 ROOT_ANNOUNCED_KIND = "root told"

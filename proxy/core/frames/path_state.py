@@ -28,7 +28,7 @@ from proxy.core.frames.events import (
 )
 from proxy.core.frames.reducer import reduce, reopen_root
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent, Round
+from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent, Round
 
 _NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 

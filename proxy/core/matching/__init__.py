@@ -1,1 +1,24 @@
 """To be written."""
+
+from proxy.core.matching import guess_parent, lookup_keys, match, walk_history
+from proxy.core.matching.match import RETRY_WINDOW_MS, Match, MatchKind, RequestRole
+from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
+from proxy.core.matching.restarted_conversation import match_restarted
+from proxy.core.matching.walk_history import walk
+
+__all__ = [
+    "RETRY_WINDOW_MS",
+    "Match",
+    "MatchKind",
+    "Quote",
+    "RequestRole",
+    "find_quote",
+    "guess_parent",
+    "lookup_keys",
+    "match",
+    "match_restarted",
+    "message_texts_of",
+    "split_into_pieces",
+    "walk",
+    "walk_history",
+]

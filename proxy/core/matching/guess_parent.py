@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proxy.core.frames.events import SubagentStarted, decode_event
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS
-from proxy.core.ledger.ledger import Ledger, Round, visible_calls
-from proxy.core.ledger.messages import Call, Request
-from proxy.core.observers.turns import first_user_text
+from proxy.core.frames import MAX_CRITERION_CHARACTERS, SubagentStarted, decode_event
+from proxy.core.ledger import Call, Ledger, Request, Round, visible_calls
+from proxy.core.observers import first_user_text
 from proxy.core.safe_regex import matches_any
 
 

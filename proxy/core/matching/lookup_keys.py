@@ -15,8 +15,7 @@ from itertools import chain
 
 import msgspec
 
-from proxy.core.ledger.ledger import Ledger, Round, VisibleTurn, visible_calls, visible_turn
-from proxy.core.ledger.messages import Call, Message, Request
+from proxy.core.ledger import Call, Ledger, Message, Request, Round, VisibleTurn, visible_calls, visible_turn
 
 MIN_IDENTIFYING_CHARACTERS = 24
 """Characters an answer without calls must have to identify a conversation by itself."""

@@ -17,8 +17,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Thread, message_id
-from proxy.core.ledger.messages import Message, Request
+from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, Thread, message_id
 from proxy.core.matching.rewritten_history import MAX_THREAD_SIMILARITY, align, thread_similarity
 from proxy.core.matching.walk_history import MAX_CANDIDATES, walk
 

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from proxy.core.frames.path_state import PathState
+from proxy.core.frames import PathState
 
 MIN_PIECE_CHARACTERS = 16
 """Characters of a piece; shorter ones are everywhere."""

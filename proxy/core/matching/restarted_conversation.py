@@ -12,11 +12,9 @@ What this module does not do: it reads no store; whoever asks hands in the conve
 
 from __future__ import annotations
 
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, visible_text
-from proxy.core.ledger.messages import Message, Request
+from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, visible_text
 from proxy.core.matching.match import Match, MatchKind
-from proxy.core.observers.keywords import names_in_messages
-from proxy.core.observers.turns import asks_for_summary
+from proxy.core.observers import asks_for_summary, names_in_messages
 
 MIN_CONVERSATION_TOKENS = 20_000
 """Tokens of a conversation that a client may have compacted: none does while there is room."""

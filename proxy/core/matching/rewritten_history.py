@@ -17,10 +17,12 @@ from itertools import islice
 
 import msgspec
 
-from proxy.core.ledger.ledger import (
+from proxy.core.ledger import (
     Entry,
     EntryKind,
     Ledger,
+    Message,
+    Request,
     Round,
     calls_key,
     echo_identities_of,
@@ -28,7 +30,6 @@ from proxy.core.ledger.ledger import (
     visible_calls,
     visible_text,
 )
-from proxy.core.ledger.messages import Message, Request
 from proxy.core.matching.lookup_keys import MIN_IDENTIFYING_CHARACTERS
 from proxy.core.matching.walk_history import MAX_CANDIDATES
 

@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from itertools import repeat, takewhile
 from operator import attrgetter, eq
 
-from proxy.core.ledger.ledger import (
+from proxy.core.ledger import (
     PAUSE_FINISH_REASON,
     ROUND_SEPARATOR,
     Entry,
     Ledger,
+    Message,
     echo_identities_of,
+    identity_of,
     is_echoed_by,
     is_silent,
     provider_compactions_in,
 )
-from proxy.core.ledger.messages import Message, identity_of
 
 MAX_CANDIDATES = 16
 """How many of the newest answers to one request are looked at: clients retry, they do not go back to the hundredth

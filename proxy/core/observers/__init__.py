@@ -1,43 +1,131 @@
-"""What a client's own traffic says of its work: plan, files, commands, decisions, errors, and where a turn begins.
+"""To be written."""
 
-Each observer is a file of its own and a pure function of a step (one call group with its results) and of the table of
-tool names, which configuration can extend (X-17). The law: **an observer never fails and never guesses**: whatever a
-model or a tool has written, it sees something that is there or it sees nothing, within bounds of time and size.
+from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
+from proxy.core.observers.commands import (
+    BUILD,
+    LINT,
+    TEST,
+    TYPES,
+    CommandOutcome,
+    CommandRun,
+    command_lines_of,
+    last_outcome_by_kind,
+    observe_commands,
+)
+from proxy.core.observers.effects import is_waiting, may_have_side_effects
+from proxy.core.observers.errors import ObservedError, resolution_of
+from proxy.core.observers.files import (
+    FileAction,
+    changed_paths_of,
+    files_touched_by,
+    iter_touched_files,
+    observe_files,
+    touched_file_labels,
+)
+from proxy.core.observers.keywords import (
+    cache_names,
+    cache_names_in_slices,
+    names_in_messages,
+    names_in_text,
+    names_still_visible,
+    rank_names,
+)
+from proxy.core.observers.observe_step import observe
+from proxy.core.observers.plan import (
+    ItemStatus,
+    MirroredItem,
+    PlanDiff,
+    PlanItemChanged,
+    PlanReplaced,
+    observe_plan,
+    reconcile_plan,
+)
+from proxy.core.observers.shell import parse_command_line
+from proxy.core.observers.step import (
+    Step,
+    ToolExecution,
+    decode_json_or_text,
+    message_of,
+    messages_of,
+    rounds_of,
+    step_of,
+    steps_of,
+    texts_in,
+)
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ID_ARGUMENTS, ToolRole, ToolRoles, normalize_name
+from proxy.core.observers.turns import (
+    asks_for_summary,
+    continues_by_topic,
+    continues_by_wording,
+    continues_turn,
+    ends_with_user_message,
+    first_user_text,
+    topic_keywords,
+    typed_text_of,
+    without_client_elements,
+)
 
-What this package does not do: it keeps no state, opens no frame and renders no text; `inferring` and `trace` do.
-"""
-
-from __future__ import annotations
-
-import msgspec
-
-from proxy.core.observers.commands import CommandRun, observe_commands
-from proxy.core.observers.decisions import observe_decisions
-from proxy.core.observers.errors import ObservedError, observe_errors
-from proxy.core.observers.files import ObservedFile, observe_files
-from proxy.core.observers.plan import PlanChange, observe_plan
-from proxy.core.observers.step import Step, ToolExecution
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
-
-__all__ = ["DEFAULT_TOOL_ROLES", "Step", "StepObservations", "ToolExecution", "ToolRoles", "observe"]
-
-
-class StepObservations(msgspec.Struct, frozen=True):
-    """All that one step tells, each part in the order of its calls."""
-
-    plan: tuple[PlanChange, ...] = ()
-    files: tuple[ObservedFile, ...] = ()
-    commands: tuple[CommandRun, ...] = ()
-    decisions: tuple[str, ...] = ()
-    errors: tuple[ObservedError, ...] = ()
-
-
-def observe(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
-    """What a step tells."""
-    return StepObservations(
-        plan=observe_plan(step, names),
-        files=observe_files(step, names),
-        commands=observe_commands(step, names),
-        decisions=observe_decisions(step),
-        errors=observe_errors(step, names),
-    )
+__all__ = [
+    "BUILD",
+    "DEFAULT_TOOL_ROLES",
+    "ID_ARGUMENTS",
+    "LINT",
+    "TEST",
+    "TYPES",
+    "CommandOutcome",
+    "CommandRun",
+    "FileAction",
+    "ItemStatus",
+    "MirroredItem",
+    "ObservedError",
+    "PlanDiff",
+    "PlanItemChanged",
+    "PlanReplaced",
+    "Step",
+    "ToolExecution",
+    "ToolRole",
+    "ToolRoles",
+    "asks_for_summary",
+    "batch_parts_of",
+    "cache_names",
+    "cache_names_in_slices",
+    "call_failed",
+    "changed_paths_of",
+    "command_lines_of",
+    "continues_by_topic",
+    "continues_by_wording",
+    "continues_turn",
+    "decode_json_or_text",
+    "ends_with_user_message",
+    "exit_code",
+    "files_touched_by",
+    "first_user_text",
+    "is_failure_text",
+    "is_waiting",
+    "iter_touched_files",
+    "last_outcome_by_kind",
+    "may_have_side_effects",
+    "message_of",
+    "messages_of",
+    "names_in_messages",
+    "names_in_text",
+    "names_still_visible",
+    "normalize_name",
+    "observe",
+    "observe_commands",
+    "observe_files",
+    "observe_plan",
+    "output_of",
+    "parse_command_line",
+    "rank_names",
+    "reconcile_plan",
+    "resolution_of",
+    "rounds_of",
+    "step_of",
+    "steps_of",
+    "texts_in",
+    "topic_keywords",
+    "touched_file_labels",
+    "typed_text_of",
+    "without_client_elements",
+]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from proxy.core.frames.results import decisions_in
+from proxy.core.frames import decisions_in
 from proxy.core.observers.step import Step, head_and_tail_of, lines_containing
 
 MAX_DECISIONS_PER_STEP = 5

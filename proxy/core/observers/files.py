@@ -15,9 +15,8 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.frames.results import CHANGED, READ, FileAccess
-from proxy.core.ledger.messages import Call
+from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry
+from proxy.core.ledger import Call
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.shell import ShellCommand, parse_command_line

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.core.ledger.messages import Message
+from proxy.core.ledger import Message
 
 CachedValue = TypeVar("CachedValue")
 

@@ -14,11 +14,8 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.events import call_key
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Round
-from proxy.core.ledger.messages import Call, Message
+from proxy.core.frames import PathEntry, Tree, call_key
+from proxy.core.ledger import Call, Message, Round
 
 RESULT_HEAD_LENGTH = 3_000
 RESULT_TAIL_LENGTH = 3_000

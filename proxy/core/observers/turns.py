@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message
+from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import phrases as wording
 
 MAX_TURN_TEXT_LENGTH = 4_000

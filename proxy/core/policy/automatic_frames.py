@@ -14,14 +14,22 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.frames.events import FrameEntered, FrameEvent, frame_id
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
-from proxy.core.frames.suggestion_log import POP, PUSH
-from proxy.core.frames.tree import Status, Tree, children, path_to
-from proxy.core.observers import ToolRoles
-from proxy.core.observers.turns import first_user_text
+from proxy.core.frames import (
+    MAX_CRITERION_CHARACTERS,
+    POP,
+    PUSH,
+    FrameEntered,
+    FrameEvent,
+    PathState,
+    Status,
+    Tree,
+    children,
+    frame_id,
+    path_to,
+    reduce,
+    title_of,
+)
+from proxy.core.observers import ToolRoles, first_user_text
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.frame_inference import build_pop_event
 from proxy.core.policy.scoring import judge

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames.suggestion_log import PUSH, AutonomySettings
+from proxy.core.frames import PUSH, AutonomySettings
 
 AutonomyLevel = Literal["manual", "suggest", "auto"]
 ScoreCombiner = Literal["max", "noisy_or", "mean"]

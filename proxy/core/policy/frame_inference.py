@@ -21,34 +21,51 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.facts import artifacts_in_facts, facts_of
-from proxy.core.compaction.kept_user_messages import user_messages
-from proxy.core.context.message_list import entries_owned_by, owner_of
-from proxy.core.frames.events import (
+from proxy.core.compaction import artifacts_in_facts, facts_of, user_messages
+from proxy.core.context import entries_owned_by, owner_of
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    MAX_CRITERION_CHARACTERS,
+    Frame,
     FrameEntered,
     FrameEvent,
     FrameInvalidated,
     FramePlanned,
     FramePopped,
     FrameReplanned,
+    PathEntry,
+    PathState,
+    Status,
+    Tree,
+    ancestors,
+    children,
     frame_id,
-)
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.reducer import outermost_called_frame, reduce, reopen_root, return_path
-from proxy.core.frames.results import (
-    MAX_CRITERION_CHARACTERS,
     invalidation_text,
+    is_ended_root,
+    outermost_called_frame,
     past_user_messages_text,
+    path_to,
+    reduce,
+    reopen_root,
     results_from_texts,
+    return_path,
     title_of,
 )
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, ancestors, children, is_ended_root, path_to
-from proxy.core.ledger.ledger import Entry
-from proxy.core.ledger.messages import Message
-from proxy.core.observers import ToolRoles
-from proxy.core.observers.plan import ItemStatus, MirroredItem, PlanDiff, observe_plan, reconcile_plan
-from proxy.core.observers.step import message_of, step_of
-from proxy.core.observers.turns import continues_by_topic, continues_by_wording, ends_with_user_message, first_user_text
+from proxy.core.ledger import Entry, Message
+from proxy.core.observers import (
+    ItemStatus,
+    MirroredItem,
+    PlanDiff,
+    ToolRoles,
+    continues_by_topic,
+    continues_by_wording,
+    ends_with_user_message,
+    first_user_text,
+    message_of,
+    observe_plan,
+    reconcile_plan,
+    step_of,
+)
 from proxy.core.text import cut_for_display
 
 MAX_RESULTS_LENGTH = 1_200

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.frames.suggestion_log import POP, PUSH
-from proxy.core.frames.tree import Status
+from proxy.core.frames import POP, PUSH, Status
 from proxy.core.policy.autonomy_rules import MAX_SCORE
 from proxy.core.policy.signals import FrameSignals
 

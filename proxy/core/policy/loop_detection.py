@@ -30,17 +30,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Frame, Loop, Status, Tree, children
-from proxy.core.ledger.ledger import EntryKind, Round
-from proxy.core.ledger.messages import Call, Message
+from proxy.core.context import owner_of
+from proxy.core.frames import Frame, Loop, PathEntry, PathState, Status, Tree, children
+from proxy.core.ledger import Call, EntryKind, Message, Round
 from proxy.core.memo import memoize
-from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.effects import is_waiting, may_have_side_effects
-from proxy.core.observers.step import ToolExecution, decode_json_or_text, message_of
-from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
-from proxy.core.observers.turns import typed_text_of
+from proxy.core.observers import (
+    ToolExecution,
+    ToolRole,
+    ToolRoles,
+    command_lines_of,
+    decode_json_or_text,
+    is_waiting,
+    may_have_side_effects,
+    message_of,
+    normalize_name,
+    typed_text_of,
+)
 from proxy.core.text import element, escape_xml
 
 MAX_DISPLAYED_CALL_LENGTH = 120

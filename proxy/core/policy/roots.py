@@ -20,12 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proxy.core.frames.events import RootStarted, frame_id
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Tree
-from proxy.core.ledger.ledger import Entry
-from proxy.core.ledger.messages import Message
-from proxy.core.observers.turns import asks_for_summary, ends_with_user_message, first_user_text
+from proxy.core.frames import FINAL_STATUSES, MAX_CRITERION_CHARACTERS, Frame, RootStarted, Tree, frame_id, title_of
+from proxy.core.ledger import Entry, Message
+from proxy.core.observers import asks_for_summary, ends_with_user_message, first_user_text
 
 ROOT_FRAME_NUMBER = 100_000
 """The number of a root that begins at an entry; those of frames seen in what the client says, parts and subagents are

@@ -18,8 +18,7 @@ from functools import lru_cache
 
 import msgspec
 
-from proxy.core.frames.suggestion_log import POP
-from proxy.core.frames.tree import Status
+from proxy.core.frames import POP, Status
 from proxy.core.policy.autonomy_rules import MAX_SCORE, AutonomyRules
 from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, round_half_up
 from proxy.core.policy.signals import FrameSignals

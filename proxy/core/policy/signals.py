@@ -19,19 +19,28 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from proxy.core.compaction.segments import original_tokens
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import EntryKind
-from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.call_outcomes import call_failed
-from proxy.core.observers.commands import CommandOutcome, observe_commands
-from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.plan import ItemStatus, PlanItemChanged, PlanReplaced, observe_plan
-from proxy.core.observers.step import Step, ToolExecution, message_of
-from proxy.core.observers.tool_roles import ToolRole, ToolRoles
-from proxy.core.observers.turns import continues_turn, topic_keywords
+from proxy.core.compaction import original_tokens
+from proxy.core.context import owner_of
+from proxy.core.frames import Frame, PathEntry, PathState
+from proxy.core.ledger import Call, EntryKind, Message
+from proxy.core.observers import (
+    CommandOutcome,
+    FileAction,
+    ItemStatus,
+    PlanItemChanged,
+    PlanReplaced,
+    Step,
+    ToolExecution,
+    ToolRole,
+    ToolRoles,
+    call_failed,
+    continues_turn,
+    message_of,
+    observe_commands,
+    observe_files,
+    observe_plan,
+    topic_keywords,
+)
 
 RECENT_TURNS = 10
 """Turns whose changed files count as recent: a turn is a message of the assistant (S1-86)."""

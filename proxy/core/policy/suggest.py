@@ -13,10 +13,22 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
-from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, SuggestionCounts, SuggestionState
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Status, Tree, children, path_to
-from proxy.core.observers.turns import first_user_text
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    MAX_CRITERION_CHARACTERS,
+    POP,
+    PUSH,
+    RETURN_STATUSES,
+    Status,
+    Suggestion,
+    SuggestionCounts,
+    SuggestionState,
+    Tree,
+    children,
+    path_to,
+    title_of,
+)
+from proxy.core.observers import first_user_text
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.scoring import AutonomyVerdict, judge, may_reach_threshold
 from proxy.core.policy.signals import FrameSignals

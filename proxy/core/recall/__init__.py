@@ -1,1 +1,63 @@
 """To be written."""
+
+from proxy.core.recall.as_text import context_parts, parts_as_text
+from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
+from proxy.core.recall.recalled_texts import (
+    REF_ARGUMENTS,
+    is_recall,
+    recall_queries,
+    recall_refs,
+    recalled_frame_ids,
+    recently_recalled_entries,
+)
+from proxy.core.recall.reread_stats import RereadCount, count_rereads, reread_tools
+from proxy.core.recall.stored_texts import (
+    ENTRY_ID_CHARACTERS,
+    StoredPiece,
+    all_path_entries,
+    pieces_of,
+    split_by_visibility,
+    wrap_in_markers,
+)
+from proxy.core.recall.text_search import pieces_with_all_words, search, search_closest
+from proxy.core.recall.unchanged_notes import (
+    WHOLE_FILE_ARGUMENTS,
+    RestoreOptions,
+    is_same_file,
+    is_unchanged_note,
+    restore_file_contents,
+    uncached_entries,
+)
+
+__all__ = [
+    "ENTRY_ID_CHARACTERS",
+    "MIN_PAGE_TEXT_TOKENS",
+    "REF_ARGUMENTS",
+    "WHOLE_FILE_ARGUMENTS",
+    "PagePart",
+    "PageSize",
+    "RereadCount",
+    "RestoreOptions",
+    "StoredPiece",
+    "all_path_entries",
+    "context_parts",
+    "count_rereads",
+    "is_recall",
+    "is_same_file",
+    "is_unchanged_note",
+    "pages_of",
+    "parts_as_text",
+    "pieces_of",
+    "pieces_with_all_words",
+    "recall_queries",
+    "recall_refs",
+    "recalled_frame_ids",
+    "recently_recalled_entries",
+    "reread_tools",
+    "restore_file_contents",
+    "search",
+    "search_closest",
+    "split_by_visibility",
+    "uncached_entries",
+    "wrap_in_markers",
+]

@@ -15,10 +15,9 @@ from enum import Enum, auto
 
 import msgspec
 
-from proxy.core.context.message_list import Context
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import ROUND_SEPARATOR, EntryKind
-from proxy.core.ledger.messages import Message
+from proxy.core.context import Context
+from proxy.core.frames import PathState
+from proxy.core.ledger import ROUND_SEPARATOR, EntryKind, Message
 from proxy.core.recall.recalled_texts import is_recall
 from proxy.core.text import escape_xml, estimate_tokens
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.ledger.messages import Call
-from proxy.core.observers.step import decode_json_or_text
+from proxy.core.frames import PathEntry
+from proxy.core.ledger import Call
+from proxy.core.observers import decode_json_or_text
 
 KEPT_TURNS = 2
 """Turns after the one that recalled in which the recalled text stays whole on the line."""

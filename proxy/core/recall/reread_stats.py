@@ -17,17 +17,10 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.events import decode_event
-from proxy.core.frames.path_state import PathEntry, PathState, replay
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.results import READ
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, visible_calls
-from proxy.core.ledger.messages import Call
-from proxy.core.observers.call_outcomes import call_failed
-from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.step import ToolExecution, message_of
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.context import context_entries
+from proxy.core.frames import READ, PathEntry, PathState, decode_event, reduce, replay
+from proxy.core.ledger import Call, Entry, EntryKind, Ledger, visible_calls
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by, message_of
 from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
 from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_same_file, is_unchanged_note, requested_part
 

@@ -15,13 +15,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState, path_state_at
-from proxy.core.frames.tree import Tree, path_to, visible_owners_of
-from proxy.core.ledger.ledger import EntryKind, Ledger
-from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.context import owner_of
+from proxy.core.frames import PathEntry, PathState, Tree, path_state_at, path_to, visible_owners_of
+from proxy.core.ledger import Call, EntryKind, Ledger, Message
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
 from proxy.core.text import cut_for_display, escape_xml
 
 ENTRY_ID_CHARACTERS = 12

@@ -19,13 +19,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import msgspec
 
-from proxy.core.frames.events import FrameEvent, FrameFolded, ThreadWoken
-from proxy.core.frames.path_state import PathState, replay
-from proxy.core.frames.results import CHANGED, READ, FileAccess
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Call
-from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.frames import CHANGED, READ, FileAccess, FrameEvent, FrameFolded, PathState, ThreadWoken, replay
+from proxy.core.ledger import Call, Ledger
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
 from proxy.core.recall.stored_texts import (
     StoredPiece,
     all_path_entries,

@@ -14,14 +14,33 @@ from typing import Any, get_args
 
 from msgspec.structs import asdict, replace
 
-from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared
-from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion
-from proxy.core.frames.tree import Frame
-from proxy.core.observers.turns import topic_keywords
-from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, AutonomyRules, clamp_threshold
-from proxy.core.policy.scoring import AutonomyVerdict, judge
-from proxy.core.policy.signals import DEFAULT_CONTEXT_WINDOW, FrameActivity, read_activity, signals_of
-from proxy.core.policy.suggest import pending_suggestions, push_title, tally_at
+from proxy.core.frames import (
+    POP,
+    PUSH,
+    AutonomySet,
+    AutonomySettings,
+    Frame,
+    FrameEvent,
+    Suggestion,
+    SuggestionsCleared,
+)
+from proxy.core.observers import topic_keywords
+from proxy.core.policy import (
+    DEFAULT_CONTEXT_WINDOW,
+    HEURISTIC_NAMES,
+    RULE_NAMES,
+    AutonomyLevel,
+    AutonomyRules,
+    AutonomyVerdict,
+    FrameActivity,
+    clamp_threshold,
+    judge,
+    pending_suggestions,
+    push_title,
+    read_activity,
+    signals_of,
+    tally_at,
+)
 from proxy.core.text import cut_for_display, extract_keywords, format_duration
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 

@@ -12,15 +12,13 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.compaction.cost_gate import CachePrices
-from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat
-from proxy.core.frames.events import FrameEvent
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import OpeningCall, Tree
-from proxy.core.ledger.ledger import Ledger
+from proxy.core.compaction import CachePrices
+from proxy.core.context import FLAT_FORMAT, BlockFormat
+from proxy.core.frames import FrameEvent, OpeningCall, PathState, Tree
+from proxy.core.ledger import Ledger
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
-from proxy.core.policy.autonomy_rules import AutonomyRules
-from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.policy import AutonomyRules
+from proxy.core.recall import StoredPiece
 
 UNBOUNDED = 1 << 62
 UNKNOWN_PRICES = CachePrices(0.1, 1.0)

@@ -30,21 +30,24 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.branches import MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint
-from proxy.core.frames.events import (
+from proxy.core.context import context_entries
+from proxy.core.frames import (
+    MAIN_BRANCH,
+    BranchState,
     BranchSwitched,
     BranchSwitchRequested,
+    Checkpoint,
     CheckpointSet,
     CopiedText,
     InjectionRequested,
+    PathEntry,
+    PathState,
+    RequestFingerprint,
+    find_frame,
 )
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import find_frame
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Thread
-from proxy.core.ledger.messages import Request
-from proxy.core.observers.step import message_of
-from proxy.core.recall.stored_texts import StoredPiece, pieces_of, wrap_in_markers
+from proxy.core.ledger import Entry, EntryKind, Ledger, Request, Thread
+from proxy.core.observers import message_of
+from proxy.core.recall import StoredPiece, pieces_of, wrap_in_markers
 from proxy.core.text import cut_for_display, element, escape_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.errors import NotAllowed

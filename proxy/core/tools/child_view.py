@@ -14,11 +14,9 @@ from statistics import median
 
 import msgspec
 
-from proxy.core.compaction.cost_gate import CachePrices
-from proxy.core.compaction.segments import original_tokens, tokens_in_context
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import RETURN_STATUSES, path_to
+from proxy.core.compaction import CachePrices, original_tokens, tokens_in_context
+from proxy.core.context import owner_of
+from proxy.core.frames import RETURN_STATUSES, PathEntry, PathState, path_to
 from proxy.core.text import CountTokens
 
 AUTO_VIEW = "auto"

@@ -28,16 +28,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
-from proxy.core.compaction.cost_gate import CachePrices
-from proxy.core.compaction.window_pressure import count_context_tokens
-from proxy.core.context.block_format import block_of
-from proxy.core.context.block_refresh import block_holder, frames_with_block
-from proxy.core.context.message_list import context_entries
-from proxy.core.context.relatives import surroundings_of
-from proxy.core.frames.events import BlockStale
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Frame, Tree, is_ended_root
-from proxy.core.ledger.messages import Usage
+from proxy.core.compaction import CachePrices, count_context_tokens
+from proxy.core.context import block_holder, block_of, context_entries, frames_with_block, surroundings_of
+from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, BlockStale, Frame, PathState, Tree, is_ended_root
+from proxy.core.ledger import Usage
 from proxy.core.text import CountTokens, cut_for_display, remove_illegal_xml
 from proxy.core.tools.base import (
     FrameBlockBudgets,

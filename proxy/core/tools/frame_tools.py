@@ -16,31 +16,40 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.kept_user_messages import user_messages
-from proxy.core.context.block_format import block_of
-from proxy.core.context.message_list import context_entries, owner_of
-from proxy.core.frames.events import FrameActivated, FramePlanned, FramePopped, FramePushed, frame_id
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.reducer import outermost_called_frame, reduce, return_path
-from proxy.core.frames.results import decisions_in, derive_compaction, frame_results_text, invalidation_text
-from proxy.core.frames.tasks import lesson_of, newest_failed_attempt
-from proxy.core.frames.tree import (
+from proxy.core.compaction import user_messages
+from proxy.core.context import block_of, context_entries, owner_of
+from proxy.core.frames import (
     ALLOWED,
     FINAL_STATUSES,
     RETURN_STATUSES,
     Frame,
+    FrameActivated,
+    FramePlanned,
+    FramePopped,
+    FramePushed,
     OpeningCall,
+    PathState,
     Status,
     Tree,
     ancestors,
     children,
+    decisions_in,
+    derive_compaction,
     descendants,
     find_frame,
+    frame_id,
+    frame_results_text,
+    invalidation_text,
     is_ended_root,
+    lesson_of,
+    newest_failed_attempt,
+    outermost_called_frame,
     path_to,
+    reduce,
+    return_path,
 )
-from proxy.core.observers.files import changed_paths_of, touched_file_labels
-from proxy.core.policy.roots import next_message_effect
+from proxy.core.observers import changed_paths_of, touched_file_labels
+from proxy.core.policy import next_message_effect
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools.base import UNBOUNDED, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.branch_tools import checkpoint_before_push

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.core.context.actions import with_open_frame_artifacts
-from proxy.core.frames.tree import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
+from proxy.core.context import with_open_frame_artifacts
+from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 

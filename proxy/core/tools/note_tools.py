@@ -20,13 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.core.compaction.facts import REASON_SEPARATOR, facts_of
-from proxy.core.compaction.trace import SpanFacts
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.events import ArtifactAdded, DecisionAdded, InterimSummaryAdded
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Frame, Status, children
-from proxy.core.observers.step import message_of
+from proxy.core.compaction import REASON_SEPARATOR, SpanFacts, facts_of
+from proxy.core.context import owner_of
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    RETURN_STATUSES,
+    ArtifactAdded,
+    DecisionAdded,
+    Frame,
+    InterimSummaryAdded,
+    PathEntry,
+    Status,
+    children,
+)
+from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display, remove_illegal_xml, truncate_to_tokens
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.branch_tools import answered_request_entry

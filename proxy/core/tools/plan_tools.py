@@ -13,11 +13,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.compaction.kept_user_messages import user_messages
-from proxy.core.frames.events import FrameInvalidated, FramePlanned, FrameReplanned, frame_id
-from proxy.core.frames.reducer import outermost_called_frame, reduce, return_path
-from proxy.core.frames.results import derive_compaction, invalidation_text, past_user_messages_text
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, children, descendants, find_frame
+from proxy.core.compaction import user_messages
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    Frame,
+    FrameInvalidated,
+    FramePlanned,
+    FrameReplanned,
+    Status,
+    Tree,
+    children,
+    derive_compaction,
+    descendants,
+    find_frame,
+    frame_id,
+    invalidation_text,
+    outermost_called_frame,
+    past_user_messages_text,
+    reduce,
+    return_path,
+)
 from proxy.core.text import cut_for_display
 from proxy.core.tools.base import CallGroup, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.frame_tools import (

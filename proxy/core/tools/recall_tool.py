@@ -23,23 +23,38 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.events import FrameFolded, decode_event
-from proxy.core.frames.path_state import PathEntry, PathState, replay
-from proxy.core.frames.results import READ, FileAccess
-from proxy.core.frames.tree import Frame, Tree, children, descendants, find_frame
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.tool_roles import ToolRoles
-from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
-from proxy.core.recall.recalled_texts import REF_ARGUMENTS, is_recall
-from proxy.core.recall.stored_texts import (
+from proxy.core.frames import (
+    READ,
+    FileAccess,
+    Frame,
+    FrameFolded,
+    PathEntry,
+    PathState,
+    Tree,
+    children,
+    decode_event,
+    descendants,
+    find_frame,
+    replay,
+)
+from proxy.core.ledger import Ledger
+from proxy.core.observers import ToolRoles, files_touched_by
+from proxy.core.recall import (
     ENTRY_ID_CHARACTERS,
+    MIN_PAGE_TEXT_TOKENS,
+    REF_ARGUMENTS,
+    PagePart,
+    PageSize,
     StoredPiece,
     all_path_entries,
+    is_recall,
+    pages_of,
     pieces_of,
+    pieces_with_all_words,
+    search,
+    search_closest,
     split_by_visibility,
 )
-from proxy.core.recall.text_search import pieces_with_all_words, search, search_closest
 from proxy.core.text import cut_for_display
 from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.inspect_tools import known_frames_text

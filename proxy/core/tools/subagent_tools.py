@@ -26,9 +26,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.events import FramePopped, decode_event
-from proxy.core.frames.tree import RETURN_STATUSES, Frame, Status, Tree, find_frame
-from proxy.core.ledger.ledger import Ledger
+from proxy.core.frames import RETURN_STATUSES, Frame, FramePopped, Status, Tree, decode_event, find_frame
+from proxy.core.ledger import Ledger
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 from proxy.core.tools.frame_tools import pop

@@ -1,1 +1,5 @@
 """To be written."""
+
+from proxy.dialects.chat.message import read_message, text_of
+
+__all__ = ["read_message", "text_of"]

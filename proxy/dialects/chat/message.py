@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.messages import Call, Message, identity_of
+from proxy.core.ledger import Call, Message, identity_of
 from proxy.core.memo import memoize
 from proxy.dialects import raw_json as slices
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message, Request
+from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.chat.message import (

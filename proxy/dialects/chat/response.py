@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
     CallDelta,
     Chunk,
     Finish,

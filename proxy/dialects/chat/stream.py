@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from proxy.core.ledger.messages import Message, ModelResponse
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
     CallDelta,
     CallOwner,
     ChunkEvent,
     Finish,
+    Message,
+    ModelResponse,
     PartialCall,
     ReasoningDelta,
     ResponseStart,

@@ -1,1 +1,28 @@
 """To be written."""
+
+from proxy.dialects.messages.cache_control import CACHE_CONTROL_BYTES, MEMBER, split_markers, with_marker
+from proxy.dialects.messages.message import (
+    REASONING,
+    TEXT,
+    TOOL_RESULT,
+    TOOL_USE,
+    is_failed_result,
+    messages_in,
+    read_message,
+    type_of,
+)
+
+__all__ = [
+    "CACHE_CONTROL_BYTES",
+    "MEMBER",
+    "REASONING",
+    "TEXT",
+    "TOOL_RESULT",
+    "TOOL_USE",
+    "is_failed_result",
+    "messages_in",
+    "read_message",
+    "split_markers",
+    "type_of",
+    "with_marker",
+]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from proxy.core.ledger.messages import Message, RequestSlice
+from proxy.core.ledger import Message, RequestSlice
 from proxy.dialects import raw_json as slices
 
 MEMBER = "cache_control"

@@ -17,8 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import ROUND_SEPARATOR
-from proxy.core.ledger.messages import Call, Message, identity_of
+from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.messages.cache_control import split_markers

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import Message, Request, RequestSlice
+from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.core.ledger.tool_call_interceptor import Chunk, Finish, Interceptor, OutgoingChunk, ReasoningDelta, TextDelta
+from proxy.core.ledger import Chunk, Finish, Interceptor, OutgoingChunk, ReasoningDelta, TextDelta
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import object_in, value_of
 from proxy.dialects.messages.stream import MessagesRoundReader, members_or_empty

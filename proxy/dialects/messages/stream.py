@@ -17,14 +17,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import CONTEXT_EDITS_KEY, PROVIDER_COMPACTIONS_KEY
-from proxy.core.ledger.messages import Call, Message, ModelResponse
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
+    CONTEXT_EDITS_KEY,
+    PROVIDER_COMPACTIONS_KEY,
+    Call,
     CallDelta,
     CallOwner,
     Chunk,
     ChunkEvent,
     Finish,
+    Message,
+    ModelResponse,
     PartialCall,
     ReasoningDelta,
     ResponseStart,

@@ -1,1 +1,7 @@
 """To be written."""
+
+from proxy.dialects.responses import stored
+from proxy.dialects.responses.items import REASONING, read_run
+from proxy.dialects.responses.stored import client_view
+
+__all__ = ["REASONING", "client_view", "read_run", "stored"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.ledger.tool_call_interceptor import CallOwner, PartialCall
+from proxy.core.ledger import CallOwner, PartialCall
 from proxy.dialects import raw_json as slices
 from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.responses.items import REASONING

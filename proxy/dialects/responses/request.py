@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import UNANSWERED_CALL_RESULT
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
+from proxy.core.context import UNANSWERED_CALL_RESULT
+from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.chat.request import error_body

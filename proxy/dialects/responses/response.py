@@ -16,16 +16,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.ledger.messages import Request, is_stack_tool
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
     MAX_HELD_CHUNKS,
     CallOwner,
     Chunk,
     Finish,
     Interceptor,
     OutgoingChunk,
+    Request,
     StreamEnd,
     StreamError,
+    is_stack_tool,
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import value_of

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, TypeVar
 
-from proxy.core.ledger.messages import Message, Request, is_stack_tool
+from proxy.core.ledger import Message, Request, is_stack_tool
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import RawMembers, value_of
 from proxy.dialects.dialect import CLIENT_RESPONSE_KEY

@@ -15,13 +15,14 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.core.ledger.ledger import PROVIDER_COMPACTIONS_KEY
-from proxy.core.ledger.messages import Message, ModelResponse
-from proxy.core.ledger.tool_call_interceptor import (
+from proxy.core.ledger import (
+    PROVIDER_COMPACTIONS_KEY,
     CallDelta,
     CallOwner,
     ChunkEvent,
     Finish,
+    Message,
+    ModelResponse,
     ResponseStart,
     StreamEnd,
     StreamError,

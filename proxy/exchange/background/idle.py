@@ -21,13 +21,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from proxy.config.runtime import LiveSettings
-from proxy.config.sections import SubagentSettings
+from proxy.config import LiveSettings, SubagentSettings
 from proxy.errors import StoreError
 from proxy.exchange.thread import attach_subagent as delegation
-from proxy.store.conversation_cache import ConversationCache
-from proxy.telemetry.event_bus import EventBus
-from proxy.telemetry.events import ProxyEvent
+from proxy.store import ConversationCache
+from proxy.telemetry import EventBus, ProxyEvent
 
 MAX_RESTING = 50_000
 """Conversations that may rest at once; the longest resting one goes unheard beyond."""

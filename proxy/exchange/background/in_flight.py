@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.core.ledger.messages import Call
+from proxy.core.ledger import Call
 
 
 @dataclass(frozen=True, slots=True)

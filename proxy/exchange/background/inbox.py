@@ -20,14 +20,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage, waiting_messages
+from proxy.core.ledger import DeliveryState, Lane, QueuedMessage, waiting_messages
 from proxy.errors import BadRequest, NotAllowed, NotFound
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
-from proxy.store import Store
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
-from proxy.telemetry.event_bus import EventBus
-from proxy.telemetry.events import ProxyEvent
-from proxy.telemetry.metrics import Metrics
+from proxy.store import CachedConversation, ConversationCache, Store
+from proxy.telemetry import EventBus, Metrics, ProxyEvent
 
 log = logging.getLogger(__name__)
 

@@ -30,23 +30,17 @@ from proxy.accounting import (
 )
 from proxy.core import tools
 from proxy.core.compaction import compaction_plan as folding
-from proxy.core.compaction.segments import reasoning_tokens
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.events import REASONING_REMOVED, FrameFolded, ReasoningRemoved, decode_event
-from proxy.core.ledger.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent
-from proxy.core.ledger.messages import Message, ModelResponse, Request, Usage
-from proxy.dialects import Dialect
-from proxy.dialects.body import object_in
-from proxy.dialects.raw_json import replace_surrogates
-from proxy.dialects.usage import compaction_usages
+from proxy.core.compaction import reasoning_tokens
+from proxy.core.context import context_entries
+from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, decode_event
+from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
+from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduling import DeferredTasks
 from proxy.exchange.thread.placement import Placement
 from proxy.store import Body, RequestRecord, SentRecord, Store
-from proxy.telemetry.event_bus import EventBus
-from proxy.telemetry.log_fields import MAX_FIELD_CHARS, LogFields, log_field, truncate_field
-from proxy.telemetry.metrics import Metrics
-from proxy.upstream.routing import RawHeaders
+from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
+from proxy.upstream import RawHeaders
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,9 @@ from typing import Any
 import msgspec
 
 from proxy import __version__
-from proxy.accounting import SUMMARY_STATUS, Accountant, Receipt, RequestOutcome
-from proxy.accounting.pricing import Tariff
-from proxy.accounting.token_counter import TokenCounterProtocol
-from proxy.config.model import Config
-from proxy.config.sections import SummarySettings
-from proxy.core.compaction.llm_summary import (
+from proxy.accounting import SUMMARY_STATUS, Accountant, Receipt, RequestOutcome, Tariff, TokenCounterProtocol
+from proxy.config import Config, SummarySettings
+from proxy.core.compaction import (
     MIN_SPAN_TOKENS,
     SummarySpan,
     newest_fitting,
@@ -41,16 +38,14 @@ from proxy.core.compaction.llm_summary import (
     summary_instructions,
     usable_summary,
 )
-from proxy.core.frames.events import FoldSummarized, as_ledger_event
-from proxy.core.frames.path_state import replay
-from proxy.core.ledger.messages import Usage
-from proxy.dialects.usage import usage_of
+from proxy.core.frames import FoldSummarized, as_ledger_event, replay
+from proxy.core.ledger import Usage
+from proxy.dialects import usage_of
 from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
 from proxy.exchange.thread.placement import Placement
-from proxy.store import RequestRecord, SentRecord, Store
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
-from proxy.telemetry.metrics import Metrics
-from proxy.upstream.routing import Answer, RawHeaders, Routes, Upstream, outgoing_headers
+from proxy.store import CachedConversation, ConversationCache, RequestRecord, SentRecord, Store
+from proxy.telemetry import Metrics
+from proxy.upstream import Answer, RawHeaders, Routes, Upstream, outgoing_headers
 
 log = logging.getLogger(__name__)
 

@@ -20,18 +20,17 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from proxy.config.model import Config
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.events import FrameEvent, as_ledger_event
-from proxy.core.frames.tree import path_to
-from proxy.core.ledger.ledger import Entry, EntryKind, message_id
-from proxy.core.matching.match import MatchKind
-from proxy.core.observers.turns import ends_with_user_message
-from proxy.dialects.compose import DialectComposer
+from proxy.config import Config
+from proxy.core.context import context_entries
+from proxy.core.frames import FrameEvent, as_ledger_event, path_to
+from proxy.core.ledger import Entry, EntryKind, message_id
+from proxy.core.matching import MatchKind
+from proxy.core.observers import ends_with_user_message
+from proxy.dialects import DialectComposer
 from proxy.errors import StoreError
 from proxy.exchange.thread.activation import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
-from proxy.store.conversation_cache import ConversationCache
+from proxy.store import ConversationCache
 
 log = logging.getLogger(__name__)
 

@@ -17,18 +17,25 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.core.context.undelivered import undelivered_messages
-from proxy.core.frames.events import QueuedMessagesDelivered, as_ledger_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, message_id
-from proxy.core.ledger.queued_messages import DeliveryState, Lane, QueuedMessage, render_queued_messages
-from proxy.core.matching.match import MatchKind
-from proxy.core.policy.roots import build_root_from_person
-from proxy.dialects.compose import DialectComposer
+from proxy.core.context import undelivered_messages
+from proxy.core.frames import PathState, QueuedMessagesDelivered, as_ledger_event
+from proxy.core.ledger import (
+    DeliveryState,
+    Entry,
+    EntryKind,
+    Lane,
+    LedgerEvent,
+    QueuedMessage,
+    message_id,
+    render_queued_messages,
+)
+from proxy.core.matching import MatchKind
+from proxy.core.policy import build_root_from_person
+from proxy.dialects import DialectComposer
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.thread.placement import Placement
-from proxy.store.conversation_cache import ConversationCache
-from proxy.telemetry.metrics import Metrics
+from proxy.store import ConversationCache
+from proxy.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 

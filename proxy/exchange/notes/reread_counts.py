@@ -17,11 +17,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.compaction.truncate_outputs import NO_OUTPUT_RULES, OutputRules
-from proxy.core.ledger.ledger import Entry, EntryKind
-from proxy.core.recall.reread_stats import reread_tools
+from proxy.core.compaction import NO_OUTPUT_RULES, OutputRules
+from proxy.core.ledger import Entry, EntryKind
+from proxy.core.recall import reread_tools
 from proxy.exchange.thread.placement import Placement
-from proxy.telemetry.metrics import OTHER_LABEL, Metrics
+from proxy.telemetry import OTHER_LABEL, Metrics
 
 log = logging.getLogger(__name__)
 

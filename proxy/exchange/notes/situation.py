@@ -51,30 +51,29 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from proxy.core.commands.tree_commands import commands_note
-from proxy.core.compaction.llm_summary import describe_active_frame
-from proxy.core.context.block_nested import render_lineage
-from proxy.core.context.message_list import context_entries
-from proxy.core.frames.branches import BRANCH_SWITCHED_KIND
-from proxy.core.frames.events import (
+from proxy.core.commands import commands_note
+from proxy.core.compaction import describe_active_frame
+from proxy.core.context import context_entries, render_lineage
+from proxy.core.frames import (
+    BRANCH_SWITCHED_KIND,
     BranchSwitched,
     InjectionDelivered,
     ParentsAnnounced,
+    PathState,
     RootAnnounced,
     UserCommandsAnnounced,
     decode_event,
 )
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import EntryKind
-from proxy.core.matching.match import MatchKind
-from proxy.core.observers.turns import asks_for_summary, ends_with_user_message
+from proxy.core.ledger import EntryKind
+from proxy.core.matching import MatchKind
+from proxy.core.observers import asks_for_summary, ends_with_user_message
 from proxy.core.text import element, escape_xml, truncate_to_tokens
-from proxy.core.tools.branch_tools import render_branch_switch, render_pending_injections
+from proxy.core.tools import render_branch_switch, render_pending_injections
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
-from proxy.store.conversation_cache import ConversationCache
+from proxy.store import ConversationCache
 
 MAX_NOTE_TOKENS = 500
 """Tokens of what is told of the frames."""

@@ -15,12 +15,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from proxy.config.model import Config
-from proxy.core.frames.events import SuggestionMade
-from proxy.core.policy.automatic_frames import AutonomyInput, decide_automatic_frames
-from proxy.core.policy.autonomy_rules import AutonomyRules
-from proxy.core.policy.signals import FrameActivity, FrameSignals, read_activity, signals_of
-from proxy.core.policy.suggest import make_suggestion, suggestion_note
+from proxy.config import Config
+from proxy.core.frames import SuggestionMade
+from proxy.core.policy import (
+    AutonomyInput,
+    AutonomyRules,
+    FrameActivity,
+    FrameSignals,
+    decide_automatic_frames,
+    make_suggestion,
+    read_activity,
+    signals_of,
+    suggestion_note,
+)
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement

@@ -24,16 +24,11 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from proxy.config.model import Config
-from proxy.core.frames.events import LoopDetected, as_ledger_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import Frame, Loop, Status, Tree, children
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger
-from proxy.core.ledger.messages import Call
-from proxy.core.ledger.tool_call_interceptor import ShouldRefuse
-from proxy.core.observers.tool_roles import ToolRoles
-from proxy.core.observers.turns import ends_with_user_message
-from proxy.core.policy.loop_detection import (
+from proxy.config import Config
+from proxy.core.frames import Frame, Loop, LoopDetected, PathState, Status, Tree, as_ledger_event, children
+from proxy.core.ledger import Call, Entry, EntryKind, Ledger, ShouldRefuse
+from proxy.core.observers import ToolRoles, ends_with_user_message
+from proxy.core.policy import (
     LoopRules,
     call_signature,
     find_new_loop,
@@ -41,8 +36,8 @@ from proxy.core.policy.loop_detection import (
     loop_note,
     looping_signatures,
 )
+from proxy.core.tools import CallGroup, ToolContext
 from proxy.core.tools import frame_tools as moves
-from proxy.core.tools.base import CallGroup, ToolContext
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.config.model import Config
-from proxy.core.compaction.window_pressure import WindowLimits, count_context_tokens, pressure_change, pressure_note
-from proxy.core.frames.events import ContextPressureWarned
+from proxy.config import Config
+from proxy.core.compaction import WindowLimits, count_context_tokens, pressure_change, pressure_note
+from proxy.core.frames import ContextPressureWarned
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement

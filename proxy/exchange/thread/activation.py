@@ -19,51 +19,56 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.accounting.pricing import HOUR, Tariff, family_of
-from proxy.config.model import Config
-from proxy.core.compaction.compaction_plan import (
+from proxy.accounting import HOUR, Tariff, family_of
+from proxy.config import Config
+from proxy.core.compaction import (
+    CachePrices,
     CompactionDecision,
     CompactionInput,
     CompactionPlan,
     TraceWriter,
+    evaluate_rewrite,
+    expected_requests,
     is_compaction_due,
     plan_compaction,
+    plan_one_line_outputs,
+    plan_unfolds,
+    reasoning_tokens,
+    tokens_removed_by_cuts,
 )
-from proxy.core.compaction.cost_gate import CachePrices, evaluate_rewrite, expected_requests
-from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
-from proxy.core.compaction.segments import reasoning_tokens
-from proxy.core.compaction.truncate_outputs import tokens_removed_by_cuts
-from proxy.core.compaction.unfold import plan_unfolds
-from proxy.core.context.block_format import block_of
-from proxy.core.context.block_refresh import guidance_frame, refreshable_frames, replace_block
-from proxy.core.context.guidance import guidance_text
-from proxy.core.context.message_list import MessageComposer, entries_after_client_rewrite
-from proxy.core.frames.events import (
+from proxy.core.context import (
+    MessageComposer,
+    block_of,
+    entries_after_client_rewrite,
+    guidance_frame,
+    guidance_text,
+    refreshable_frames,
+    replace_block,
+)
+from proxy.core.frames import (
     HEAD_CHANGED,
     BlockRenewed,
+    Frame,
     FrameEvent,
     FrameFolded,
     FrameUnfolded,
+    PathEntry,
+    PathState,
     ProviderCompacted,
     ProviderEditedContext,
     ReasoningRemoved,
     ResultReplaced,
     ThreadWoken,
+    reduce,
 )
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.reducer import reduce
-from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Thread, is_edited_by_provider
-from proxy.core.ledger.messages import Message, Request, Usage
-from proxy.core.observers.step import message_of, rounds_of
-from proxy.core.observers.turns import ends_with_user_message
-from proxy.core.policy.frame_inference import InferenceRules
-from proxy.core.recall.unchanged_notes import RestoreOptions
-from proxy.core.tools.base import ToolSettings
-from proxy.dialects import Dialect
-from proxy.dialects.dialect import AppendedTools, Headers, never_holds_compaction
+from proxy.core.ledger import Message, Request, Thread, Usage, is_edited_by_provider
+from proxy.core.observers import ends_with_user_message, message_of, rounds_of
+from proxy.core.policy import InferenceRules
+from proxy.core.recall import RestoreOptions
+from proxy.core.tools import ToolSettings
+from proxy.dialects import AppendedTools, Dialect, Headers, never_holds_compaction
 from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
-from proxy.upstream.context_windows import ContextWindow
+from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
 """What a root's own part of its block may cost: its criterion is the first user message."""

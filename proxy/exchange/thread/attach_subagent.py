@@ -13,23 +13,27 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from proxy.config.sections import SubagentSettings
-from proxy.core.frames.events import (
+from proxy.config import SubagentSettings
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    MAX_CRITERION_CHARACTERS,
+    RETURN_STATUSES,
     FrameEvent,
     FramePopped,
+    Status,
     SubagentStarted,
+    Tree,
     as_ledger_event,
     decode_event,
     subagent_frame_id,
+    title_of,
 )
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS, title_of
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Status, Tree
-from proxy.core.ledger.ledger import Conversation, Ledger, visible_calls
+from proxy.core.ledger import Conversation, Ledger, visible_calls
 from proxy.core.matching import guess_parent as presuming
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.errors import StoreError
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store import CachedConversation, ConversationCache
 
 MAX_RESULT_CHARACTERS = 4_000
 """Characters of what a subagent said last that are kept as its result."""

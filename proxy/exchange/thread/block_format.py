@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from proxy.config.model import Config
-from proxy.core.context.block_format import BlockFormat, DrawMap
+from proxy.config import Config
+from proxy.core.context import BlockFormat, DrawMap
 from proxy.core.filemap import file_map_text
 
 

@@ -14,21 +14,20 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings
-from proxy.core.frames.results import MAX_CRITERION_CHARACTERS
-from proxy.core.ledger.messages import Request
+from proxy.config import Config, LiveSettings
+from proxy.core.frames import MAX_CRITERION_CHARACTERS
+from proxy.core.ledger import Request
+from proxy.core.matching import Match
 from proxy.core.matching import guess_parent as presuming
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import walk_history as walking
-from proxy.core.matching.match import Match
-from proxy.core.observers.turns import without_client_elements
+from proxy.core.observers import without_client_elements
 from proxy.dialects import Dialect
 from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.activation import binds_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store import CachedConversation, ConversationCache
 
 MAX_OPENING_PROMPTS = 4
 """User messages at the beginning of a conversation that may be what it was told to do."""

@@ -11,16 +11,13 @@ from collections.abc import Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.compaction_plan import CompactionDecision
-from proxy.core.frames.events import HEAD_CHANGED, REASONING_REMOVED, ReasoningRemoved, decode_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Entry, Ledger, Thread
-from proxy.core.ledger.messages import Request
-from proxy.core.ledger.queued_messages import has_waiting_message
-from proxy.core.matching.match import MatchKind
+from proxy.core.compaction import CompactionDecision
+from proxy.core.frames import HEAD_CHANGED, REASONING_REMOVED, PathState, ReasoningRemoved, decode_event
+from proxy.core.ledger import Entry, Ledger, Request, Thread, has_waiting_message
+from proxy.core.matching import MatchKind
 from proxy.exchange.thread.activation import PolicyInput
 from proxy.exchange.thread.attach_subagent import ParentTask
-from proxy.store.conversation_cache import CachedConversation
+from proxy.store import CachedConversation
 
 Headers = Sequence[tuple[bytes, bytes]]
 

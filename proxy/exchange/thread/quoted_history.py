@@ -22,18 +22,17 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from proxy.accounting.token_counter import TokenCounterProtocol
-from proxy.core.context.message_list import build_context
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.messages import Message, Request, identity_of
-from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
-from proxy.core.recall.as_text import context_parts, parts_as_text
-from proxy.dialects import Dialect
+from proxy.accounting import TokenCounterProtocol
+from proxy.core.context import build_context
+from proxy.core.frames import PathState
+from proxy.core.ledger import Message, Request, identity_of
+from proxy.core.matching import Quote, find_quote, message_texts_of, split_into_pieces
+from proxy.core.recall import context_parts, parts_as_text
+from proxy.dialects import Dialect, DialectComposer
 from proxy.dialects import body as texts
-from proxy.dialects.compose import DialectComposer
 from proxy.errors import StoreError
 from proxy.exchange.thread import session_headers as clients
-from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store import CachedConversation, ConversationCache
 
 log = logging.getLogger(__name__)
 

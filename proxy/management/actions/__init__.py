@@ -1,1 +1,40 @@
 """To be written."""
+
+from proxy.management.actions import autonomy, branches, frames
+from proxy.management.actions.autonomy import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
+from proxy.management.actions.branches import (
+    BranchDetail,
+    BranchMessage,
+    BranchRow,
+    BranchSwitchView,
+    CheckpointDetail,
+    CheckpointRow,
+    ConversationPath,
+    InjectionSelection,
+    InjectionView,
+)
+from proxy.management.actions.frames import CommandTarget, FrameCommandView, StopView, run_command, stop_all
+
+__all__ = [
+    "AutonomyView",
+    "BranchDetail",
+    "BranchMessage",
+    "BranchRow",
+    "BranchSwitchView",
+    "CheckpointDetail",
+    "CheckpointRow",
+    "CommandTarget",
+    "ConversationPath",
+    "FrameCommandView",
+    "InjectionSelection",
+    "InjectionView",
+    "StopView",
+    "autonomy",
+    "autonomy_view",
+    "branches",
+    "change_rules",
+    "clear_pending_suggestions",
+    "frames",
+    "run_command",
+    "stop_all",
+]

@@ -16,17 +16,33 @@ from typing import Any
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.config.model import Config
-from proxy.core.frames.events import AutonomySet, FrameEvent, SuggestionsCleared, as_ledger_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion, SuggestionCounts
-from proxy.core.ledger.ledger import EntryKind, Ledger, LedgerEvent
-from proxy.core.policy.autonomy_rules import RULE_NAMES
-from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, ScoreInput
-from proxy.core.policy.scoring import AutonomyVerdict, judge
-from proxy.core.policy.signals import read_activity, signals_of
-from proxy.core.policy.suggest import pending_suggestions, reason_not_to_suggest, tally_at
-from proxy.management.views.lookup import all_path_states, newest_path_state
+from proxy.config import Config
+from proxy.core.frames import (
+    POP,
+    PUSH,
+    AutonomySet,
+    FrameEvent,
+    PathState,
+    Suggestion,
+    SuggestionCounts,
+    SuggestionsCleared,
+    as_ledger_event,
+)
+from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.policy import (
+    HEURISTICS,
+    RULE_NAMES,
+    AutonomyVerdict,
+    HeuristicScore,
+    ScoreInput,
+    judge,
+    pending_suggestions,
+    read_activity,
+    reason_not_to_suggest,
+    signals_of,
+    tally_at,
+)
+from proxy.management.views import all_path_states, newest_path_state
 from proxy.store import LedgerRecord, Store
 
 

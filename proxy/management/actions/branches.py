@@ -12,12 +12,10 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from proxy.core.frames.branches import Checkpoint
-from proxy.core.frames.events import FrameEvent, as_ledger_event
-from proxy.core.frames.path_state import PathState, replay
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
-from proxy.core.observers.step import message_of
-from proxy.core.tools.branch_tools import (
+from proxy.core.frames import Checkpoint, FrameEvent, PathState, as_ledger_event, replay
+from proxy.core.ledger import Ledger, LedgerEvent
+from proxy.core.observers import message_of
+from proxy.core.tools import (
     branch_named,
     copy_texts,
     copyable_entries,
@@ -28,9 +26,7 @@ from proxy.core.tools.branch_tools import (
     request_switch,
 )
 from proxy.errors import NotFound
-from proxy.management.views import conversations
-from proxy.management.views.lookup import quote_reference
-from proxy.management.views.schemas import FrameState
+from proxy.management.views import FrameState, conversations, quote_reference
 from proxy.store import LedgerRecord, Store
 
 WITH_NEXT_MESSAGE = "with the user's next message"

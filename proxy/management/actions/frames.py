@@ -28,25 +28,34 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.accounting.token_counter import estimate_tokens
-from proxy.config.model import Config
-from proxy.core.commands.command_values import FrameCommand
-from proxy.core.commands.stop_work import stop_path
-from proxy.core.commands.tree_commands import CommandContext, apply_command, attach
-from proxy.core.compaction.unfold import UnfoldTarget, find_unfold_target
-from proxy.core.frames.events import FrameEvent, FrameKept, FramePopped, as_ledger_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, LedgerEvent
+from proxy.accounting import estimate_tokens
+from proxy.config import Config
+from proxy.core.commands import CommandContext, FrameCommand, apply_command, attach, stop_path
+from proxy.core.compaction import UnfoldTarget, find_unfold_target
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    RETURN_STATUSES,
+    FrameEvent,
+    FrameKept,
+    FramePopped,
+    PathState,
+    as_ledger_event,
+)
+from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent
 from proxy.core.text import cut_for_display
-from proxy.core.tools.base import ToolError
-from proxy.core.tools.subagent_tools import subagent_end_event, tracked_subagent
+from proxy.core.tools import ToolError, subagent_end_event, tracked_subagent
 from proxy.errors import NotAllowed
-from proxy.exchange.resolver import tool_settings
-from proxy.exchange.thread.activation import forbids_user_after_result
-from proxy.management.views.conversations import tree_state_view, truncate_line
-from proxy.management.views.lookup import all_path_states, newest_path_state, path_state_of_tip, thread_tips
-from proxy.management.views.schemas import FrameState, UnfoldView
+from proxy.exchange import forbids_user_after_result, tool_settings
+from proxy.management.views import (
+    FrameState,
+    UnfoldView,
+    all_path_states,
+    newest_path_state,
+    path_state_of_tip,
+    thread_tips,
+    tree_state_view,
+    truncate_line,
+)
 from proxy.store import LedgerRecord, Store
 
 

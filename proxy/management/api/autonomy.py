@@ -15,13 +15,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.policy.autonomy_rules import (
-    HEURISTIC_NAMES,
-    AutonomyLevel,
-    HeuristicName,
-    ScoreCombiner,
-    clamp_threshold,
-)
+from proxy.core.policy import HEURISTIC_NAMES, AutonomyLevel, HeuristicName, ScoreCombiner, clamp_threshold
 from proxy.errors import Forbidden
 from proxy.management.actions import autonomy
 from proxy.management.api.base import (
@@ -34,8 +28,7 @@ from proxy.management.api.base import (
     Thread,
     respond_in_thread,
 )
-from proxy.management.views import conversations, lookup
-from proxy.management.views.subagents import TrackingBody, TrackingView, tracking_view
+from proxy.management.views import TrackingBody, TrackingView, conversations, lookup, tracking_view
 
 router = APIRouter()
 MAX_THRESHOLD = 2**53

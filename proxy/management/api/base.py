@@ -29,17 +29,15 @@ from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from proxy.auth import Headers, Tenant
-from proxy.config.model import Config
-from proxy.config.runtime import LiveSettings
-from proxy.core.ledger.ledger import LedgerEvent
+from proxy.config import Config, LiveSettings
+from proxy.core.ledger import LedgerEvent
 from proxy.core.text import CountTokens, estimate_tokens
 from proxy.errors import BadRequest, ProxyError, RateLimited
-from proxy.exchange.background.inbox import Inbox
+from proxy.exchange import Inbox
 from proxy.management.api.openapi import methods_at
-from proxy.management.views.as_of import MAX_TIMESTAMP_MS
-from proxy.management.views.lookup import quote_reference
+from proxy.management.views import MAX_TIMESTAMP_MS, quote_reference
 from proxy.store import Store
-from proxy.telemetry.event_bus import EventBus
+from proxy.telemetry import EventBus
 
 MAX_FAULTS_REPORTED = 5
 """So many are told, however many a request has."""

@@ -14,9 +14,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.ledger.ledger import LedgerEvent
-from proxy.management.actions import branches
-from proxy.management.actions.branches import (
+from proxy.core.ledger import LedgerEvent
+from proxy.management.actions import (
     BranchDetail,
     BranchRow,
     BranchSwitchView,
@@ -25,10 +24,10 @@ from proxy.management.actions.branches import (
     ConversationPath,
     InjectionSelection,
     InjectionView,
+    branches,
 )
 from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Error, Id, JsonResponse, ResponseDocs, Thread
-from proxy.management.views import lookup
-from proxy.management.views.conversations import path_state_of
+from proxy.management.views import lookup, path_state_of
 
 BRANCH_CONFLICT_RESPONSE: ResponseDocs = {
     409: {"model": Error, "description": "Not possible here; the message says what to do"}

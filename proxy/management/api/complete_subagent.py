@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.management.actions import frames as completing
 from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Error, Id, JsonResponse
-from proxy.management.views import lookup
-from proxy.management.views.conversations import frame_detail
-from proxy.management.views.schemas import FrameDetail
+from proxy.management.views import FrameDetail, frame_detail, lookup
 
 router = APIRouter()
 

@@ -14,15 +14,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from proxy.core.context.actions import with_open_frame_artifacts
+from proxy.core.context import with_open_frame_artifacts
 from proxy.core.filemap import DEFAULT_MAP_TOKENS
-from proxy.core.tools.context_tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS
+from proxy.core.tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS
 from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Id, JsonResponse, Thread, respond_in_thread
-from proxy.management.views import contexts, lookup
+from proxy.management.views import (
+    MAX_RESULTS,
+    SearchResults,
+    SeenFilesView,
+    contexts,
+    lookup,
+    path_state_of,
+    search_frames,
+    seen_files_view,
+)
 from proxy.management.views import explain as explained
-from proxy.management.views.contexts import SeenFilesView, seen_files_view
-from proxy.management.views.conversations import path_state_of
-from proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
 
 router = APIRouter()
 

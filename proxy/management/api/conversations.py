@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from proxy.accounting import GroupBy
-from proxy.core.frames.tree import Status
+from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as unfolding
 from proxy.management.api import autonomy, branches, contexts, subagents
@@ -46,29 +46,35 @@ from proxy.management.api.base import (
     respond_in_thread,
 )
 from proxy.management.api.openapi import openapi_description
+from proxy.management.export import FORMATS, MEASURES, ExportOptions, format_named, load_export_input, measure_named
 from proxy.management.export import files as writing
-from proxy.management.export.flamegraph import MEASURES
-from proxy.management.export.formats import FORMATS, ExportOptions, format_named, measure_named
-from proxy.management.export.source import load_export_input
-from proxy.management.views import conversations, logs, lookup, loops, requests, totals
-from proxy.management.views.as_of import MAX_TIMESTAMP_MS, ledger_at, parse_timestamp
-from proxy.management.views.health import Health
-from proxy.management.views.health import health_view as told_health
-from proxy.management.views.schemas import (
+from proxy.management.views import (
+    MAX_TIMESTAMP_MS,
     ConversationRow,
     FrameDetail,
     FrameLog,
     FrameState,
+    Health,
     LoopRow,
     RequestDetail,
     RequestDiff,
     RequestRow,
+    TaskFrame,
     ThreadRow,
     Totals,
     TreeState,
     UnfoldView,
+    conversations,
+    ledger_at,
+    logs,
+    lookup,
+    loops,
+    parse_timestamp,
+    requests,
+    task_frame,
+    totals,
 )
-from proxy.management.views.tasks import TaskFrame, task_frame
+from proxy.management.views import health_view as told_health
 from proxy.store import DeletionResult as Gone
 
 router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)

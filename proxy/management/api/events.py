@@ -19,7 +19,7 @@ from msgspec.json import encode
 
 from proxy.management.api.base import ERROR_RESPONSES, NOT_FOUND_RESPONSE, ApiContext, CurrentCaller, Error
 from proxy.management.views import lookup
-from proxy.telemetry.event_bus import EventListener, NumberedEvent
+from proxy.telemetry import EventListener, NumberedEvent
 
 DRAIN_CHECK_INTERVAL_S = 0.5
 """How soon a stream notices that the process drains."""

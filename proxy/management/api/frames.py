@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from proxy.core.commands.command_values import (
+from proxy.core.commands import (
     ActivateCommand,
     FrameCommand,
     FrameSpec,
@@ -23,9 +23,9 @@ from proxy.core.commands.command_values import (
     PushCommand,
     RenameCommand,
 )
-from proxy.core.frames.tree import Status
+from proxy.core.frames import Status
 from proxy.errors import BadRequest, NotAllowed
-from proxy.management.actions.frames import CommandTarget, FrameCommandView, run_command
+from proxy.management.actions import CommandTarget, FrameCommandView, run_command
 from proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
     Caller,
@@ -36,8 +36,7 @@ from proxy.management.api.base import (
     ResponseDocs,
     Thread,
 )
-from proxy.management.views import lookup
-from proxy.management.views.conversations import path_state_of
+from proxy.management.views import lookup, path_state_of
 
 FRAME_CONFLICT_RESPONSE: ResponseDocs = {
     409: {"model": Error, "description": "Not possible here; the message says what to do"}

@@ -11,16 +11,22 @@ from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.tool_roles import ToolRoles
+from proxy.core.frames import PathState
+from proxy.core.ledger import Ledger
+from proxy.core.observers import ToolRoles
 from proxy.management.api.base import NOT_FOUND_RESPONSE, AsOf, CurrentCaller, Id, Thread, respond_in_thread
+from proxy.management.views import (
+    ArtifactRow,
+    DecisionRow,
+    Edge,
+    ledger_at,
+    lookup,
+    parse_timestamp,
+    path_state_of,
+    tasks,
+)
 from proxy.management.views import as_of as noted
-from proxy.management.views import lookup, tasks
 from proxy.management.views import resume as resuming
-from proxy.management.views.as_of import ArtifactRow, DecisionRow, ledger_at, parse_timestamp
-from proxy.management.views.conversations import path_state_of
-from proxy.management.views.tasks import Edge
 
 router = APIRouter(prefix="/conversations/{conversation}")
 

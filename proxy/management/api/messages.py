@@ -8,13 +8,11 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from proxy.core.ledger.queued_messages import Lane
-from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
-from proxy.management.actions.frames import StopView, stop_all
+from proxy.core.ledger import Lane
+from proxy.exchange import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
+from proxy.management.actions import StopView, stop_all
 from proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, CurrentCaller, Error, Id, JsonResponse
-from proxy.management.views import lookup
-from proxy.management.views.messages import in_flight_rows, message_rows
-from proxy.management.views.schemas import InFlightRow, MessageRow
+from proxy.management.views import InFlightRow, MessageRow, in_flight_rows, lookup, message_rows
 
 router = APIRouter()
 

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
 from proxy.management.api.base import Caller, CurrentCaller, JsonResponse, Limit, Offset
-from proxy.management.views import subagents
-from proxy.management.views.subagents import SubagentRow, SubagentStats, TrackingInput
+from proxy.management.views import SubagentRow, SubagentStats, TrackingInput, subagents
 
 router = APIRouter(prefix="/subagents")
 

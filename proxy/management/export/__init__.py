@@ -23,3 +23,23 @@ The laws: **an export holds what was said and no key to anything**: no tenant, n
 
 What this package does not do: it knows neither HTTP nor a terminal, and it never changes what it exports.
 """
+
+from proxy.management.export import files
+from proxy.management.export.flamegraph import MEASURES
+from proxy.management.export.formats import FORMATS, ExportFormat, ExportOptions, format_named, measure_named
+from proxy.management.export.importer import ImportResult, import_conversation
+from proxy.management.export.source import ExportInput, load_export_input
+
+__all__ = [
+    "FORMATS",
+    "MEASURES",
+    "ExportFormat",
+    "ExportInput",
+    "ExportOptions",
+    "ImportResult",
+    "files",
+    "format_named",
+    "import_conversation",
+    "load_export_input",
+    "measure_named",
+]

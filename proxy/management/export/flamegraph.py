@@ -14,7 +14,7 @@ from typing import Literal
 
 from proxy import __version__
 from proxy.accounting import Receipt
-from proxy.core.frames.tree import Tree, path_to
+from proxy.core.frames import Tree, path_to
 from proxy.core.text import cut_for_display
 from proxy.management.export.items import json_line
 from proxy.management.export.source import ExportInput

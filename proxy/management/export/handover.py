@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames.tree import FINAL_STATUSES, Frame, Status, Tree, children, path_to
-from proxy.core.ledger.ledger import EntryKind
+from proxy.core.frames import FINAL_STATUSES, Frame, Status, Tree, children, path_to
+from proxy.core.ledger import EntryKind
 from proxy.core.text import cut_for_display
-from proxy.core.tools.inspect_tools import TREE_ICONS
+from proxy.core.tools import TREE_ICONS
 from proxy.management.export.source import ExportInput
 
 MAX_QUOTE_CHARACTERS = 2_000

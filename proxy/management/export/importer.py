@@ -12,8 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, response_id_of
-from proxy.core.ledger.messages import Message, ModelResponse
+from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, Message, ModelResponse, Round, response_id_of
 from proxy.core.matching import lookup_keys as anchors
 from proxy.errors import NotAllowed
 from proxy.management.export import jetbox as told_by_jetbox
@@ -22,9 +21,8 @@ from proxy.management.export import stack_layout as told_by_layout
 from proxy.management.export.reading import open_source, read_document, read_lines, refuse_import
 from proxy.management.export.rebuild import rebuild_records as rebuilt
 from proxy.management.export.stack_layout import STATE_FILE
-from proxy.management.views.lookup import ConversationUnreadable, all_path_states, newest_path_state
-from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store
-from proxy.store.read import rebuild_ledger
+from proxy.management.views import ConversationUnreadable, all_path_states, newest_path_state
+from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store, rebuild_ledger
 
 _ANY_ANSWER = Message("assistant", b"", "")
 """Stands for an answer where only that there was one counts."""

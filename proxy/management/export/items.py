@@ -16,15 +16,19 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry
-from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import message_of
-from proxy.management.views.logs import MessagePosition, call_states_of, log_item_of, message_position_of
-from proxy.management.views.lookup import all_path_states
-from proxy.management.views.schemas import CallState, LogItem
+from proxy.core.context import owner_of
+from proxy.core.frames import PathEntry, Tree
+from proxy.core.ledger import Ledger, Message
+from proxy.core.observers import message_of
+from proxy.management.views import (
+    CallState,
+    LogItem,
+    MessagePosition,
+    all_path_states,
+    call_states_of,
+    log_item_of,
+    message_position_of,
+)
 
 
 class LogLine(TypedDict):

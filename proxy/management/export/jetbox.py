@@ -26,17 +26,13 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.events import frame_id
-from proxy.core.frames.tree import Frame, Status, Tree, children, path_to
-from proxy.core.ledger.ledger import EntryKind
-from proxy.core.ledger.messages import Call, canonical_arguments
-from proxy.core.observers import observe
-from proxy.core.observers.commands import last_outcome_by_kind
-from proxy.core.observers.step import steps_of
+from proxy.core.frames import Frame, Status, Tree, children, frame_id, path_to
+from proxy.core.ledger import Call, EntryKind, canonical_arguments
+from proxy.core.observers import last_outcome_by_kind, observe, steps_of
 from proxy.core.policy import loop_detection as loops
 from proxy.dialects import OPENAI_CHAT
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.message import read_message
+from proxy.dialects.chat import read_message
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line
 from proxy.management.export.reading import FileSource, read_objects, refuse_import
 from proxy.management.export.rebuild import ImportedConversation, ImportedFrame, ImportedMessage, parents_first
@@ -49,8 +45,7 @@ from proxy.management.export.stack_layout import (
     parse_frame,
     state_with_logs,
 )
-from proxy.management.views.logs import is_error
-from proxy.management.views.loops import loop_rows
+from proxy.management.views import is_error, loop_rows
 
 HISTORY_FILE, LOOPS_FILE = "history.jsonl", "loops.json"
 MIN_REPETITIONS = 3

@@ -20,12 +20,12 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger.ledger import Conversation, Entry, LedgerEvent, Round, Thread
+from proxy.core.ledger import Conversation, Entry, LedgerEvent, Round, Thread
 from proxy.errors import BadRequest
 from proxy.management.export.items import json_line
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import ExportInput
-from proxy.management.views.logs import decode_lossless
+from proxy.management.views import decode_lossless
 from proxy.store import LedgerRecord, Record, RequestRecord
 
 FORMAT_VERSION = 1

@@ -15,24 +15,23 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting.pricing import Tariff, Tariffs
-from proxy.core.context.message_list import build_context
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import ROUND_SEPARATOR, Entry, EntryKind, Ledger
-from proxy.core.ledger.messages import Call, Message, Request, is_stack_tool
+from proxy.accounting import Tariff, Tariffs
+from proxy.core.context import build_context
+from proxy.core.frames import PathState
+from proxy.core.ledger import ROUND_SEPARATOR, Call, Entry, EntryKind, Ledger, Message, Request, is_stack_tool
 from proxy.dialects import (
     DIALECTS,
     OPENAI_CHAT,
     Dialect,
+    DialectComposer,
     ParseCache,
     RenderOptions,
     RequestParseError,
     ResponseReferences,
 )
 from proxy.dialects import raw_json as slices
-from proxy.dialects.compose import DialectComposer
 from proxy.errors import NotAllowed
-from proxy.exchange.previous_responses import stored_extras_at
+from proxy.exchange import stored_extras_at
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import ExportInput
 

@@ -19,9 +19,8 @@ from itertools import islice
 from typing import Any
 
 from proxy import __version__
-from proxy.accounting import Receipt
-from proxy.accounting.pricing import family_of
-from proxy.core.frames.tree import Frame, Status
+from proxy.accounting import Receipt, family_of
+from proxy.core.frames import Frame, Status
 from proxy.core.text import cut_for_display
 from proxy.management.export.items import json_line
 from proxy.management.export.jetbox import ToolAction, actions_of

@@ -15,7 +15,8 @@ from hashlib import sha256
 
 import msgspec
 
-from proxy.core.frames.events import (
+from proxy.core.frames import (
+    RETURN_STATUSES,
     ArtifactAdded,
     DecisionAdded,
     FrameActivated,
@@ -25,11 +26,10 @@ from proxy.core.frames.events import (
     FramePlanned,
     FramePopped,
     FrameReplanned,
+    Status,
     as_ledger_event,
 )
-from proxy.core.frames.tree import RETURN_STATUSES, Status
-from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, LedgerEvent, Round, Thread
-from proxy.core.ledger.messages import Message, ModelResponse
+from proxy.core.ledger import Conversation, Entry, EntryKind, LedgerEvent, Message, ModelResponse, Round, Thread
 from proxy.errors import BadRequest
 from proxy.store import LedgerRecord, Record
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.accounting import Receipt
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
-from proxy.management.views.conversations import path_state_of
-from proxy.management.views.totals import decode_receipt
+from proxy.core.frames import PathState
+from proxy.core.ledger import Ledger
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.management.views import decode_receipt, path_state_of
 from proxy.store import RequestRecord, Store
 
 MAX_REQUESTS = 100_000

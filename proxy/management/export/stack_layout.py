@@ -26,10 +26,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.frames.tree import Frame, Status, ancestors, children
-from proxy.core.ledger.ledger import EntryKind
-from proxy.core.ledger.messages import Call, Message, identity_of
-from proxy.core.tools.inspect_tools import tree_state
+from proxy.core.frames import Frame, Status, ancestors, children
+from proxy.core.ledger import Call, EntryKind, Message, identity_of
+from proxy.core.tools import tree_state
 from proxy.dialects import OPENAI_CHAT
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
 from proxy.management.export.ledger import as_bytes

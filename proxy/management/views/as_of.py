@@ -24,14 +24,20 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
-from proxy.core.context.actions import entries_of_frame, with_open_frame_artifacts
-from proxy.core.frames.events import ArtifactAdded, DecisionAdded, FrameEvent, FramePopped, FrameSplit, decode_event
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Ledger, LedgerEvent, Round
-from proxy.core.observers.files import iter_touched_files
-from proxy.core.observers.step import message_of
-from proxy.core.observers.tool_roles import ToolRoles
+from proxy.core.context import entries_of_frame, with_open_frame_artifacts
+from proxy.core.frames import (
+    ArtifactAdded,
+    DecisionAdded,
+    Frame,
+    FrameEvent,
+    FramePopped,
+    FrameSplit,
+    PathEntry,
+    PathState,
+    decode_event,
+)
+from proxy.core.ledger import Ledger, LedgerEvent, Round
+from proxy.core.observers import ToolRoles, iter_touched_files, message_of
 from proxy.errors import BadRequest
 
 NOTED = "noted"

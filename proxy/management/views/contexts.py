@@ -17,20 +17,15 @@ from typing import cast
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
-from proxy.config.model import Config
-from proxy.core.context.block_format import block_of
-from proxy.core.filemap import build_file_map
-from proxy.core.filemap.ranking import RankedFile
-from proxy.core.filemap.render import fit_to_budget, render_file_map
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import Frame
-from proxy.core.ledger.ledger import Ledger
+from proxy.config import Config
+from proxy.core.context import block_of
+from proxy.core.filemap import RankedFile, build_file_map, fit_to_budget, render_file_map
+from proxy.core.frames import Frame, PathState
+from proxy.core.ledger import Ledger
 from proxy.core.text import CountTokens
-from proxy.core.tools.base import FrameBlockBudgets
-from proxy.core.tools.context_tools import ContextInfo, compaction_state_of, cut_with_remainder, measure_context
+from proxy.core.tools import ContextInfo, FrameBlockBudgets, compaction_state_of, cut_with_remainder, measure_context
 from proxy.errors import NotFound
-from proxy.exchange.resolver import tool_settings
-from proxy.exchange.thread.block_format import block_format_for
+from proxy.exchange import block_format_for, tool_settings
 from proxy.management.treesitter import installed_languages, symbols_by_grammar
 from proxy.management.views.lookup import thread_tips
 from proxy.management.views.schemas import UsageView

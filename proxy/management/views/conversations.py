@@ -12,15 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from proxy.core.compaction.unfold import unfoldable_frames
-from proxy.core.context.actions import entries_of_frame, with_open_frame_artifacts
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.results import CHANGED
-from proxy.core.frames.tree import Frame, Tree, ancestors, children, descendants, is_kept, siblings
-from proxy.core.ledger.ledger import Conversation, Ledger
-from proxy.core.observers.files import iter_touched_files
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRoles
-from proxy.core.tools.inspect_tools import draw_tree, tree_state
+from proxy.core.compaction import unfoldable_frames
+from proxy.core.context import entries_of_frame, with_open_frame_artifacts
+from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
+from proxy.core.ledger import Conversation, Ledger
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, iter_touched_files
+from proxy.core.tools import draw_tree, tree_state
 from proxy.errors import NotFound
 from proxy.management.views.lookup import (
     ConversationUnreadable,

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.core.ledger.messages import INSTRUCTION_ROLES, Call, identity_of
+from proxy.core.ledger import INSTRUCTION_ROLES, Call, identity_of
 from proxy.management.views.schemas import BodyDiff, MessageChange, NamedChanges
 
 CHANGES = KEPT, FIRST_BYTES, LEFT_OUT, INSERTED = "kept", "first bytes", "left out", "inserted"

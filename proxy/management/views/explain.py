@@ -14,15 +14,12 @@ from typing import Literal, cast
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
-from proxy.config.model import Config
-from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block
-from proxy.core.context.relevance import MINIMUM_RELEVANCE
-from proxy.core.frames.events import BlockRenewed, FrameActivated, FramePushed, decode_event
-from proxy.core.frames.path_state import PathState, replay
-from proxy.core.frames.tree import Tree
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
+from proxy.config import Config
+from proxy.core.context import MINIMUM_RELEVANCE, ExplainedAncestor, ExplainedSibling, explain_block
+from proxy.core.frames import BlockRenewed, FrameActivated, FramePushed, PathState, Tree, decode_event, replay
+from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.text import CountTokens
-from proxy.exchange.resolver import tool_settings
+from proxy.exchange import tool_settings
 from proxy.management.views.as_of import ledger_at
 from proxy.management.views.contexts import BudgetsView, active_block, budgets_view
 

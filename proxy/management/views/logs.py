@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.context.message_list import owner_of
-from proxy.core.frames.path_state import PathEntry, PathState
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.ledger.messages import Call, Message
-from proxy.core.observers.call_outcomes import is_failure_text
+from proxy.core.context import owner_of
+from proxy.core.frames import PathEntry, PathState
+from proxy.core.ledger import Call, Ledger, Message
+from proxy.core.observers import is_failure_text
 from proxy.management.views.lookup import all_path_states, newest_path_state
 from proxy.management.views.schemas import CallState, FrameLog, FrameLogItem, LogItem, MessageView
 

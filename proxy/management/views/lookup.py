@@ -14,17 +14,16 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from proxy.core.frames.path_state import PathState, replay
-from proxy.core.frames.tree import Frame, Tree, find_frame
-from proxy.core.ledger.ledger import Conversation, Entry, Ledger
+from proxy.core.frames import Frame, PathState, Tree, find_frame, replay
+from proxy.core.ledger import Conversation, Entry, Ledger
 from proxy.errors import NotFound, ProxyError, StoreError
 from proxy.store import Store
 
 # Asked of this module by the others of its folder, beside what it says itself.
-from proxy.store.lookup import TenantScope as TenantScope
-from proxy.store.lookup import all_conversations as all_conversations
-from proxy.store.lookup import find_conversation as find_conversation
-from proxy.store.lookup import quote_reference as quote_reference
+from proxy.store import TenantScope as TenantScope
+from proxy.store import all_conversations as all_conversations
+from proxy.store import find_conversation as find_conversation
+from proxy.store import quote_reference as quote_reference
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.core.frames.events import LoopDetected, LoopWarningsCleared, as_ledger_event, decode_event
-from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.ledger import Ledger, LedgerEvent
-from proxy.core.policy.loop_detection import LoopRules, active_loops
+from proxy.core.frames import LoopDetected, LoopWarningsCleared, PathState, as_ledger_event, decode_event
+from proxy.core.ledger import Ledger, LedgerEvent
+from proxy.core.policy import LoopRules, active_loops
 from proxy.management.views.lookup import all_path_states
 from proxy.management.views.schemas import LoopRow
 from proxy.store import LedgerRecord, Store

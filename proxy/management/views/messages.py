@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proxy.core.ledger.messages import Call
-from proxy.core.ledger.queued_messages import DeliveryState, QueuedMessage, waiting_messages
-from proxy.exchange.background.in_flight import InFlightRequest
+from proxy.core.ledger import Call, DeliveryState, QueuedMessage, waiting_messages
+from proxy.exchange import InFlightRequest
 from proxy.management.views.logs import state_without_result
 from proxy.management.views.schemas import CallView, InFlightRow, MessageRow, MessageState
 

@@ -13,15 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from typing_extensions import TypedDict
 
-from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, format_action
-from proxy.core.context.relatives import frame_and_siblings, planned_children
-from proxy.core.context.relevance import next_planned
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tree import FINAL_STATUSES, RETURN_STATUSES, Frame, Status, Tree, path_to
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.step import message_of, steps_of
-from proxy.core.policy.loop_detection import LoopRules, active_loops
-from proxy.core.policy.roots import next_message_effect
+from proxy.core.context import RECENT_ENTRIES_LIMIT, format_action, frame_and_siblings, next_planned, planned_children
+from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, Tree, path_to
+from proxy.core.ledger import Ledger
+from proxy.core.observers import message_of, steps_of
+from proxy.core.policy import LoopRules, active_loops, next_message_effect
 from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.management.views.conversations import last_active
 from proxy.management.views.logs import call_states_of, message_position_of

@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 from proxy.core.text import cut_for_display
 from proxy.management.views.lookup import TenantScope
-from proxy.store import FinishedFrame, Store
-from proxy.store.search_index import query_words, words_in
+from proxy.store import FinishedFrame, Store, query_words, words_in
 
 MAX_RESULTS = 100
 """Frames of one answer."""

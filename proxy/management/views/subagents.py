@@ -19,22 +19,21 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
-from proxy.config.runtime import LiveSettings, subagent_rules_of, with_pattern, without_pattern
-from proxy.config.sections import MAX_COUNT, SubagentSettings
+from proxy.config import MAX_COUNT, LiveSettings, SubagentSettings, subagent_rules_of, with_pattern, without_pattern
 from proxy.core import safe_regex as rules
-from proxy.core.frames.tree import RETURN_STATUSES, Frame
-from proxy.core.ledger.ledger import Ledger
+from proxy.core.frames import RETURN_STATUSES, Frame
+from proxy.core.ledger import Ledger
 from proxy.core.text import cut_for_display
-from proxy.core.tools.config_tool import setting_values
-from proxy.core.tools.subagent_tools import (
+from proxy.core.tools import (
     LISTED_TITLE_CHARACTERS,
     SubagentCounts,
     matches_filter,
+    setting_values,
     subagents_of,
     was_ended_by_result,
 )
 from proxy.errors import BadRequest
-from proxy.exchange.thread.attach_subagent import is_long_enough
+from proxy.exchange import is_long_enough
 from proxy.management.views.conversations import last_active
 from proxy.management.views.lookup import (
     ConversationUnreadable,

@@ -14,12 +14,9 @@ from typing import Any, Literal, NotRequired, cast
 import msgspec
 from typing_extensions import TypedDict
 
-from proxy.core.frames.path_state import PathState
-from proxy.core.frames.tasks import task_of
-from proxy.core.frames.tree import Tree, children
-from proxy.core.ledger.messages import Call
-from proxy.core.observers.step import message_of
-from proxy.core.observers.tool_roles import ID_ARGUMENTS
+from proxy.core.frames import PathState, Tree, children, task_of
+from proxy.core.ledger import Call
+from proxy.core.observers import ID_ARGUMENTS, message_of
 
 BLOCKED_BY_KEYS = ("addBlockedBy", "blockedBy", "blocked_by", "depends_on", "dependsOn", "dependencies")
 """Members of a call that name the items which the one it is about (`IDS`) waits for, and those that wait for it."""

@@ -24,9 +24,9 @@ from proxy.accounting import (
     sum_receipts,
     without_fixed,
 )
-from proxy.core.ledger.ledger import Ledger
-from proxy.core.observers.tool_roles import ToolRoles
-from proxy.core.recall.reread_stats import RereadCount, count_rereads
+from proxy.core.ledger import Ledger
+from proxy.core.observers import ToolRoles
+from proxy.core.recall import RereadCount, count_rereads
 from proxy.management.views import lookup
 from proxy.management.views.lookup import TenantScope
 from proxy.management.views.schemas import Totals, TotalsRow

@@ -14,9 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.accounting import CacheUse
-from proxy.accounting.prompt_cache import PromptChain
-from proxy.core.ledger.messages import Message, Request, is_stack_tool
+from proxy.accounting import CacheUse, PromptChain
+from proxy.core.ledger import Message, Request, is_stack_tool
 from proxy.dialects import Dialect
 from proxy.replay.recording import Json
 

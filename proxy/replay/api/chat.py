@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.accounting import CacheUse
-from proxy.core.ledger.messages import Message
+from proxy.core.ledger import Message
 from proxy.dialects import OPENAI_CHAT
-from proxy.dialects.chat.message import read_message
-from proxy.exchange.background.recorder import client_chain
+from proxy.dialects.chat import read_message
+from proxy.exchange import client_chain
 from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
 from proxy.replay.recording import Json, encode_json
 from proxy.replay.validation import head_length

@@ -13,14 +13,11 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from proxy.accounting import CacheUse
-from proxy.accounting.pricing import tariff_for
-from proxy.accounting.prompt_cache import PromptChain
-from proxy.core.ledger.messages import Message, Request
+from proxy.accounting import CacheUse, PromptChain, tariff_for
+from proxy.core.ledger import Message, Request
 from proxy.dialects import ANTHROPIC_MESSAGES
-from proxy.dialects.chat.message import text_of
-from proxy.dialects.messages.cache_control import with_marker
-from proxy.dialects.messages.message import REASONING, TEXT, TOOL_RESULT, TOOL_USE, messages_in, read_message
+from proxy.dialects.chat import text_of
+from proxy.dialects.messages import REASONING, TEXT, TOOL_RESULT, TOOL_USE, messages_in, read_message, with_marker
 from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
 from proxy.replay.cache_markers import cached_parts
 from proxy.replay.recording import Json, encode_json

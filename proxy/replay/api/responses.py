@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from proxy.accounting import CacheUse
-from proxy.core.ledger.messages import Message
+from proxy.core.ledger import Message
 from proxy.dialects import OPENAI_RESPONSES
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.message import text_of
-from proxy.dialects.responses.items import REASONING, read_run
-from proxy.exchange.background.recorder import client_chain
+from proxy.dialects.chat import text_of
+from proxy.dialects.responses import REASONING, read_run
+from proxy.exchange import client_chain
 from proxy.replay.api.base import NOTHING_MORE_TEXT, RecordedConversation, ReplayApi, ReplyMetadata, is_own_call
 from proxy.replay.recording import Json, encode_json
 from proxy.replay.validation import call_arguments, call_name, head_length, parts_of, stable_digest, tool_definition

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from proxy.config.sections import UpstreamSettings
+from proxy.config import UpstreamSettings
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, InvalidConfiguration, UpstreamClosed, UpstreamError
 from proxy.upstream.http import Answer, RawHeaders, Upstream

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.config.sections import UpstreamSettings, WireFormat
+from proxy.config import UpstreamSettings, WireFormat
 from proxy.errors import BadRequest
 from proxy.upstream.http import RawHeaders
 from proxy.upstream.litellm.loader import OPENAI_PROVIDERS, LitellmLibrary

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from proxy.config.sections import WireFormat
+from proxy.config import WireFormat
 from proxy.dialects import raw_json as slices
 
 DONE_EVENT = b"data: [DONE]\n\n"

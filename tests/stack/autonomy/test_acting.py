@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proxy.core.context.message_list import unpaired_calls
 from proxy.core.frames.events import FrameEvent
 from proxy.core.frames.tree import Status, children, path_to
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.policy.automatic_frames import AutonomyInput, decide_automatic_frames
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.signals import read_activity, signals_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.policy.signals import ANSWERED_WITHOUT_CALL, FrameActivity, FrameSignals, read_activity, signals_of
 from tests.properties.depth import searched
 from tests.stack.working import GrowingConversation, bash, padded, todo

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from proxy.core.context.block_format import BlockFormat, block_of
-from proxy.core.filemap import build_file_map, file_map_text
+from proxy.core.filemap.file_map import build_file_map, file_map_text
 from proxy.core.filemap.render import common_folder, fit_to_budget, render_file_map
 from proxy.core.frames.events import RootStarted
 from proxy.core.text import remove_illegal_xml

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import DEFAULT_TOOL_ROLES, Step, StepObservations, ToolExecution, observe
+from proxy.core.observers import observe
 from proxy.core.observers.files import FileAction, ObservedFile
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES, Step, StepObservations, ToolExecution
 from proxy.core.observers.plan import ItemStatus, MirroredItem, reconcile_plan
 from proxy.core.observers.turns import continues_turn
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, ParseCache
+from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, ParseCache
 from tests.pace import slowness
 from tests.stack.observe.steps import done, step
 

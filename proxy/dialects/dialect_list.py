@@ -1,0 +1,54 @@
+"""Wire formats: bytes to values and back, no I/O.
+
+A dialect is one entry of DIALECTS, by the end of the path its requests are posted to: how a request is taken apart and
+written again, how messages of ours look in it, and the object that writes an answer. The law: **what is not changed is
+not written again**, in both directions.
+
+What this package does not do: it decides nothing. What goes upstream is decided by `stack.context`, what a client sees
+of an answer by `stack.intercept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.core.memo import memoize
+from proxy.dialects.chat.request import OPENAI_CHAT
+from proxy.dialects.dialect import CLIENT_RESPONSE_KEY, Body, Dialect, RenderOptions, ResponseReferences, ResponseWriter
+from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
+from proxy.dialects.parse_cache import ParseCache, RequestParseError
+from proxy.dialects.responses.request import OPENAI_RESPONSES
+from proxy.dialects.synthetic_responses import OwnResponse
+
+__all__ = [
+    "ANTHROPIC_MESSAGES",
+    "CLIENT_RESPONSE_KEY",
+    "DIALECTS",
+    "OPENAI_CHAT",
+    "OPENAI_RESPONSES",
+    "Body",
+    "Dialect",
+    "OwnResponse",
+    "ParseCache",
+    "RenderOptions",
+    "RequestParseError",
+    "ResponseReferences",
+    "ResponseWriter",
+    "dialect_at",
+]
+
+DIALECTS: Mapping[str, Dialect] = {
+    "/chat/completions": OPENAI_CHAT,
+    "/v1/messages": ANTHROPIC_MESSAGES,
+    "/responses": OPENAI_RESPONSES,
+}
+"""By the end of the path."""
+
+PATHS = 256
+"""Of so many is remembered what is spoken there."""
+
+
+@memoize(PATHS)
+def dialect_at(path: str) -> Dialect | None:
+    """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
+    return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)

@@ -1,0 +1,17 @@
+"""The APIs a conversation can be replayed in: one entry each, by the name users know it by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.replay.api.base import ReplayApi
+from proxy.replay.api.chat import CHAT
+from proxy.replay.api.messages import MESSAGES
+from proxy.replay.api.responses import RESPONSES
+
+APIS: Mapping[str, ReplayApi] = {api.name: api for api in (CHAT, MESSAGES, RESPONSES)}
+
+
+def api_of(dialect: str) -> ReplayApi:
+    """The API of a dialect, by the dialect's name as the store keeps it; chat completions for what has none."""
+    return next((api for api in APIS.values() if api.dialect.name == dialect), CHAT)
