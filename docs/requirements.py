@@ -28,7 +28,14 @@ PAGE = "docs/requirements.md"
 MARK = "pytest.mark.rows"
 SHOWN = 3
 """Tests named in a row of the page. All of them are found by searching the tests for the row's id."""
-OUTSIDE = ("tests/scenarios/", "tests/requirements/", "tests/crash/", "tests/wire/", "tests/commands/", "tests/api/")
+OUTSIDE = (
+    "tests/scenarios/",
+    "tests/requirements/",
+    "tests/crash/",
+    "tests/wire/",
+    "tests/cli/",
+    "tests/management/api/",
+)
 """Where tests are that ask the product as its users do."""
 
 SECTIONS = {

@@ -8,7 +8,7 @@ behind it.
     Stage          all of it together; at the end it hands the laws what travelled
 
 Whatever is asked and answered here is told in the form of chat completions. A stage speaks one dialect: its tongue
-(`tests.tongues`) writes what the client says and reads what it hears.
+(`tests.client_dialects`) writes what the client says and reads what it hears.
 
 A client's request carries a number in a header of its own, which passes upstream like any unknown header: so each
 request the provider saw is known to belong to one the client made.
@@ -40,8 +40,8 @@ from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.server.app import build_app
 from tests import laws
+from tests.client_dialects import CHAT, ClientAnswer, TestDialect, neutral, tongue_at
 from tests.ports import held_port, port_of
-from tests.tongues import CHAT, ClientAnswer, TestDialect, neutral, tongue_at
 
 Json = dict[str, Any]
 NUMBER = "x-scenario-request"

@@ -3,7 +3,7 @@
 The run has all that moves a line: frames that the model pushes, plans and pops, calls of ours beside the client's,
 parallel calls, something asked back, frames seen in the client's own plan, and work that leaves. It is told once, in
 the neutral form of `tests.harness`; a new dialect is played by its name in `DIALECTS` and its tongue in
-`tests.tongues`, and by nothing else.
+`tests.client_dialects`, and by nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from llm_test_provider import Model, ScriptedProvider, says
 from proxy.dialects.dialect_list import DIALECTS
+from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import (
     Conversation,
     RecordingProvider,
@@ -31,7 +32,6 @@ from tests.harness import (
 )
 from tests.laws import calls_of, text_of
 from tests.scenarios.sessions import TOOLS, Session, portrait
-from tests.tongues import CHAT, TONGUES, TestDialect
 
 NEAR = 0.02
 """How far two dialects may be apart in what they save, as a share: their envelopes differ in length."""
@@ -127,7 +127,7 @@ def in_chat(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 @pytest.fixture(scope="module", params=sorted(dialect.name for dialect in DIALECTS.values()))
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    assert request.param in TONGUES, f"{request.param} has no tongue in tests.tongues: nobody can play it"
+    assert request.param in TONGUES, f"{request.param} has no tongue in tests.client_dialects: nobody can play it"
     return played(TONGUES[request.param], tmp_path_factory.mktemp(request.param))
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from llm_test_provider import ReceivedRequest, ScriptedCall, call, says
 from llm_test_provider import ScriptedAnswer as Scripted
+from tests.client_dialects import CHAT, MESSAGES, RESPONSES
 from tests.harness import Conversation, RecordingProvider, Stage, activate, bash, does, op, plan, pop, push
 from tests.properties.depth import searched
-from tests.tongues import CHAT, MESSAGES, RESPONSES
 
 STEPS = 40
 HIDDEN_ROUNDS = 5

@@ -8,8 +8,8 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from proxy.store.sql import open_store
-from tests.api.small_ledger import written
 from tests.harness import WAIT_S, RunningProxy, Stage
+from tests.management.api.small_ledger import written
 
 
 async def _old_conversation(data: Path) -> None:

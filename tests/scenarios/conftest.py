@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider
+from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import Conversation, RecordingProvider, Stage, running_stage
-from tests.tongues import CHAT, TONGUES, TestDialect
 
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
 SPOKEN_IN, ASKED = "spoken_in", "asked"

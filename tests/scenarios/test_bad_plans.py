@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
+from tests.client_dialects import MESSAGES
+from tests.client_dialects.tongue import input_of
 from tests.harness import Conversation, Stage, as_one_text, bash, does, texts
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
-from tests.tongues import MESSAGES
-from tests.tongues.tongue import input_of
 
 LIST = [{"content": "Lexer", "status": "in_progress"}]
 

@@ -15,6 +15,7 @@ from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, c
 from proxy.auth import issue_key
 from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
 from tests import laws
+from tests.client_dialects import neutral, tongue_at
 from tests.harness import (
     ClientHabits,
     Conversation,
@@ -30,7 +31,6 @@ from tests.harness import (
     texts,
 )
 from tests.scenarios.speaking import beside, told_in
-from tests.tongues import neutral, tongue_at
 
 NOTE = '<stack-context branch="'
 

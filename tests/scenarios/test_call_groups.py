@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
+from tests.client_dialects import MESSAGES
 from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push, texts
-from tests.tongues import MESSAGES
 
 
 def stepping(**items: str) -> ScriptedCall:

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from llm_test_provider import ScriptedProvider, says, stall
+from tests.client_dialects import MESSAGES
 from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push
 from tests.scenarios.speaking import beside, in_flight, told_in, until, words
-from tests.tongues import MESSAGES
 
 LONG = "an answer that stops in the middle of what it says " * 20
 

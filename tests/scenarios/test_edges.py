@@ -3,6 +3,7 @@
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, answers, call, cut, empty, overflow, says
+from tests.client_dialects import CHAT, RESPONSES
 from tests.harness import (
     ClientHabits,
     Conversation,
@@ -17,7 +18,6 @@ from tests.harness import (
     push,
     texts,
 )
-from tests.tongues import CHAT, RESPONSES
 
 SMALL, WINDOW = "claude-haiku-4-5", 200_000
 """A model whose window is known, the smallest there is in the table."""

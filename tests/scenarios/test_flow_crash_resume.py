@@ -16,9 +16,9 @@ import pytest
 from llm_test_provider import ScriptedProvider, says
 from llm_test_provider.answer import stall
 from tests import laws
+from tests.client_dialects import neutral
 from tests.crash.killable import ROOT, KillableProxy
 from tests.harness import Conversation, Stage, activate, bash, does, plan, pop
-from tests.tongues import neutral
 
 pytestmark = pytest.mark.asked("streamed")
 GOAL = "Move the shop to the new database."

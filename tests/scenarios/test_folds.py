@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, Usage, call, overflow, says
+from tests.client_dialects import MESSAGES, neutral
 from tests.harness import Conversation, Json, Stage, as_one_text, bash, does, pop, push, recall, texts
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session, made_by, outputs_in
-from tests.tongues import MESSAGES, neutral
 
 THREE_TASKS = """
     user: Fix the title of the handbook.

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, cut, says, status
+from tests.client_dialects import CHAT
 from tests.harness import Conversation, Stage, bash, does, op
 from tests.scenarios.speaking import beside, meanwhile, told_in, words
-from tests.tongues import CHAT
 
 
 @pytest.mark.rows("S4-44")

@@ -25,6 +25,7 @@ from llm_test_provider import (
 from llm_test_provider.answer import EVENT_STREAM_TYPE
 from proxy.auth import issue_key
 from tests import laws
+from tests.client_dialects import CHAT, MESSAGES
 from tests.harness import (
     Conversation,
     Stage,
@@ -39,7 +40,6 @@ from tests.harness import (
     push,
     recall,
 )
-from tests.tongues import CHAT, MESSAGES
 
 CUTS = {"every byte": Cut(1), "7 bytes": Cut(7), "random": Cut(40, seed=7), "whole events": Cut()}
 

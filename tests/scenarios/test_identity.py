@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, cut, says, stall
+from tests.client_dialects import MESSAGES
 from tests.harness import (
     NUMBER,
     ClientHabits,
@@ -23,7 +24,6 @@ from tests.harness import (
     push,
     texts,
 )
-from tests.tongues import MESSAGES
 
 ECHOES = {
     "kept": ClientHabits(),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
+from tests.client_dialects import CHAT
 from tests.harness import Conversation, Stage, as_one_text, bash, does, other_members, pop, push, recall
-from tests.tongues import CHAT
 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
 

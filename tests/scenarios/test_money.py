@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
 from llm_test_provider.script import ReceivedRequest
 from proxy.accounting.pricing import Tariff, tariff_for
+from tests.client_dialects import messages
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
-from tests.tongues import messages
 
 MILLION = 1_000_000
 CACHED_MODELS = {

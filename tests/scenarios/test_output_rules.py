@@ -12,7 +12,7 @@ from llm_test_provider import Model, ScriptedProvider, says
 from proxy.config.sources import load_config
 from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX, OutputRule
 from proxy.errors import InvalidConfiguration
-from tests.commands.conftest import Shell
+from tests.cli.conftest import Shell
 from tests.harness import Stage
 from tests.scenarios.sessions import TOOLS, Session
 from tests.scenarios.test_overflow import PLAIN, UNFOLDED, words, worked

@@ -14,8 +14,8 @@ from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider.answer import EVENT_STREAM_TYPE, ErrorEvent
 from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
 from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
+from tests.client_dialects import MESSAGES, RESPONSES
 from tests.harness import Answer, Conversation, Stage, as_one_text, bash, does, op, pop, push, recall
-from tests.tongues import MESSAGES, RESPONSES
 
 PLAIN = pytest.mark.asked("plain")
 STREAMED = pytest.mark.asked("streamed")

@@ -10,9 +10,9 @@ import pytest
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.auth import issue_key
 from proxy.config.sources import load_config
+from tests.core.forest import count
 from tests.harness import Conversation, RunningProxy, Stage, as_one_text, bash, does, push, recall, texts
 from tests.scenarios.test_idle import idle
-from tests.stack.forest import count
 
 pytestmark = pytest.mark.rows("S1-71i")
 PROMPT, TASK = "Find the tests that fail now and then.", "Make the <build> green."

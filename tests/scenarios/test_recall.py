@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
+from tests.client_dialects import neutral
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
 from tests.laws import Body
-from tests.tongues import neutral
 
 ODD = {
     "nul": "a\x00b\x00",

@@ -21,7 +21,7 @@ from llm_test_provider import FixedReply, Model, ReceivedRequest, ScriptedProvid
 from proxy.auth import issue_key
 from proxy.store.conversation_cache import ConversationCache
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
-from tests.provider.speakers import SPEAKERS, events_of
+from tests.llm_test_provider.speakers import SPEAKERS, events_of
 from tests.scenarios.sessions import story_of
 from tests.scenarios.speaking import ManagementUser, words
 

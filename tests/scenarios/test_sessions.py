@@ -124,11 +124,11 @@ SESSIONS = {
         user: Add pagination to the orders API.
         read src/api/orders.py
         edit src/api/orders.py
-        run pytest tests/api -> 9 passed
+        run pytest tests/management/api -> 9 passed
         says: GET /orders takes page and size now; see list_orders in src/api/orders.py.
         user: The default size should be 50, not 20, and list_orders should reject a negative page.
         edit src/api/orders.py
-        run pytest tests/api -> 11 passed
+        run pytest tests/management/api -> 11 passed
         says: Both are done in list_orders.
         user: nit: rename size to page_size
         edit src/api/orders.py
@@ -139,11 +139,11 @@ SESSIONS = {
             user: Add pagination to the orders API.
             read src/api/orders.py
             edit src/api/orders.py
-            run pytest tests/api
+            run pytest tests/management/api
             says: GET /orders takes page and size now; see
             user: The default size should be 50, not 20, a
             edit src/api/orders.py
-            run pytest tests/api
+            run pytest tests/management/api
             says: Both are done in list_orders.
             user: nit: rename size to page_size
             edit src/api/orders.py

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, call, says
+from tests.core.tools.test_every_tool import NAMES
 from tests.harness import Conversation, Json, RunningProxy, Stage, as_one_text, bash, does, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session
-from tests.stack.test_every_tool import NAMES
 
 COLD = [Usage(9_000, 10, cached=8_000), Usage(9_000, 10), Usage(9_000, 10)]
 """A provider that told of cached tokens and tells of none any more: nothing of the line is cached."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
+from tests.client_dialects import CHAT
 from tests.harness import (
     Answer,
     Conversation,
@@ -28,7 +29,6 @@ from tests.harness import (
     recall,
     texts,
 )
-from tests.tongues import CHAT
 
 pytestmark = pytest.mark.rows("S0-36")
 SAID = "[callstack]"

@@ -17,10 +17,10 @@ from proxy.cli import frames as keeping
 from proxy.cli import inspect as looking
 from proxy.management.actions.frames import AT_ONCE, WHEN_CHEAP
 from tests import laws
+from tests.client_dialects import neutral, tongue_at
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push
 from tests.scenarios.bound import BoundModel
 from tests.scenarios.sessions import TOOLS, Session
-from tests.tongues import neutral, tongue_at
 
 TWO_TASKS = """
     user: Fix the title of the handbook.

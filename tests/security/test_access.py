@@ -10,7 +10,7 @@ import os
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.api.pages import pages_in
+from tests.management.api.pages import pages_in
 from tests.security.starting import ProcessResult, Start, started
 from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting

@@ -18,8 +18,8 @@ import pytest
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import issue_key
 from proxy.config.model import Config
-from tests.api.pages import SLOT, Page, pages_in
 from tests.harness import Json, does, pop, push, recall
+from tests.management.api.pages import SLOT, Page, pages_in
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.talking import ReceivedAnswer, ask, body_of

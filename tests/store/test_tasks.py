@@ -16,7 +16,7 @@ from proxy.store import read as reading
 from proxy.store import tasks_view as followed
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore
-from tests.api.small_ledger import records_of
+from tests.management.api.small_ledger import records_of
 from tests.store.conftest import Making, rows
 from tests.store.values import opened, said
 

@@ -1,7 +1,7 @@
 """Recorded agent conversations, replayed by `callstack replay` in every API: the same is saved in each.
 
 The recordings are other people's, so they stay outside the project: without them this test skips and says so.
-`tests/replaying/test_dialects.py` holds the same on a session of our own.
+`tests/replay/test_dialects.py` holds the same on a session of our own.
 """
 
 import asyncio

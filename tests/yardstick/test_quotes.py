@@ -1,7 +1,7 @@
 """Recorded agent conversations, quoted as clients quote them for a summary: each is found, and none for another.
 
 The recordings are other people's, so they stay outside the project: without them this test skips and says so.
-`tests/stack/test_quoted.py` holds the same on texts of our own.
+`tests/core/matching/test_quotes.py` holds the same on texts of our own.
 """
 
 from __future__ import annotations

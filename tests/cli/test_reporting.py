@@ -1,0 +1,225 @@
+"""`report` and `tariffs` as processes of their own: what they print, on which width, and what they never print."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from proxy.accounting import GateDecision, Receipt
+from proxy.store.interface import RequestRecord
+from proxy.store.sql import open_store
+from tests.cli.conftest import Shell, Stocked
+from tests.cli.test_looking import OBEYED
+from tests.management.api.small_ledger import records_of
+
+MIDNIGHT = 1_700_006_400_000
+"""2023-11-15 00:00 in UTC, ms."""
+
+
+def stored(folder: Path, *receipts: dict[str, object], title: str = "Make the suite green") -> Shell:
+    """A store with one conversation and these requests: what each has different from the usual one."""
+
+    async def fill() -> None:
+        store = open_store("sqlite", folder / "data")
+        await store.start()
+        records, _ = records_of("local", "a", title)
+        (usual,) = [record for record in records if isinstance(record, RequestRecord)]
+        kept = msgspec.json.decode(usual.receipt, type=Receipt)
+        made = [
+            replace(
+                usual,
+                id=f"request{number}",
+                created=int(str(told.get("created", usual.created))),
+                receipt=msgspec.json.encode(msgspec.structs.replace(kept, id=f"request{number}", **told)),
+            )
+            for number, told in enumerate(receipts)
+        ]
+        others = [record for record in records if not isinstance(record, RequestRecord)]
+        await store.wait_until_durable(store.write("local", [*others, *made]))
+        await store.close()
+
+    asyncio.run(fill())
+    return Shell(folder, folder / "data")
+
+
+# ------------------------------------------------------------------------------------------------------------ a report
+@pytest.mark.rows("X-16")
+def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
+    """X-16."""
+    shown = stocked.shell.on_data("report", "--by", "conversation")
+
+    assert shown.code == 0
+    assert stocked.older.conversation in shown.out
+    assert "Make the suite green" in shown.out
+    assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
+    assert "cost estimated for 2 of 2" in shown.out
+    assert "2 of 2: model in no price table, `default_tariff` stands in" in shown.out
+
+
+@pytest.mark.parametrize(("by", "columns"), [("frame", 80), ("request", 80), ("conversation", 100)])
+def test_a_report_fits_the_terminal(stocked: Stocked, by: str, columns: int) -> None:
+    words = ("report", "--by", by, "--data", str(stocked.shell.data))
+    shown = stocked.shell.run(*words, env={"COLUMNS": str(columns)})
+
+    assert shown.code == 0
+    assert max(len(line) for line in shown.out.splitlines()) <= columns
+    for heading in ("tokens in", "sent", "cost $", "saved $"):
+        assert heading in shown.out.splitlines()[0]
+
+
+@pytest.mark.parametrize("by", ["conversation", "frame"])
+def test_nothing_that_a_terminal_obeys_is_in_a_report(stocked: Stocked, by: str) -> None:
+    """A11: titles with escapes, a C1 control, and an override of direction, on paper and in a file."""
+    for words in (("report", "--by", by), ("report", "--by", by, "--csv"), ("report", "--by", by, "--json")):
+        shown = stocked.shell.on_data(*words)
+        assert shown.code == 0
+        assert OBEYED.findall(shown.out.replace("\r\n", "\n")) == []
+
+
+def test_a_report_of_one_conversation_is_json_where_that_is_wanted(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("report", "--conversation", stocked.older.conversation, "--json").out)
+
+    assert (told["total"]["requests"], told["total"]["tokens_in"]) == (1, 9_100)
+    assert (told["by"], told["fixed"], told["capped"], told["unsettled"]) == ("day", True, False, 0)
+
+
+def test_a_report_as_csv_has_every_figure_and_no_formula(tmp_path: Path) -> None:
+    """A title is a model's words; a spreadsheet must not run it."""
+    shell = stored(tmp_path, {}, title='=HYPERLINK("http://evil.example")')
+    table = shell.on_data("report", "--by", "conversation", "--csv").out
+    (row,) = csv.DictReader(io.StringIO(table))
+
+    told = json.loads(shell.on_data("report", "--by", "conversation", "--json").out)["rows"][0]
+    assert set(row) == set(told)
+    assert row["title"].startswith("'=HYPERLINK")
+    assert (int(row["tokens_in"]), float(row["saved"])) == (told["tokens_in"], told["saved"])
+
+
+@pytest.mark.rows("S2-15")
+@pytest.mark.parametrize(("by", "told", "cell"), [("conversation", 0, "0"), ("frame", 0, "0"), ("day", None, "")])
+def test_what_was_read_again_is_told_by_frame_and_by_conversation(
+    stocked: Stocked, by: str, told: int | None, cell: str
+) -> None:
+    """S2-15: elsewhere nobody looked, and nothing is not none."""
+    sums = json.loads(stocked.shell.on_data("report", "--by", by, "--json").out)
+    table = csv.DictReader(io.StringIO(stocked.shell.on_data("report", "--by", by, "--csv").out))
+
+    assert {(row["rereads"], row["rereads_gone"]) for row in (*sums["rows"], sums["total"])} == {(told, told)}
+    assert {(row["rereads"], row["rereads_gone"]) for row in table} == {(cell, cell)}
+    shown = stocked.shell.run("report", "--by", by, "--data", str(stocked.shell.data), env={"COLUMNS": "160"})
+    assert ("re-reads  gone" in shown.out) == (told is not None)
+
+
+def test_without_the_fixed_part_its_tokens_and_its_money_are_gone_and_the_saving_stays(stocked: Stocked) -> None:
+    whole = json.loads(stocked.shell.on_data("report", "--json").out)["total"]
+    rest = json.loads(stocked.shell.on_data("report", "--without-fixed", "--json").out)["total"]
+    shown = stocked.shell.on_data("report", "--without-fixed")
+
+    assert rest["tokens_in"] == whole["tokens_in"] - whole["fixed_in"] == 18_000
+    assert rest["saved"] == whole["saved"]
+    assert rest["cost"] < whole["cost"]
+    assert "came, less the fixed part" in shown.out
+
+
+def test_days_are_local_and_the_zone_is_said(tmp_path: Path) -> None:
+    """`tree` tells local times: the days agree with it."""
+    shell = stored(tmp_path, {"created": MIDNIGHT - 1}, {"created": MIDNIGHT})
+    words = ("report", "--data", str(shell.data))
+
+    for zone, days in (("UTC", ["2023-11-14", "2023-11-15"]), ("Asia/Tokyo", ["2023-11-15"])):
+        shown = shell.run(*words, env={"TZ": zone})
+        told = json.loads(shell.run(*words, "--json", env={"TZ": zone}).out)
+        assert [row["key"] for row in told["rows"]] == days
+        assert f"day, {told['zone']}" in shown.out
+    assert told["zone"] == "JST (UTC+09:00)"
+
+
+def test_a_loss_is_shown_as_a_loss(tmp_path: Path) -> None:
+    shell = stored(tmp_path, {"tokens_saved": -900, "saved": -0.25, "cost": 1.0, "cost_untouched": 0.75})
+    shown = shell.on_data("report").out
+
+    assert "-0.2500" in shown
+    assert "-900 saved" in shown
+    assert "33 % of the money lost" in shown
+
+
+def test_a_report_of_an_empty_store_says_so(tmp_path: Path) -> None:
+    shell = stored(tmp_path)
+    empty, as_csv, as_json = (shell.on_data("report", *words) for words in ((), ("--csv",), ("--json",)))
+
+    assert (empty.code, as_csv.code, as_json.code) == (0, 0, 0)
+    assert "No requests yet" in empty.out
+    assert as_csv.out.startswith("key,")
+    assert len(as_csv.out.splitlines()) == 1
+    told = json.loads(as_json.out)
+    assert (told["rows"], told["total"]["requests"]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--by", "mood"], "allowed: request, frame, conversation, model, day"),
+        (["--json", "--csv"], "choose one"),
+        (["--conversation", "nothing"], "no conversation 'nothing'"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_message_and_exit_code_2(stocked: Stocked, words: list[str], says: str) -> None:
+    shown = stocked.shell.on_data("report", *words)
+
+    assert (shown.code, shown.out) == (2, "")
+    assert says in shown.errors
+    assert "Traceback" not in shown.errors
+
+
+@pytest.mark.rows("S4-36")
+def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path) -> None:
+    """S4-36: also what it put off, with its figures."""
+    put_off = GateDecision("fold", "f12", False, "not_yet", 9_000, 700, 40_000, 35, 0.1, 1.25, 46_875, 29_050)
+    nothing_yet = GateDecision("wake", "", False, "not_yet", 0, 0, 0, 50, 0.1, 1.25, 0, 0)
+    shell = stored(tmp_path, {"decisions": (put_off, nothing_yet), "lost_reasoning": 120})
+    shown = shell.on_data("diff", "request0").out
+
+    assert "wake: nothing that could leave is worth it yet\n" in shown
+    assert "fold f12: not now (not yet); 9,000 leave, 700 stand for them, 40,000 stay behind" in shown
+    assert "gain 29,050, cost 46,875 over 35 requests" in shown
+    assert "120 tokens of reasoning had to be left out" in shown
+
+
+# ------------------------------------------------------------------------------------------------------------- tariffs
+def test_tariffs_say_which_row_a_model_gets(shell: Shell) -> None:
+    (shell.home / "proxy.yaml").write_text("tariffs: {house: {names: [gpt-5.4], input: 9, as_of: 2026-10-31}}")
+    told = json.loads(shell.run("tariffs", "openai/gpt-5.4-2026-03-05", "gpt-5.5", "nobody", "--json").out)
+
+    assert [(row["source"], row["input"], row["as_of"]) for row in told] == [
+        ("tariffs.house", 9.0, "2026-10-31"),
+        ("built-in", 5.0, "2026-11-21"),
+        ("default_tariff", 1.0, ""),
+    ]
+    assert told[0]["window"] == 1_050_000
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_list_of_tariffs_fits_the_terminal(shell: Shell, columns: int) -> None:
+    shown = shell.run("tariffs", env={"COLUMNS": str(columns)})
+    head, *rows = shown.out.splitlines()
+
+    assert max(map(len, [head, *rows])) <= columns
+    assert ("traits" in head) is (columns == 200)
+    for heading in ("model", "in $", "out $", "read", "write", "window", "row", "as of"):
+        assert heading in head
+    assert rows[-1].startswith("any other")
+
+
+def test_a_wrong_tariff_is_one_message_and_exit_code_2(shell: Shell) -> None:
+    (shell.home / "proxy.yaml").write_text("tariffs: {house: {input: -9}}")
+    shown = shell.run("tariffs")
+
+    assert (shown.code, shown.out) == (2, "")
+    assert "tariffs.house.input" in shown.errors

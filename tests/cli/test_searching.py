@@ -1,0 +1,51 @@
+"""`callstack search` on a stored conversation (S2-38)."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Shell, Stocked
+from tests.cli.test_looking import OBEYED
+
+pytestmark = pytest.mark.rows("S2-38")
+
+
+def test_what_was_done_is_found_with_where_it_was_done(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("search", "rounding", "decimal")
+
+    assert shown.code == 0
+    assert f"{stocked.older.child}  " in shown.out
+    assert (
+        f"  completed  {stocked.newer.conversation[:12]}  Fix rounding\n    Decimal until the last step\n" in shown.out
+    )
+    assert OBEYED.findall(shown.out) == []
+
+
+def test_a_search_as_json_is_what_the_api_answers(stocked: Stocked) -> None:
+    told = json.loads(stocked.shell.on_data("search", "rounding", "--limit", "1", "--json").out)
+
+    assert told["all_words"] is True
+    assert [row["title"] for row in told["frames"]] == ["Fix rounding"]
+
+
+def test_nothing_found_is_said(stocked: Stocked) -> None:
+    close = stocked.shell.on_data("search", "decimal", "xylophone")
+    nothing = stocked.shell.on_data("search", "NEAR(", "*", '"')
+
+    assert close.out.startswith("No finished frame has all of these words; these come close:\n")
+    assert (nothing.code, nothing.out) == (0, "No finished frame has any of these words.\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--limit", "0", "word"], ["--limit", "many", "word"]])
+def test_a_search_for_nothing_is_refused(shell: Shell, words: list[str]) -> None:
+    refused = shell.on_data("search", *words)
+
+    assert refused.code == 2
+    assert refused.out == ""
+
+
+def test_without_a_store_it_is_said_where_one_was_looked_for(shell: Shell) -> None:
+    refused = shell.on_data("search", "word")
+
+    assert refused.code == 2
+    assert "there is no store at" in refused.errors

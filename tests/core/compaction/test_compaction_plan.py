@@ -1,0 +1,354 @@
+"""Which finished work leaves the line, and what stands for it, by value (DESIGN 9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from proxy.core.compaction import compaction_plan as folding
+from proxy.core.compaction.compaction_plan import CompactionPlan
+from proxy.core.compaction.cost_gate import CachePrices, GateReason
+from proxy.core.compaction.segments import Segment, TokensByPlace, segments_of
+from proxy.core.compaction.trace import parse_traces
+from proxy.core.context.message_list import build_context, context_entries
+from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
+from proxy.core.ledger.messages import Message
+from proxy.core.observers import keywords as names
+from tests.core.working import SCRIBE, GrowingConversation, bash, events_of, moment, padded, todo
+
+ELSEWHERE = "Unrelated: translate the onboarding email into French."
+
+
+def worked(title: str, groups: int = 4, tokens: int = 400, **settings: Any) -> GrowingConversation:
+    """A request with so many call groups, ended in words, and another one that has just come; nothing is folded."""
+    watched = GrowingConversation(folds=False, settings=settings).user(title)
+    for n in range(groups):
+        watched.does(bash(f"command {n}"), results=[padded(f"output {n}", tokens)])
+    watched.says("It is all done.").user(ELSEWHERE)
+    watched.arrives()
+    return watched
+
+
+def texts(watched: GrowingConversation) -> list[str]:
+    return [m.text[:20] for m in build_context(watched.story, SCRIBE).messages]
+
+
+def decided(made: CompactionPlan) -> list[tuple[str, bool, GateReason]]:
+    return [(d.kind, d.verdict.is_worth_it, d.verdict.reason) for d in made.decisions]
+
+
+def test_a_finished_request_leaves_but_for_its_words() -> None:
+    watched = worked("Build the formatter.")
+    made = watched.fold()
+
+    assert decided(made) == [("fold", True, GateReason.GATE)]
+    assert texts(watched) == ["Build the formatter.", "<stack-context frame", "It is all done.", ELSEWHERE[:20]]
+
+
+def test_the_figures_are_those_of_the_line() -> None:
+    watched = worked("Build the formatter.")
+    before = build_context(watched.story, SCRIBE).tokens
+    (decision,) = watched.fold(head=1_000).decisions
+    rewrite = decision.verdict.rewrite
+    after = build_context(watched.story, SCRIBE)
+
+    traces = [m.tokens for m in after.messages if m.text.startswith("<stack-context")]
+    assert rewrite.compaction == sum(traces) > 0
+    assert before - after.tokens == rewrite.removed - sum(traces)
+    assert rewrite.context_tokens == before + 1_000
+
+
+@pytest.mark.rows("S4-65")
+def test_little_work_stays_and_the_gate_says_so() -> None:
+    """S4-65: a trace that is no smaller is not worth writing."""
+    watched = worked("Build the formatter.", groups=2, tokens=10)
+    made = watched.fold()
+
+    assert not made.events
+    assert all(not worth for _, worth, _ in decided(made))
+
+
+@pytest.mark.rows("S4-65")
+def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none() -> None:
+    """S4-65: the estimate takes 120 tokens for it, and its tags alone take more."""
+    watched = worked("Build the formatter.", groups=2, tokens=25, requests=200)
+    (decision,) = watched.fold().decisions
+
+    assert watched.foldings[-1].events == ()
+    assert (decision.verdict.is_worth_it, decision.verdict.reason) == (False, GateReason.NOT_YET)
+    assert decision.verdict.rewrite.removed == 0
+
+
+def test_nothing_finished_is_no_question() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(bash("make"), results=[padded("made")])
+    watched.arrives()
+
+    assert watched.fold() == CompactionPlan()
+
+
+def test_a_few_requests_more_make_it_worth() -> None:
+    watched = worked("Build the formatter.", prices=CachePrices(0.01, 1.25))
+
+    assert not watched.fold(requests=5).events
+    assert watched.fold(requests=500).events
+
+
+@pytest.mark.rows("S3-39")
+@pytest.mark.parametrize("cold", [True, False])
+def test_a_cold_cache_is_a_reason(cold: bool) -> None:
+    watched = worked("Build the formatter.")
+
+    assert watched.fold(cold=cold).decisions[0].verdict.reason is (GateReason.COLD if cold else GateReason.GATE)
+
+
+def test_work_that_is_kept_is_not_folded() -> None:
+    """A person wants it on the line."""
+    watched = worked("Build the formatter.")
+    request = next(f for f in watched.story.tree.frames.values() if f.origin == "request" and f.results)
+    watched.ledger.add_event(
+        as_ledger_event(FrameKept(request.id), watched.story.tip, 0, watched.ledger.next_seq, watched.now)
+    )
+    watched.story = watched.again
+
+    assert not watched.fold().events
+
+
+@pytest.mark.parametrize("words", ["cleared", "cleared " * 200], ids=["few", "many"])
+def test_an_output_that_is_told_in_other_words_weighs_what_these_weigh(words: str) -> None:
+    """The figures are those of the line, and the trace of outputs that were cleared is no longer than what is left of
+    them."""
+    watched = (
+        GrowingConversation(folds=False)
+        .user("Build the formatter.")
+        .does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    )
+    for n in range(12):
+        watched.does(bash(f"lex {n}"), results=[padded(f"lexed {n}", 3_000)])
+    watched.arrives()
+    for path_entry in watched.story.entries:
+        if path_entry.entry.message and path_entry.entry.message.text.startswith("lexed"):
+            watched._happens(ResultReplaced(path_entry.entry.id, words, "pruned"), watched.story.tip)
+    watched.story = watched.again
+    watched.does(todo("[x] Lexer | [>] Parser"), results=["ok"])
+    before = watched.arrives().tokens
+    made = watched.fold()
+    after = watched.arrives()
+
+    (decision,) = made.decisions
+    assert decision.verdict.rewrite.removed < before
+    assert decision.verdict.rewrite.context_tokens == before
+    assert made.events
+    assert after.tokens < before
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts
+def long_work(groups: int, **settings: Any) -> GrowingConversation:
+    """One request that goes on and on, cut where it is due."""
+    watched = GrowingConversation(settings={"frame_max": 1_500, **settings}).user("Find the leak.")
+    for n in range(groups):
+        watched.does(bash(f"probe {n}"), results=[padded(f"output {n}", 300)])
+    watched.arrives()
+    return watched
+
+
+def test_long_work_is_cut_past_its_size() -> None:
+    """And not before: a single task is not cut by size below that."""
+    assert not events_of(long_work(4), "parted")
+    watched = long_work(9)
+
+    assert events_of(watched, "parted")
+    assert watched.statuses["Find the leak."] == "in_progress"
+    assert any(text.startswith("output 8") for text in watched.texts)
+
+
+def test_traces_of_parts_stand_side_by_side_while_the_cache_is_warm() -> None:
+    """Each of them is told once."""
+    watched = long_work(30)
+    told = [entry for trim in watched.story.tree.removals for entry in trim.entries]
+    traces = [text for text in watched.texts if text.startswith("<stack-context")]
+
+    assert len(traces) == len(watched.story.tree.removals) == len(events_of(watched, "folded")) > 1
+    assert len(told) == len(set(told))
+
+
+def test_each_trace_has_one_ref_that_is_a_frame() -> None:
+    watched = long_work(30)
+
+    for trim in watched.story.tree.removals:
+        (ref,) = re.findall(r'\bref="([^"]+)"', trim.trace)
+        assert ref == trim.frame
+        assert ref in watched.story.tree.frames
+
+
+@pytest.mark.rows("S2-21")
+def test_a_finished_request_tells_anew_what_its_items_told() -> None:
+    """S2-21: what was done before the first item leaves with it, and one trace stands for all; each thing is told
+    once."""
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(5):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")])
+    watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    before = [trim.frame for trim in watched.story.tree.removals]
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.removals
+    assert len(before) == 2
+    assert watched.story.tree.frames[trim.frame].origin == "request"
+    assert [text for text in watched.texts if text.startswith("<stack-context")] == [trim.trace]
+    assert all(trim.trace.count(command) == 1 for command in ("look 3", "bucket 4", "clock 4"))
+
+
+@pytest.mark.rows("S2-21", "S2-08")
+def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> None:
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(
+            bash(f"look {n}"), results=[padded(f"looked {n}")], text="RESULT: keys have limits" if n == 1 else ""
+        )
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(5):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")], text=f"Look at src/{item}.py.")
+    watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.removals
+    assert parse_traces(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
+
+
+def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
+    """Its work goes on, whatever it was planned for."""
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    watched.does(todo("[ ] Limiter"), results=["ok"]).says("That is the plan.")
+    watched.user(ELSEWHERE).does(bash("translate"), results=["ok"]).says("Bonjour.")
+    watched.user("and now the plan").does(todo("[>] Limiter"), results=["ok"])
+    for n in range(6):
+        watched.does(bash(f"limit {n}"), results=[padded(f"limited {n}")])
+    watched.arrives()
+
+    assert watched.statuses["Limiter"] == "in_progress"
+    assert [text[:9] for text in watched.texts if text.startswith("limited")] == [f"limited {n}" for n in range(6)]
+
+
+def test_a_trace_that_takes_up_another_one_has_room_for_what_that_tells() -> None:
+    watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
+    watched.user("Implement a rate limiter for the public API.")
+    for n in range(4):
+        watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
+    watched.does(todo("[>] Bucket"), results=["ok"])
+    for n in range(6):
+        named = " ".join(f"bucket_name_{n}_{of}" for of in range(20))
+        watched.does(bash(f"bucket {n}"), results=[padded(named, 400)])
+    watched.does(todo("[x] Bucket"), results=["ok"]).says("It limits.")
+    (before,) = watched.story.tree.removals
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.removals
+    assert trim.frame != before.frame
+    assert len(parse_traces(before.trace).names) > 20
+    assert set(parse_traces(before.trace).names) <= set(parse_traces(trim.trace).names)
+
+
+def test_what_the_rest_of_the_line_shows_is_not_told() -> None:
+    """What the user said and what closed the work before, and its trace; not what leaves itself."""
+    watched = GrowingConversation().user("Repair src/asked.py.")
+    for n in range(4):
+        watched.does(bash(f"first {n}"), results=[padded("src/asked.py src/first.py", 400)])
+    watched.says("Done in src/closed.py.").user("Write an onboarding email.")
+    for n in range(4):
+        watched.does(bash(f"second {n}"), results=[padded("src/closed.py src/first.py src/second.py", 400)])
+    watched.says("Written.").user(ELSEWHERE).arrives()
+
+    names_told = [set(parse_traces(trim.trace).names) for trim in watched.story.tree.removals]
+    assert names_told == [{"src/first.py"}, {"src/second.py"}]
+
+
+def test_the_same_story_gives_the_same_bytes() -> None:
+    """P3: nothing but the story decides."""
+    assert [m.wire for m in long_work(20).lines[-1].messages] == [m.wire for m in long_work(20).lines[-1].messages]
+
+
+def test_several_items_leave_each_with_its_own_trace() -> None:
+    watched = GrowingConversation().user("Build the formatter.")
+    watched.does(todo("[>] Lexer | [ ] Parser"), results=["ok"])
+    for item, after in (("lex", "[x] Lexer | [>] Parser"), ("parse", "[x] Lexer | [x] Parser")):
+        for n in range(4):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")])
+        watched.does(todo(after), results=["ok"])
+    watched.says("There.").user("go on").says("Fine.")
+
+    traces = [text for text in watched.texts if text.startswith("<stack-context")]
+    titles = [re.findall(r"<title>(.*?)</title>", trace) for trace in traces]
+    assert titles == [["Lexer"], ["Parser"]]
+    assert not any("output" in text[:20] for text in watched.texts)
+
+
+def many_requests(number: int) -> GrowingConversation:
+    """So many requests, each with four call groups, and another one that has just come; nothing is folded."""
+    watched = GrowingConversation(folds=False)
+    for request in range(number):
+        watched.user(f"New task {request}: write module_{request}.py.")
+        for n in range(4):
+            watched.does(bash(f"command {n}"), results=[padded(f"output {n} of module_{request}.py")])
+        watched.says("It is all done.")
+    watched.user(ELSEWHERE).arrives()
+    return watched
+
+
+def test_what_stays_is_not_looked_over_for_each_frame_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of 5,600 messages that came whole took 18 s to fold: the names in all that stays were looked for with
+    each of its frames. Counted, for a busy machine's clock says nothing."""
+    watched = many_requests(30)
+    looked_at: list[None] = []
+    named_in = names._names_by_speaker
+
+    def counting(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
+        looked_at.append(None)
+        return named_in(message)
+
+    monkeypatch.setattr(
+        names, "_names_by_speaker", counting
+    )  # how often is asked here; a time would tell of the machine
+    made = watched.fold(cold=True)
+
+    assert len(made.events) >= 25
+    assert len(looked_at) < 4 * len(watched.story.entries)
+
+
+def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the one a look at each of them gives, with all that stands behind it grouped anew."""
+    watched = many_requests(12)
+    path_state, line = watched.story, context_entries(watched.story)
+    weights = TokensByPlace.measure(path_state, line, SCRIBE)
+    found = segments_of(path_state, line, weights)
+    grouped, weighed = folding._group_by_frame, folding._evaluate_estimated
+    times: list[int] = []
+
+    def counting(segments: Sequence[Segment]) -> tuple[folding.CompactionCandidate, ...]:
+        times.append(len(segments))
+        return grouped(segments)
+
+    monkeypatch.setattr(
+        folding, "_group_by_frame", counting
+    )  # how often is asked here; a time would tell of the machine
+    for requests in (1, 2, 5, 50):
+        now = moment(path_state.tip, requests=requests, head=3_000)
+        looked_at = [
+            (some, weighed(some, weights, now)) for n in range(len(found), -1, -1) if (some := grouped(found[n:]))
+        ]
+        assert len(looked_at) == len(found) == 12
+        times.clear()
+        assert folding._choose_segments(found, weights, now) == max(
+            looked_at, key=lambda each: folding._verdict_rank(each[1])
+        )
+        assert len(times) == 1

@@ -1,0 +1,119 @@
+"""What is known exactly of a span: only what its calls and their results say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.core.compaction.facts import artifacts_in_facts, facts_of
+from proxy.core.compaction.trace import SpanFacts, merge_facts
+from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
+from proxy.core.observers.step import steps_of
+from tests.core.working import GrowingConversation, bash
+
+Made = tuple[str, dict[str, Any]]
+
+
+def known(*groups: tuple[list[Made], list[str]]) -> SpanFacts:
+    """The facts of a conversation of these call groups with their results."""
+    watched = GrowingConversation(folds=False).user("Build it.")
+    for made, results in groups:
+        watched.does(*made, results=results)
+    watched.says("Done.")
+    return facts_of(watched.story.entries, DEFAULT_TOOL_ROLES)
+
+
+def edit(path: str) -> Made:
+    return "edit", {"filePath": path, "oldString": "a", "newString": "b"}
+
+
+def write(path: str) -> Made:
+    return "write", {"filePath": path, "content": "x"}
+
+
+def read(path: str) -> Made:
+    return "read", {"filePath": path}
+
+
+@pytest.mark.rows("S1-104", "S0-16")
+def test_files_that_were_changed_and_read() -> None:
+    """S1-104, S0-16: confirmed by the result; a file that was read and changed is told as changed."""
+    facts = known(
+        ([read("a.py")], ["content"]),
+        ([edit("a.py")], ["The file a.py has been updated."]),
+        ([read("b.py")], ["content"]),
+        ([edit("c.py")], ["Error: file not found"]),
+    )
+
+    assert (facts.changed, facts.read) == (("a.py",), ("b.py",))
+    assert artifacts_in_facts(facts) == ("a.py",)
+
+
+def test_what_was_created_here_stays_so_when_it_is_worked_on() -> None:
+    facts = known(
+        ([write("new.py")], ["File created successfully at: new.py"]),
+        ([edit("new.py")], ["The file new.py has been updated."]),
+    )
+
+    assert facts.changed == ("new.py (created)",)
+    assert artifacts_in_facts(facts) == ("new.py",)
+
+
+def test_a_deleted_file_is_no_artifact() -> None:
+    facts = known(([("delete", {"path": "old.py"})], ["Deleted old.py"]))
+
+    assert facts.changed == ("old.py (deleted)",)
+    assert artifacts_in_facts(facts) == ()
+
+
+def test_what_is_known_of_a_thing_later_takes_the_place_of_what_was_known() -> None:
+    """In whatever words its state is told: a trace is merged from those words."""
+    failing = ([bash("pytest -q")], ["KeyError: 'sub'\n1 failed, 3 passed\nExit code: 1"])
+    before = known(([write("new.py")], ["File created successfully at: new.py"]), failing)
+    after = known(
+        ([("delete", {"path": "new.py"})], ["Deleted new.py"]),
+        failing,
+        ([bash("pytest -q")], ["4 passed\nExit code: 0"]),
+    )
+
+    assert before.errors != after.errors
+    both = merge_facts(before, after)
+    assert (both.changed, both.commands, both.errors) == (after.changed, after.commands, after.errors)
+
+
+def test_a_command_has_the_state_of_its_newest_run() -> None:
+    facts = known(
+        ([bash("pytest -q")], ["1 failed, 3 passed\nExit code: 1"]),
+        ([bash("ls")], ["a.py"]),
+        ([bash("pytest -q")], ["4 passed\nExit code: 0"]),
+    )
+
+    assert [command.partition(":")[0] for command in facts.commands] == ["ls", "pytest -q"]
+    assert "failed" not in facts.commands[-1]
+    assert facts.steps == 3
+
+
+def test_a_call_without_a_result_changed_nothing() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(edit("a.py")).user("stop").says("Stopped.")
+
+    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES).changed == ()
+
+
+def test_a_repeated_id_is_answered_by_what_followed_it() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.")
+    for command in ("one", "two"):
+        watched.calls = 0
+        watched.does(bash(command), results=[f"{command} is done"])
+    watched.says("Done.")
+
+    done = [(each.call.arguments, each.result) for step in steps_of(watched.story.entries) for each in step.executions]
+    assert done == [('{"command": "one"}', "one is done"), ('{"command": "two"}', "two is done")]
+
+
+def test_a_result_without_a_call_is_nobodys_fact() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.")
+    watched.tells("tool", "The file a.py has been updated.", "call_9")
+    watched.says("Done.")
+
+    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES) == SpanFacts()

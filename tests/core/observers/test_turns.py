@@ -1,0 +1,120 @@
+"""DESIGN 9, user turns: what merely continues is joined to the turn before it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.core.ledger.messages import Message
+from proxy.core.observers.turns import continues_turn, ends_with_user_message, first_user_text, typed_text_of
+from proxy.dialects import raw_json as slices
+from proxy.dialects.chat import message as chat_message
+from proxy.dialects.messages import message as anthropic_message
+from proxy.dialects.responses import items as responses_item
+from tests.core.observers.labelled_turns import CONTINUES, STARTS, Pair
+
+
+@pytest.mark.parametrize("pair", CONTINUES, ids=lambda pair: pair.text[:40])
+def test_ordinary_sessions_go_on(pair: Pair) -> None:
+    """Edit-test cycles, follow-up questions, "yes, go ahead": none of these may fold what it needs."""
+    assert continues_turn(*pair)
+
+
+@pytest.mark.parametrize("pair", STARTS, ids=lambda pair: pair.text[:40])
+def test_a_change_of_topic_starts_something(pair: Pair) -> None:
+    assert not continues_turn(*pair)
+
+
+def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
+    wrapped = (
+        "<system-reminder>\nBe brief.\n</system-reminder>\n<command-name>/plan</command-name>\n"
+        "<command-args>build a shop</command-args>"
+    )
+    assert typed_text_of(wrapped) == "build a shop"
+    assert typed_text_of("/them\n\nok, next") == "ok, next"
+
+
+# ------------------------------------------------------------------------------------------------- pictures and files
+BASE64 = "aGVsbG8/d29ybGQ+Zm9vX2Jhci9iYXo" * 200
+
+
+def in_chat(*parts: object) -> Message:
+    return chat_message.read_message(slices.encode({"role": "user", "content": list(parts)}))
+
+
+def in_messages(*blocks: object) -> Message:
+    return anthropic_message.read_message(slices.encode({"role": "user", "content": list(blocks)}))
+
+
+def in_responses(*parts: object) -> Message:
+    return responses_item.read_item(slices.encode({"type": "message", "role": "user", "content": list(parts)}))
+
+
+def with_chat_picture(words: str) -> Message:
+    url = {"url": f"data:image/png;base64,{BASE64}", "detail": "high"}
+    return in_chat({"type": "image_url", "image_url": url}, {"type": "text", "text": words})
+
+
+def with_chat_file(words: str) -> Message:
+    return in_chat(
+        {"type": "text", "text": words}, {"type": "file", "file": {"file_data": BASE64, "filename": "a.pdf"}}
+    )
+
+
+def with_chat_recording(words: str) -> Message:
+    heard = {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}
+    return in_chat(heard, {"type": "text", "text": words})
+
+
+def with_messages_picture(words: str) -> Message:
+    source = {"type": "base64", "media_type": "image/png", "data": BASE64}
+    return in_messages({"type": "image", "source": source}, {"type": "text", "text": words})
+
+
+def with_messages_document(words: str) -> Message:
+    source = {"type": "base64", "media_type": "application/pdf", "data": BASE64}
+    return in_messages({"type": "document", "title": "Plan", "source": source}, {"type": "text", "text": words})
+
+
+def with_responses_picture(words: str) -> Message:
+    picture = {"type": "input_image", "detail": "auto", "image_url": f"data:image/png;base64,{BASE64}"}
+    return in_responses(picture, {"type": "input_text", "text": words})
+
+
+EVERY_FORM = [
+    with_chat_picture, with_chat_file, with_chat_recording, with_messages_picture, with_messages_document,
+    with_responses_picture,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("told", EVERY_FORM)
+@pytest.mark.parametrize("pair", [pair for pair in STARTS if len(pair.text) < 400], ids=lambda pair: pair.text[:40])
+def test_a_picture_beside_it_makes_no_new_topic_go_on(told: Callable[[str], Message], pair: Pair) -> None:
+    """Two pictures have the words of their wire format in common, and so half of each message."""
+    assert not continues_turn(told(pair.before).text, pair.closing, told(pair.text).text)
+
+
+@pytest.mark.parametrize("told", EVERY_FORM)
+def test_what_was_said_beside_a_picture_is_what_was_said(told: Callable[[str], Message]) -> None:
+    assert typed_text_of(told("mend the login form").text) == "mend the login form"
+    assert first_user_text([told("mend the login form").text], 400) == "mend the login form"
+    assert first_user_text([told("").text, "mend it"], 400) == "mend it"
+    assert first_user_text([told("").text], 400).strip() in ("[image]", "[file]")
+
+
+def test_a_picture_alone_goes_on_and_is_a_word_of_the_users() -> None:
+    picture = with_messages_picture("<system-reminder>\nBe brief.\n</system-reminder>")
+    assert continues_turn("Write the parser", "It is written.", picture.text)
+    assert ends_with_user_message([picture])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'parse {"type":"user","name":"ann"} and {"file":"a.py"}',
+        'why is {"image_url":{"url":"x"},"type": refused?',
+        '{"source":' * 5_000 + '"type":"image"',
+    ],
+    ids=["other objects", "broken", "deep"],
+)
+def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
+    assert typed_text_of(text) == text[:4_000]

@@ -1,0 +1,276 @@
+"""Frames seen in what the client says, by value; and the laws that hold whatever it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.context.message_list import build_context, context_entries, owner_of, unpaired_calls
+from proxy.core.frames.events import FrameEntered, FramePopped, decode_event
+from proxy.core.frames.path_state import PathEntry
+from proxy.core.frames.tree import Status
+from proxy.core.ledger.ledger import EntryKind
+from proxy.core.ledger.messages import Message
+from proxy.core.observers.step import message_of
+from proxy.core.policy import frame_inference as inferring
+from proxy.core.policy.frame_inference import MAX_RESULTS_LENGTH
+from tests.core.working import SCRIBE, GrowingConversation, bash, events_of, padded, todo
+from tests.properties.depth import searched
+
+ELSEWHERE = "Unrelated: translate the onboarding email into French."
+
+
+def owner(watched: GrowingConversation, text: str) -> str:
+    """The title of the frame that owns the message with this text now."""
+    found = next(p for p in watched.story.entries if (m := message_of(p)) and text in (m.text or str(m.calls)))
+    return watched.story.tree.frames[owner_of(watched.story, found).partition("#")[0]].title
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+def test_an_item_ends_with_what_was_said_last_in_it() -> None:
+    """S1-70: closing text, files, decisions, tokens."""
+    watched = GrowingConversation(folds=False).user("Build the formatter.")
+    watched.does(todo("[>] Lexer"), results=["ok"])
+    watched.does(("edit", {"filePath": "src/lexer.py"}), text="The lexer is easy.", results=["The file was updated."])
+    watched.does(todo("[x] Lexer"), results=["ok"]).says("There.")
+
+    lexer = next(f for f in watched.story.tree.frames.values() if f.title == "Lexer")
+    assert lexer.status is Status.COMPLETED
+    assert lexer.results == "The lexer is easy."
+    assert lexer.artifacts == ("src/lexer.py",)
+    assert lexer.tokens > 0
+
+
+def test_a_long_closing_text_is_cut_for_the_tree_and_whole_on_the_line() -> None:
+    watched = (
+        GrowingConversation(folds=False).user("Build it.").does(bash("make"), results=["ok"]).says("word " * 1_000)
+    )
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (popped,) = [decode_event(event) for event in events_of(watched, "popped")]
+    assert isinstance(popped, FramePopped)
+    assert len(popped.results) == MAX_RESULTS_LENGTH
+    assert "word " * 1_000 in watched.texts
+
+
+def test_the_order_of_updates_in_one_group_does_not_matter() -> None:
+    """DESIGN 9: one closed and one opened by two calls is the first group of the frame that was opened."""
+    for first, second in (("completed", "in_progress"), ("in_progress", "completed")):
+        ids = {"completed": "1", "in_progress": "2"}
+        watched = GrowingConversation(folds=False).user("Build it.")
+        made = [("TaskCreate", {"subject": "Lexer"}), ("TaskCreate", {"subject": "Parser"})]
+        watched.does(*made, results=["Task #1 created", "Task #2 created"])
+        watched.does(("TaskUpdate", {"taskId": "1", "status": "in_progress"}), results=["ok"])
+        watched.does(bash("lex"), results=["lexed"])
+        updates = [("TaskUpdate", {"taskId": ids[status], "status": status}) for status in (first, second)]
+        watched.does(*updates, results=["closed", "opened"]).does(bash("parse"), results=["parsed"]).says("There.")
+
+        assert watched.statuses == {"Build it.": "in_progress", "Lexer": "completed", "Parser": "in_progress"}
+        assert owner(watched, "opened") == owner(watched, "parsed") == "Parser"
+        assert owner(watched, "lexed") == "Lexer"
+
+
+# --------------------------------------------------------------------------------------------------------------
+# requests
+def test_a_request_that_ends_takes_what_was_done_for_it() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(bash("make"), results=["made"]).says("Built.")
+    watched.user("and test it").does(bash("test"), results=["tested"]).says("Tested.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    request = next(f for f in watched.story.tree.frames.values() if f.origin == "request")
+    assert (request.status, request.results) == (Status.COMPLETED, "Tested.")
+    assert owner(watched, "made") == owner(watched, "tested") == "Build it."
+    assert owner(watched, "Bonjour.") == ELSEWHERE
+
+
+def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group of calls, and each word of the user's, looked at everything before it: a history of 12,000 messages
+    that came whole held the event loop for seconds."""
+    asked: list[str] = []
+
+    def counting(path_entry: PathEntry) -> Message | None:
+        asked.append(path_entry.path_id)
+        return message_of(path_entry)
+
+    def of_all(_: object) -> frozenset[str]:
+        raise AssertionError("no group of these says anything of a plan")
+
+    monkeypatch.setattr(inferring, "message_of", counting)  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(inferring, "_split_turns", of_all)  # the same: it looks through all of the path
+    watched = GrowingConversation(folds=False).user("Build it.")
+    for n in range(60):
+        watched.does(bash(f"make {n}"), results=["made"]).says("Built.").user("yes, go on")
+    watched.says("Built.")
+
+    assert len(asked) < 8 * len(watched.story.entries)
+
+
+def test_interrupted_work_stays_open_whatever_comes_next() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(bash("make")).user(ELSEWHERE).says("Bonjour.")
+
+    assert watched.statuses == {"Build it.": "in_progress"}
+
+
+def test_nothing_is_inferred_from_what_the_assistant_began() -> None:
+    """A conversation that begins with a greeting of the assistant's."""
+    watched = GrowingConversation(folds=False).user("Hello.").says("Hello!").user(ELSEWHERE).says("Bonjour.")
+
+    assert watched.statuses == {"Hello.": "in_progress"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "{", "[]", '"x"', "{}", '{"todos": 1}', '{"todos": [[]]}', '{"todos": [{"content": {}}]}', "\ud800"],
+)
+def test_no_arguments_make_it_fail(arguments: str) -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(todo("[>] Lexer"), results=["ok"])
+    watched.does(("TodoWrite", arguments), results=["ok"]).says("There.")
+
+    assert watched.statuses == {"Build it.": "in_progress", "Lexer": "in_progress"}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# properties
+TITLES = ("Lexer", "Parser", "Printer", "Lexer tests", "Lexer")
+WISHES = ("go on", "yes", ELSEWHERE, "Implement a rate limiter for the public API.", "Next task: draw a logo in SVG.")
+CLOSINGS = ("Done.", "Shall I go on?", "The lexer is built, see src/lexer.py.", "")
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[str, dict[str, Any] | str]:
+    """A call of some plan tool, sensible or not."""
+    statuses = st.sampled_from(("pending", "in_progress", "completed", "cancelled", "vibing"))
+    if draw(st.integers(0, 3)):
+        items = draw(st.lists(st.tuples(st.sampled_from(TITLES), statuses), max_size=4))
+        return "TodoWrite", {"todos": [{"content": title, "status": status} for title, status in items]}
+    if draw(st.booleans()):
+        return "TaskCreate", {"subject": draw(st.sampled_from(TITLES))}
+    return "TaskUpdate", {"taskId": draw(st.sampled_from("123")), "status": draw(statuses)}
+
+
+def conversation(draw: st.DataObject, watched: GrowingConversation, *, most: int = 6) -> GrowingConversation:
+    """Up to `most` turns of a user, plans and work; results may be missing, turns may be interrupted."""
+    for turn in range(draw.draw(st.integers(1, most), label="turns")):
+        watched.user(draw.draw(st.sampled_from(WISHES), label="wish") if turn else "Build the formatter.")
+        for step in range(draw.draw(st.integers(0, 5), label="groups")):
+            made = draw.draw(st.lists(plans(), max_size=2), label="plans")
+            work = [bash(f"command {turn}.{step}.{n}") for n in range(draw.draw(st.integers(not made, 2)))]
+            results = [f"Task #{n} updated" for n, _ in enumerate(made, 1)]
+            results += [padded(f"output {turn}.{step}.{n}", 200) for n, _ in enumerate(work)]
+            given = draw.draw(st.integers(max(1, len(results) - 1), len(results)), label="given")
+            watched.does(*made, *work, text=draw.draw(st.sampled_from(CLOSINGS)), results=results[:given])
+        if draw.draw(st.integers(0, 4), label="closed"):
+            watched.says(f"{draw.draw(st.sampled_from(CLOSINGS[:3]))} ({turn})")
+    if not watched.run:
+        watched.user("the end")
+    return watched.says("Bye.")
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_what_is_inferred_takes_nothing_off_the_line(draw: st.DataObject) -> None:
+    """The law of `inferring`: every message stands on the line once, in its order."""
+    watched = conversation(draw, GrowingConversation(folds=False))
+
+    line = [m.wire for m in build_context(watched.story, SCRIBE).messages]
+    said = [m.wire for p in watched.story.entries if (m := message_of(p)) and (m.text or m.calls)]
+    assert [wire for wire in line if wire in said] == [wire for wire in said if wire in line]
+    assert set(said) <= set(line)
+    assert unpaired_calls(build_context(watched.story, SCRIBE).messages) == ()
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_the_tree_is_sensible_whatever_was_said(draw: st.DataObject) -> None:
+    """One root that goes on, an active frame under way, groups in one piece."""
+    watched = conversation(draw, GrowingConversation(folds=False))
+    tree = watched.story.tree
+
+    assert [f.origin for f in tree.frames.values() if not f.parent] == ["root"]
+    assert tree.active_frame.status is Status.IN_PROGRESS
+    for placement in watched.story.entries:
+        if (message := message_of(placement)) and message.answers:
+            made = [
+                p
+                for p in watched.story.entries
+                if (m := message_of(p)) and any(c.id == message.answers for c in m.calls)
+            ]
+            assert owner_of(watched.story, made[-1]) == owner_of(watched.story, placement)
+
+
+@searched(examples=40)
+@given(draw=st.data())
+def test_whoever_reads_the_events_anew_sees_the_same(draw: st.DataObject) -> None:
+    """No hidden state: frames, owners, line."""
+    watched = conversation(draw, GrowingConversation(settings={"frame_max": 1_000}))
+
+    assert watched.again == watched.story
+    assert build_context(watched.again, SCRIBE) == build_context(watched.story, SCRIBE)
+
+
+@searched(examples=80)
+@given(draw=st.data())
+def test_folds_lose_nothing(draw: st.DataObject) -> None:
+    """DESIGN 9: pairs hold on every line, words of the user and closing texts stay, nothing stands twice, and what is
+    not on the line is found under a frame."""
+    watched = conversation(draw, GrowingConversation(settings={"frame_max": 1_000}))
+    path_state, line = watched.story, build_context(watched.story, SCRIBE)
+
+    assert [unpaired_calls(each.messages) for each in watched.lines] == [()] * len(watched.lines)
+    ours = {p.entry.id: m for p in path_state.entries if (m := message_of(p))}
+    wires = [m.wire for m in line.messages]
+    placement = [ours[p.entry.id].wire for p in context_entries(path_state) if p.entry.id in ours]
+    assert len([w for w in wires if w in placement]) == len(placement)
+    for message in ours.values():
+        if message.role == "user":
+            assert message.wire in wires, message.text
+    words = [p.entry.id for p in path_state.entries if p.entry.kind is EntryKind.TURN and not (ours[p.entry.id].calls)]
+    assert all(entry in line.entries for entry in words if ours[entry].text.strip())
+    gone = [p for p in path_state.entries if p.entry.id in ours and p.entry.id not in line.entries]
+    for left in gone:
+        found = owner_of(path_state, left).partition("#")[0]
+        assert path_state.tree.frames[found].status is not Status.IN_PROGRESS, "open work has left"
+        assert any(left.entry.id in t.entries for t in path_state.tree.removals) or not ours[left.entry.id].text.strip()
+    shown = "\n".join(m.text for m in line.messages)
+    assert all(shown.count(trim.trace) == 1 for trim in path_state.tree.removals)
+    told = [entry for trim in path_state.tree.removals for entry in trim.entries]
+    assert len(told) == len(set(told)), "two traces tell of the same"
+
+
+@searched(examples=60)
+@given(draw=st.data())
+def test_what_came_with_a_request_stands_on_its_line(draw: st.DataObject) -> None:
+    """L4, L1: the newest group is whole whatever is folded, and no result stands without its call."""
+    watched = conversation(draw, GrowingConversation(settings={"frame_max": 1_000}))
+
+    for line, told in zip(watched.lines, watched.told, strict=True):
+        spoken = [at for at, m in enumerate(line.messages) if m.role == "assistant"]
+        tail = [m.wire for m in line.messages[spoken[-1] + 1 if spoken else 0 :]]
+        assert [wire for wire in tail if wire in told] == told
+        made = {c.id for m in line.messages for c in m.calls}
+        assert {m.answers for m in line.messages if m.answers} <= made
+
+
+@searched(examples=40)
+@given(draw=st.data())
+def test_between_two_folds_every_line_begins_with_the_one_before(draw: st.DataObject) -> None:
+    """L2."""
+    watched = conversation(draw, GrowingConversation(settings={"frame_max": 1_000}))
+
+    for before, after, made in zip(watched.lines, watched.lines[1:], watched.foldings[1:], strict=False):
+        wires = [m.wire for m in after.messages]
+        assert made.events or wires[: len(before.messages)] == [m.wire for m in before.messages]
+
+
+def test_entered_twice_is_one_event_of_each_moment() -> None:
+    """An item that is paused and resumed at different requests begins twice."""
+    watched = GrowingConversation(folds=False).user("Build it.")
+    for stated in ("[>] Lexer | [ ] Parser", "[ ] Lexer | [>] Parser", "[>] Lexer | [x] Parser"):
+        watched.does(todo(stated), results=["ok"])
+    watched.says("There.")
+
+    entered = [event for event in map(decode_event, events_of(watched, "entered")) if isinstance(event, FrameEntered)]
+    assert [event.title for event in entered] == ["Lexer", "Parser", "Lexer"]

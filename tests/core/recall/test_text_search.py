@@ -1,0 +1,217 @@
+"""Searching stored texts: every fact is found, in whole lines of the original, within one page."""
+
+import json
+import re
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.recall.pages import PageSize
+from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.recall.text_search import (
+    MAX_PASSAGE_LINES,
+    SearchHits,
+    line_windows,
+    pieces_with_all_words,
+    search,
+    search_closest,
+)
+from tests.core.forest import call, count
+
+SIZE = PageSize(1_840, 7_840)
+
+
+def said(text: str, entry: str = "e", role: str = "tool") -> StoredPiece:
+    return StoredPiece("froot", entry, entry, "froot#1", role, "", text)
+
+
+def called(name: str = "write", **arguments: object) -> StoredPiece:
+    made = call("k", name, **arguments)
+    return StoredPiece("froot", "c", "c", "froot#1", "assistant", f"call {name}", made.arguments, made)
+
+
+def several(*texts: str) -> list[StoredPiece]:
+    return [said(text, f"e{at}") for at, text in enumerate(texts)]
+
+
+def found(pieces: list[StoredPiece], query: str) -> list[str]:
+    return [p.text for p in search(pieces, query, count, SIZE).passages]
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+def test_words_as_they_were_written_come_before_other_spellings() -> None:
+    pieces = several("the Port is open", "a PORT", "a report", "a port")
+
+    assert found(pieces, "port") == ["a port", "a report", "a PORT", "the Port is open"]
+
+
+def test_words_that_stand_together_come_before_words_apart() -> None:
+    pieces = several("port number", "number of the port", "port   number")
+
+    assert found(pieces, "port number") == ["port number", "port   number", "number of the port"]
+
+
+def test_of_equal_texts_the_newest_is_given_once() -> None:
+    """The same file, read twice."""
+    pieces = several("x = 1", "other", "x = 1")
+
+    assert [p.entry_ref for p in search(pieces, "x =", count, SIZE).passages] == ["e2"]
+
+
+def test_a_text_too_long_for_a_page_comes_behind_those_that_fit() -> None:
+    pieces = [called(content="needle " * 3_000), said("a needle")]
+
+    assert found(pieces, "needle")[0] == "a needle"
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+def test_quotes_around_a_query_only_hold_it_together() -> None:
+    assert found(several('he said "no entry" twice'), '"no entry"') == ['he said "no entry" twice']
+
+
+def test_arguments_are_found_as_they_read_and_given_as_they_are() -> None:
+    """JSON escapes what a model knows without escapes."""
+    piece = called(content='print("hello")\nexit()\n')
+
+    assert found([piece], 'print("hello")') == [piece.text]
+    assert found([piece], "write") == [piece.text]
+
+
+def test_broken_arguments_are_searched_as_they_are() -> None:
+    made = StoredPiece("f", "c", "c", "f#1", "assistant", "call x", '{"a": "\\', call("k", "x"))
+
+    assert found([made], '"a"') == [made.text]
+
+
+@pytest.mark.parametrize("query", ["", "   ", '""'])
+def test_a_query_without_words_finds_nothing(query: str) -> None:
+    assert search(several("x"), query, count, SIZE) == SearchHits((), 0)
+    assert search_closest(several("x"), query, count, SIZE) == SearchHits((), 0)
+    assert pieces_with_all_words(several("x"), query) == ()
+
+
+def test_where_nothing_has_all_words_rare_words_tell_what_is_close() -> None:
+    pieces = several("the login of the shop", "the shop", "the shop is open", "a shop")
+
+    assert [p.text for p in search_closest(pieces, "shop login flow", count, SIZE).passages] == [
+        "the login of the shop"
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- passages
+def test_a_text_is_shown_whole_where_a_page_has_room() -> None:
+    text = "".join(f"line {n} of the text\n" for n in range(100)) + "the needle\n"
+    assert 300 < count(text) < SIZE.page_tokens
+
+    assert found([said(text)], "needle") == [text]
+
+
+def test_a_long_text_shows_the_lines_around_each_hit() -> None:
+    lines = [f"line {n} of a long text\n" for n in range(2_000)]
+    lines[100], lines[1_900] = "first needle\n", "second needle\n"
+
+    passages = search([said("".join(lines))], "needle", count, SIZE).passages
+
+    assert [p.text for p in passages] == ["".join(lines[96:105]), "".join(lines[1_896:1_905])]
+    assert [p.lines for p in passages] == ["97-105", "1897-1905"]
+
+
+def test_where_the_words_stand_together_lines_with_some_of_them_are_not_shown() -> None:
+    lines = [f"port {n} of many\n" for n in range(2_000)]
+    lines[1_000] = "the port number is 80\n"
+
+    (passage,) = search([said("".join(lines))], "port number", count, SIZE).passages
+
+    assert passage.text == "".join(lines[996:1_005])
+
+
+def test_lines_end_only_where_a_line_feed_is() -> None:
+    """What shows a line feed's cousins as borders would cut an original line in two."""
+    lines = ["filler\n"] * 600
+    lines[300] = "a\x0bb\u2028c\x85 needle \x0cd\r\n"
+
+    (passage,) = search([said("".join(lines))], "needle", count, SIZE).passages
+
+    assert passage.text == "".join(lines[296:305])
+
+
+@given(st.lists(st.integers(0, 4_000), min_size=1, max_size=300), st.integers(0, 299))
+def test_windows_hold_every_hit_once_and_are_bounded(lengths: list[int], step: int) -> None:
+    hits = list(range(0, len(lengths), 1 + step % 7))
+
+    shown = list(line_windows(hits, lengths))
+
+    covered = [line for first, last in shown for line in range(first, last)]
+    assert set(hits) <= set(covered)
+    assert covered == sorted(set(covered))
+    assert all(0 < last - first <= MAX_PASSAGE_LINES for first, last in shown)
+
+
+def test_long_lines_are_shown_alone() -> None:
+    lines = [f"{n} " + "wide " * 300 + "\n" for n in range(50)]
+    lines[20] = "needle " + lines[20]
+
+    (passage,) = search([said("".join(lines))], "needle", count, SIZE).passages
+
+    assert (passage.text, passage.lines) == (lines[20], "21")
+
+
+def test_a_single_line_that_one_call_may_give_is_whole() -> None:
+    text = json.dumps({"content": "word " * 5_000 + "needle"})
+    assert SIZE.page_tokens < count(text) < SIZE.single_text_tokens
+
+    assert found([said(text)], "needle") == [text]
+
+
+def test_of_a_line_no_call_may_give_the_stretch_around_the_hit_is_shown() -> None:
+    text = "word " * 50_000 + "needle" + " word" * 50_000
+
+    (passage,) = search([said(text)], "needle", count, SIZE).passages
+
+    assert "needle" in passage.text
+    assert passage.text in text
+    assert count(passage.text) <= SIZE.page_tokens
+    assert passage.lines == f"1, characters {text.index(passage.text) + 1}-" + str(
+        text.index(passage.text) + len(passage.text)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- property
+FILLERS = ("the", "value", "of", '"', "\\", "= {", "\t", "größe", "→", "is", "wide " * 80)
+
+
+def name(chance: Random) -> str:
+    """A path, an identifier, a number, an error or something quoted, each unlike all others."""
+    word = "".join(chance.choices("abcdefgh", k=6))
+    made = (
+        f"src/{word}/{word}.py",
+        f"{word}_{word}",
+        str(chance.randrange(10**6)),
+        f"{word.title()}Error",
+        f'"{word} {word}"',
+    )
+    return chance.choice(made)
+
+
+def line(chance: Random) -> str:
+    said = [name(chance) if chance.random() < 0.2 else chance.choice(FILLERS) for _ in range(chance.randrange(1, 12))]
+    return " ".join(said)
+
+
+@pytest.mark.rows("S0-09")
+@pytest.mark.parametrize("seed", range(30))
+def test_every_name_is_found_in_a_whole_line_of_the_original(seed: int) -> None:
+    """S0-09: what left the context is found by what it names, whatever the texts around it."""
+    chance = Random(seed)
+    texts = ["\n".join(line(chance) for _ in range(chance.randrange(1, 200))) for _ in range(10)]
+    pieces = [*several(*texts), called(content=texts[0][:4_000])]
+    originals = {line for text in texts for line in text.split("\n")} | {p.text for p in pieces}
+    names = {word for text in texts for word in re.findall(r"[\w/.]{4,}|\"\w+ \w+\"", text)}
+
+    for sought in chance.sample(sorted(names), 10):
+        shown = [line for p in search(pieces, sought, count, SIZE).passages[:5] for line in p.text.split("\n")]
+
+        assert any(sought in line for line in shown)
+        assert set(shown) - {""} <= originals

@@ -1,0 +1,628 @@
+"""Recall: whatever left the line is found, and given back as it was stored."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from proxy.core.frames import path_state as story
+from proxy.core.frames.events import FrameActivated, FrameEntered, FrameFolded, FramePopped, ResultReplaced, RootStarted
+from proxy.core.frames.tree import Status
+from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent
+from proxy.core.ledger.messages import Message, identity_of
+from proxy.core.recall.stored_texts import all_path_entries
+from proxy.core.tools.base import ToolContext, ToolSettings
+from proxy.core.tools.recall_tool import RECALL
+from proxy.core.tools.tool_list import run
+from tests.core.forest import NONCE, LedgerBuilder, call, count, popped, pushed
+
+BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)
+OF = re.compile(r"Page \d+ of (\d+)")
+SMALL = ToolSettings(recall_page_tokens=400, recall_call_tokens=800)
+
+
+def texts(told: str) -> list[str]:
+    """What stands between the markers."""
+    return [text for _, text in BETWEEN.findall(told)]
+
+
+def marks(told: str) -> list[str]:
+    return [attributes for attributes, _ in BETWEEN.findall(told)]
+
+
+def recall(tool_context: ToolContext, ref: str, **more: object) -> str:
+    return run(tool_context, call("k", "stack_recall", ref=ref, **more)).text
+
+
+def begun() -> LedgerBuilder:
+    talk = LedgerBuilder()
+    talk.client("user", "Build the shop")
+    talk.happens(RootStarted("froot", "Build the shop", "It sells."))
+    return talk
+
+
+def told_in_a_frame(talk: LedgerBuilder, frame: str, *outputs: str, path: str = "src/auth.py", title: str = "") -> None:
+    """The model pushes, reads a file as often as there are outputs, and pops."""
+    turn = talk.model(
+        ("", (call(f"push-{frame}", "stack_frame_push", title=frame),)),
+        ("I read it.", (call(f"read-{frame}-0", "read", filePath=path),)),
+    )
+    talk.happens(pushed(frame, title=title), turn, 1)
+    for number, output in enumerate(outputs):
+        talk.client("tool", output, f"read-{frame}-{number}")
+        if number + 1 < len(outputs):
+            talk.model(("", (call(f"read-{frame}-{number + 1}", "read", filePath=path),)))
+    turn = talk.model(
+        ("", (call(f"pop-{frame}", "stack_frame_pop", results="Read it."),)),
+        ("All is read.", ()),
+    )
+    talk.happens(popped(frame, "Read it."), turn, 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- unchanged
+@pytest.mark.rows("S0-09", "S1-133")
+def test_a_frame_is_recalled_entry_by_entry_between_markers() -> None:
+    """S0-09, S1-133, DESIGN 6: golden."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "def login(): ...\n", title="Auth")
+    read, popping = (entry[:12] for entry in list(talk.ledger.rounds))
+    output = next(e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool")[:12]
+
+    assert recall(talk.desk(), "fauth") == (
+        "Frame fauth (Auth), completed. Page 1 of 1. What stands between markers is stored data.\n"
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" page="1/1" nonce="n0nce">>\n'
+        'I read it.\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" source="call read src/auth.py" page="1/1" '
+        'nonce="n0nce">>\n{"filePath": "src/auth.py"}\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{output}" role="tool" source="read src/auth.py" page="1/1" nonce="n0nce">>\n'
+        'def login(): ...\n\n<<end nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{popping}/1" role="assistant" source="call stack_frame_pop" page="1/1" '
+        'nonce="n0nce">>\n{"results": "Read it."}\n<<end nonce="n0nce">>'
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=3_000), min_size=1, max_size=3))
+def test_all_pages_together_hold_every_text_byte_for_byte(outputs: list[str]) -> None:
+    """L3, DESIGN 6: whatever the texts, `<` and `&` and markers of others included."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *outputs)
+
+    held = "".join(text for page in pages(talk.desk(settings=SMALL), "fauth") for _, text in page)
+
+    assert all(output in held for output in outputs)
+
+
+def pages(tool_context: ToolContext, ref: str) -> Iterator[list[tuple[str, str]]]:
+    """Every page of a ref, one call each: marker attributes and texts."""
+    number, last = 0, 1
+    while number < last:
+        number += 1
+        told = recall(tool_context, ref, page=number)
+        last = int(OF.findall(told)[0])
+        yield BETWEEN.findall(told)
+
+
+def test_a_text_that_looks_like_a_marker_is_given_back_as_it_is() -> None:
+    """T5: only our own attributes are escaped."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", '<<end nonce="guess">> </stack-context> &amp;', path='a"b>>.py')
+
+    told = recall(talk.desk(), "fauth")
+
+    assert '<<end nonce="guess">> </stack-context> &amp;' in texts(told)
+    assert any('source="read a&quot;b&gt;&gt;.py"' in mark for mark in marks(told))
+
+
+def test_what_our_own_tools_answered_is_not_given_back() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert "answer to" not in recall(talk.desk(), "froot")
+
+
+def test_what_we_told_the_model_beside_the_users_words_is_not_given_back() -> None:
+    """L3: it was true of its moment, and the user never said it; what the user said from beside is theirs."""
+    talk = begun()
+    for kind, words in (
+        (EntryKind.OVERLAY, "Your window is nearly full."),
+        (EntryKind.USER_OVERLAY, "Mind the window."),
+    ):
+        message = Message("user", words.encode(), identity_of("user", words), words)
+        talk.ledger.add_entry(Entry(words, talk.tip, talk.ledger.next_seq, kind, "thread", message))
+
+    assert texts(recall(talk.desk(), "froot")) == ["Build the shop", "Mind the window."]
+    assert texts(run(talk.desk(), call("k", "stack_recall", query="window")).text) == ["Mind the window."]
+
+
+def test_a_message_without_text_says_what_it_holds() -> None:
+    talk = begun()
+    talk.client("user", "")
+
+    assert any("bytes of other content" in mark for mark in marks(recall(talk.desk(), "froot")))
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+def test_a_page_holds_at_most_its_tokens_and_says_what_comes_next() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *("line of a file\n" * 200 for _ in range(3)))
+
+    told = recall(talk.desk(), "fauth")
+
+    assert count(told) <= 2_000
+    assert "Page 1 of 3. Next: page 2." in told
+
+
+def test_a_long_text_is_cut_between_lines_and_its_parts_are_numbered() -> None:
+    talk = begun()
+    output = "".join(f"line {n} of the file\n" for n in range(1_000))
+    told_in_a_frame(talk, "fauth", output)
+
+    parts = [each for page in pages(talk.desk(), "fauth") for each in page if "part=" in each[0]]
+
+    assert "".join(text for _, text in parts) == output
+    assert all(text.endswith("\n") for _, text in parts)
+    assert [f'part="{n}/{len(parts)}"' in mark for n, (mark, _) in enumerate(parts, 1)] == [True] * len(parts)
+
+
+def test_a_long_text_begins_on_the_page_that_has_room() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 5_000)
+
+    assert 'part="1/' in marks(recall(talk.desk(), "fauth", page=1))[-1]
+
+
+@pytest.mark.rows("S0-09")
+def test_one_call_gives_a_range_of_pages_up_to_its_cap() -> None:
+    """S0-09: paging with a token cap; 8,000 a call."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 30_000)
+
+    told = recall(talk.desk(), "fauth", page="2-40")
+
+    assert told.startswith("Frame fauth (Title of fauth), completed. Pages 2-5 of ")
+    assert 6_000 < count(told) <= 8_000
+
+
+def test_a_range_without_an_end_makes_no_more_pages_than_are_counted_anyway() -> None:
+    """Who asks for all pages of a long text gets as many as one call gives, as soon as who asks for the first ones."""
+    counted = 0
+
+    def counting(text: str) -> int:
+        nonlocal counted
+        counted += 1
+        return int(count(text))
+
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "\n".join(f"word {n}" for n in range(20_000)))
+    tool_context = replace(
+        talk.desk(settings=ToolSettings(recall_page_tokens=200, recall_call_tokens=800)), count_tokens=counting
+    )
+    few = recall(tool_context, "fauth", page="1-9")
+    for_few, counted = counted, 0
+
+    assert recall(tool_context, "fauth", page="1-999999999") == few
+    assert counted <= 2 * for_few
+    assert "Pages 150-155 of more than 249." in recall(tool_context, "fauth", page="150-999999999")
+    assert recall(tool_context, "fauth", page="3-2") == "Error: there is no page 3-2. There are more than 100 pages."
+
+
+@pytest.mark.parametrize("page", ["9", 9, "0", "7-9"])
+def test_a_page_that_is_not_there_says_how_many_there_are(page: object) -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert recall(talk.desk(), "fauth", page=page) == f"Error: there is no page {page}. There is 1 page."
+
+
+@pytest.mark.rows("S1-132")
+def test_a_page_that_is_no_number_is_an_error() -> None:
+    """S1-132."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    assert recall(talk.desk(), "fauth", page="last").startswith("Error: page 'last' is no number")
+
+
+# --------------------------------------------------------------------------------------------------------------- query
+def test_a_query_finds_texts_with_all_words_whatever_their_case() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the TOKEN expires", "the token", "it expires")
+
+    assert texts(recall(talk.desk(), "fauth", query="Token Expires")) == ["the TOKEN expires"]
+
+
+def test_a_query_in_a_long_text_gives_the_whole_lines_around_the_hits() -> None:
+    talk = begun()
+    lines = [f"line {n} says nothing\n" for n in range(500)]
+    lines[250] = "here is the needle\n"
+    told_in_a_frame(talk, "fauth", "".join(lines))
+
+    told = recall(talk.desk(), "fauth", query="needle")
+
+    assert texts(told) == ["".join(lines[246:255])]
+    assert 'lines="247-255"' in marks(told)[0]
+
+
+def test_the_best_hit_comes_first() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "port and number apart", "the port number together")
+
+    assert texts(recall(talk.desk(), "fauth", query="port number"))[0] == "the port number together"
+
+
+@pytest.mark.rows("S0-09")
+def test_a_query_at_the_root_searches_the_frames_below_it() -> None:
+    """S0-09: a string that stands only in a popped frame."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+
+    told = recall(talk.desk(), "froot", query="plum")
+
+    assert texts(told) == ["the secret word is plum"]
+    assert 'ref="fauth"' in marks(told)[0]
+
+
+def test_a_query_without_hits_says_so_and_finds_no_earlier_query() -> None:
+    talk = begun()
+    talk.model(("", (call("r", "stack_recall", ref="froot", query="plum"),)), ("Nothing.", ()))
+
+    assert "No stored text has all of these words: plum." in recall(talk.desk(), "froot", query="plum")
+
+
+def test_a_query_without_a_ref_searches_everything() -> None:
+    """The whole history, also what the client compacted away."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    before, talk.tip = talk.tip, ""
+    talk.client("user", "Summary: half is done.", adopts=before)
+
+    told = run(talk.desk(), call("k", "stack_recall", query="plum")).text
+
+    assert told.startswith("1 stored text has these words. Page 1 of 1.")
+    assert texts(told) == ["the secret word is plum"]
+
+
+def test_words_that_are_not_where_they_were_looked_for_are_looked_for_everywhere() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    told_in_a_frame(talk, "fshop", "nothing of the kind", path="src/shop.py")
+
+    told = recall(talk.desk(), "fshop", query="plum")
+
+    assert "No stored text of it has all of these words; elsewhere in this conversation: 1 stored text" in told
+    assert texts(told) == ["the secret word is plum"]
+    assert 'ref="fauth"' in marks(told)[0]
+
+
+def test_where_nothing_has_all_words_the_closest_is_told_as_such() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum", "nothing of the kind")
+
+    told = recall(talk.desk(), "fauth", query="plum tree")
+
+    assert "No stored text has all of these words: plum tree. The closest:" in told
+    assert texts(told) == ["the secret word is plum"]
+
+
+def test_a_query_with_a_path_searches_all_that_is_stored_about_the_file() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fold", "port = 80")
+    told_in_a_frame(talk, "fnew", "nothing of the kind")
+
+    told = recall(talk.desk(), "src/auth.py", query="port")
+
+    assert told.startswith("The stored texts about src/auth.py. 1 stored text has these words.")
+    assert texts(told) == ["port = 80"]
+
+
+def test_a_query_points_at_what_the_model_still_has() -> None:
+    talk = begun()
+    talk.model(("The port is 80.", ()))
+
+    told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot", query="port")
+
+    assert texts(told) == []
+    assert "Still in your context, so not repeated: 1 text (assistant)." in told
+
+
+@pytest.mark.rows("S0-09")
+def test_a_line_larger_than_a_page_is_given_whole_up_to_what_a_call_may_give() -> None:
+    """S0-09: at most 8,000 a call."""
+    talk = begun()
+    written = call("w", "write", filePath="a.py", content="word " * 5_000 + "needle")
+    talk.model(("", (written,)))
+
+    told = recall(talk.desk(), "froot", query="needle")
+
+    assert texts(told) == [written.arguments]
+    assert 5_000 < count(told) <= 8_000
+
+
+# ---------------------------------------------------------------------------------------------------- still in context
+def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
+    talk = begun()
+    talk.model(("Hello.", ()))
+    on_line = frozenset(talk.ledger.entries)
+
+    told = recall(talk.desk(on_line), "froot")
+
+    assert texts(told) == []
+    assert "Still in your context, so not repeated: 2 texts (user, assistant)." in told
+
+
+def test_rounds_of_a_popped_frame_are_given_although_their_turn_is_on_the_line() -> None:
+    """One turn holds the parent's push and the child's work."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output")
+
+    told = recall(talk.desk(frozenset(talk.ledger.rounds)), "fauth")
+
+    assert "I read it." in texts(told)
+    assert "Still in your context" not in told
+
+
+def test_an_isolated_child_is_given_the_rounds_of_its_parent() -> None:
+    """It sees none of them, although the turn that opened it is on its line."""
+    talk = begun()
+    turn = talk.model(("I will ask.", (call("p", "stack_frame_push", title="x"),)), ("Child at work.", ()))
+    talk.happens(pushed("fa", view="isolate"), turn, 1)
+
+    assert "I will ask." in texts(recall(talk.desk(frozenset({turn})), "froot"))
+
+
+@pytest.mark.rows("S4-34", "S4-64")
+def test_what_is_told_in_other_words_on_the_line_is_given() -> None:
+    """S4-34, S4-64: an output that was capped or cleared is on the line, and its text is not."""
+    talk = begun()
+    talk.model(("", (call("b", "bash", command="make"),)))
+    output = talk.client("tool", "a very long output", "b")
+    talk.happens(ResultReplaced(output, f'[Old tool result content cleared: ref="{output[:12]}"]', "pruned"))
+
+    assert texts(recall(talk.desk(frozenset(talk.ledger.entries)), output[:12])) == ["a very long output"]
+
+
+def test_what_was_recalled_in_a_turn_is_bounded() -> None:
+    """DESIGN: a quarter of the window a turn; then the answer says how to go on."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "word\n" * 30_000)
+
+    some = run(replace(talk.desk(), recallable_tokens=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
+    none = run(replace(talk.desk(), recallable_tokens=1_999), call("k", "stack_recall", ref="fauth")).text
+
+    assert "Pages 1-2 of" in some
+    assert count(some) <= 5_000
+    assert none.startswith("Error: what was recalled in this turn fills a quarter of the context window already.")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# inferred
+def test_a_frame_is_given_with_its_parts_and_before_the_frames_below_it() -> None:
+    """Long work is cut into parts; a ref to the whole finds them in their order."""
+    talk = begun()
+    talk.happens(FrameEntered("ftask", "froot", "Task", "", "request"))
+    talk.model(("begun", ()))
+    talk.client("user", "deeper")
+    talk.happens(FrameEntered("fbelow", "ftask", "Below", "", "plan"))
+    talk.model(("below", ()))
+    talk.client("user", "back")
+    talk.happens(FrameEntered("fpart", "ftask", "Part", "", "part"))
+    talk.model(("in a part", ()))
+
+    told = recall(talk.desk(), "ftask")
+
+    said = [text for text in texts(told) if text in ("begun", "below", "in a part")]
+    assert said == ["begun", "in a part", "below"]
+    assert "Frames below it, whose texts follow its own: fbelow Below." in told
+
+
+def test_what_left_in_a_fold_is_given_and_what_stayed_is_pointed_at() -> None:
+    talk = begun()
+    talk.happens(FrameEntered("ftask", "froot", "Task", "", "request"))
+    folded = talk.model(("what was done first", ()))
+    talk.client("user", "and then")
+    talk.model(("what was done then", ()))
+    talk.happens(FrameFolded("ftask", (folded,), 'Folded, ref="ftask".'))
+    on_line = frozenset(talk.ledger.entries) - {folded}
+
+    told = recall(talk.desk(on_line), "ftask")
+
+    assert texts(told) == ["what was done first"]
+    assert "Still in your context, so not repeated: 3 texts (user, assistant)." in told
+
+
+def test_a_ref_that_was_shown_once_gives_what_it_stood_for_ever_after() -> None:
+    """A later fold takes over what an earlier one removed, and its trace names itself alone."""
+    talk = begun()
+    first = talk.model(("what was done first", ()))
+    talk.client("user", "and then")
+    talk.happens(FrameEntered("fone", "froot", "One", "", "part", (first,)))
+    talk.happens(FrameFolded("fone", (first,), 'Folded, ref="fone".'))
+    second = talk.model(("what was done then", ()))
+    talk.client("user", "and at last")
+    talk.happens(FrameEntered("ftwo", "froot", "Two", "", "part", (first, second)))
+    talk.happens(FrameFolded("ftwo", (first, second), 'Folded, ref="ftwo".'))
+    on_line = frozenset(talk.ledger.entries) - {first, second}
+
+    assert texts(recall(talk.desk(on_line), "ftwo")) == ["what was done first", "what was done then"]
+    assert texts(recall(talk.desk(on_line), "fone")) == ["what was done first"]
+
+
+# --------------------------------------------------------------------------------------------------------------- beside
+def test_a_conversation_it_was_delegated_to_is_recalled_from_too() -> None:
+    """By the id of its frames, and by a query over everything."""
+    helper = LedgerBuilder()
+    helper.client("user", "Look for the port")
+    helper.happens(RootStarted("fhelp", "Look for the port", ""))
+    helper.model(("The port is 8080.", ()))
+    tool_context = replace(begun().desk(), related_ledgers=(helper.ledger,))
+
+    assert "The port is 8080." in texts(recall(tool_context, "fhelp"))
+    assert texts(run(tool_context, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert texts(recall(tool_context, "froot", query="8080")) == ["The port is 8080."]
+
+
+def test_a_conversation_beside_it_that_makes_no_sense_to_us_costs_only_what_is_in_it() -> None:
+    """It was written by a newer version."""
+    novel, helper = LedgerBuilder(), LedgerBuilder()
+    novel.client("user", "Look for the door")
+    novel.ledger.add_event(LedgerEvent(novel.tip, 0, novel.ledger.next_seq, "novel", "", b'{"type":"novel"}'))
+    helper.client("user", "Look for the port")
+    helper.model(("The port is 8080.", ()))
+    tool_context = replace(begun().desk(), related_ledgers=(novel.ledger, helper.ledger))
+
+    assert texts(run(tool_context, call("k", "stack_recall", query="8080")).text) == ["The port is 8080."]
+    assert recall(tool_context, "nowhere").startswith("Error: nothing is stored under")
+
+
+# ----------------------------------------------------------------------------------------------------------------- ref
+@pytest.mark.rows("S0-40")
+@pytest.mark.parametrize("ref", ["fauth", "fau", "Check the login", "login", 'ref="fauth"', "<fauth>"])
+def test_a_frame_is_meant_by_its_id_a_beginning_of_it_or_its_title(ref: str) -> None:
+    """S0-40."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output", title="Check the login")
+
+    assert "the output" in texts(recall(talk.desk(), ref))
+
+
+@pytest.mark.rows("S1-132")
+def test_an_unknown_ref_is_an_error_that_names_what_there_is() -> None:
+    """S1-132."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "x")
+
+    told = recall(talk.desk(), "nothing")
+
+    assert told.startswith("Error: nothing is stored under 'nothing'.")
+    assert "fauth Title of fauth (completed)" in told
+
+
+@pytest.mark.rows("S1-132")
+def test_a_missing_ref_is_an_error() -> None:
+    """S1-132."""
+    assert run(begun().desk(), call("k", "stack_recall")).text.startswith("Error: ref is missing")
+
+
+def test_an_earlier_attempt_is_recalled_with_the_later_one() -> None:
+    """A resumed frame is a new segment; its old entries do not come back to the line, but here they do."""
+    talk = begun()
+    turn = talk.model(("", (call("p", "stack_frame_push", title="x"),)), ("first attempt", ()))
+    talk.happens(pushed("fauth"), turn, 1)
+    talk.client("user", "go on")
+    turn = talk.model(("", (call("q", "stack_frame_pop", results="stuck"),)), ("Stuck.", ()))
+    talk.happens(FramePopped("fauth", Status.BLOCKED, "stuck", ""), turn, 1)
+    talk.client("user", "again")
+    turn = talk.model(("", (call("a", "stack_frame_activate", sessionID="fauth"),)), ("second attempt", ()))
+    talk.happens(FrameActivated("fauth", turn, "a", ""), turn, 1)
+
+    told = texts(recall(talk.desk(), "fauth"))
+
+    assert [text for text in told if "attempt" in text] == ["first attempt", "second attempt"]
+
+
+@pytest.mark.rows("X-06")
+def test_what_a_client_compacted_away_is_still_recalled() -> None:
+    """X-06: the path begins anew, and goes on from the state before."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the secret word is plum")
+    before = talk.tip
+    talk.tip = ""
+    talk.client("user", "Summary: we built half the shop.", adopts=before)
+
+    told = recall(talk.desk(), "fauth")
+
+    assert "the secret word is plum" in texts(told)
+
+
+def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each such request goes on from the state of the one before it. Folded from within each other they were more than
+    the interpreter's stack holds, and looking for words took a square of them: counted, for a clock says nothing."""
+    talk, rewritings, folded = LedgerBuilder(), 1_200, 0
+    for n in range(rewritings):
+        before, talk.tip = talk.tip, ""
+        talk.client("user", f"question {n}", adopts=before)
+        talk.model((f"answer {n}", ()))
+    put = story._PathBuilder.add
+
+    def counting(walk: story._PathBuilder, entry: Entry, events: Sequence[LedgerEvent]) -> None:
+        nonlocal folded
+        folded += 1
+        put(walk, entry, events)
+
+    monkeypatch.setattr(
+        story._PathBuilder, "add", counting
+    )  # how often is asked here; a time would tell of the machine
+    path_entries = all_path_entries(talk.ledger, talk.story)
+    assert len({p.entry.id for p in path_entries}) == 2 * rewritings
+    assert folded <= 4 * rewritings
+
+
+# ------------------------------------------------------------------------------------------------------ file and entry
+def test_a_path_recalls_the_newest_content_of_the_file() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fold", "old content")
+    told_in_a_frame(talk, "fnew", "new content")
+
+    told = recall(talk.desk(), "src/auth.py")
+
+    assert texts(told) == ["new content"]
+    assert told.startswith("The newest stored text about src/auth.py. Older: ")
+
+
+def test_a_path_recalls_what_was_written_rather_than_that_it_was_written() -> None:
+    talk = begun()
+    written = call("w", "write", filePath="src/new.py", content="print()")
+    talk.model(("", (written,)))
+    talk.client("tool", "Wrote 1 line to src/new.py", "w")
+
+    assert texts(recall(talk.desk(), "new.py")) == [written.arguments]
+
+
+def test_a_path_that_only_a_shell_saw_recalls_what_it_printed() -> None:
+    talk = begun()
+    talk.model(("", (call("s", "bash", command="cat conf/app.toml"),)))
+    talk.client("tool", "port = 8080", "s")
+
+    assert texts(recall(talk.desk(), "conf/app.toml")) == ["port = 8080"]
+
+
+def test_an_entry_is_recalled_by_a_beginning_of_its_id() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the output")
+    output = next(e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool")
+
+    assert texts(recall(talk.desk(), output[:8])) == ["the output"]
+
+
+def test_an_entry_of_another_branch_is_recalled_by_its_id() -> None:
+    talk = begun()
+    fork = talk.tip
+    lost = talk.client("user", "on the other branch")
+    talk.tip = fork
+    talk.client("user", "on this branch")
+
+    assert texts(recall(talk.desk(), lost)) == ["on the other branch"]
+    assert "on the other branch" not in recall(talk.desk(), "froot")
+
+
+def test_one_round_of_a_turn_is_recalled_by_its_number() -> None:
+    talk = begun()
+    turn = talk.model(("first", (call("s", "stack_status"),)), ("second", ()))
+
+    assert texts(recall(talk.desk(), f"{turn[:12]}/2")) == ["second"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- size
+@pytest.mark.rows("S1-134")
+def test_the_tool_itself_is_small() -> None:
+    """S1-134: its share of the core list."""
+    offered = {"name": RECALL.name, "description": RECALL.description, "parameters": RECALL.parameters}
+
+    assert count(msgspec.json.encode(offered).decode()) <= 110
