@@ -50,7 +50,7 @@ def test_what_was_found_for_short_words_is_not_looked_for_again() -> None:
 def looks(config: Config) -> dict[str, Callable[[str], object]]:
     """Everything that a client's words are asked of, by what it asks."""
     routes = Routes(config)
-    is_ours: Callable[[bytes], object] = vars(edge.RequestGuard(_no_application, config))["_is_ours"]
+    is_ours: Callable[[bytes], object] = vars(edge.RequestGuard(_no_application, config))["_is_allowed_host_cached"]
     return {
         "dialect": dialect_at,
         "spoken": upstream.wire_format_of,

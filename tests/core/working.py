@@ -192,9 +192,9 @@ def request(*messages: Message, tools: tuple[str, ...] = ("bash", "TodoWrite"), 
         "messages": messages,
         "tool_names": tools,
         "tools_tokens": 0,
-        "choice": "auto",
-        "structured": False,
-        "answers_wanted": 1,
+        "tool_choice": "auto",
+        "wants_structured_output": False,
+        "choice_count": 1,
         "system_hash": "system",
     }
     return Request(**{**read, **more})

@@ -150,7 +150,7 @@ def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
     if goal := text_argument(arguments, "potentialGoal"):
         told |= {
             "goal": "" if _is_frame_goal(tool_context.tree.active_frame, goal) else goal,
-            "wanted": topic_keywords(goal),
+            "goal_keywords": topic_keywords(goal),
         }
     if (messages := _count_argument(arguments, "recentMessages")) is not None:
         told["messages"] = messages
@@ -183,11 +183,11 @@ def should_pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
     reading = _read_path(tool_context)
     if (successes := _text_list_argument(arguments, "successSignals")) is not None:
         covered = reading.coverage_of(reading.keywords_of(tool_context.tree.active_frame), successes)
-        told |= {"successes": tuple(successes), "covered": covered}
+        told |= {"successes": tuple(successes), "goal_coverage": covered}
     if (failures := _text_list_argument(arguments, "failureSignals")) is not None:
         told["failures"] = tuple(failures)
     if (idle := _number_argument(arguments, "noProgressTurns")) is not None:
-        told["idle"] = int(idle)
+        told["idle_turns"] = int(idle)
     used, limit = _number_argument(arguments, "tokenCount"), _number_argument(arguments, "contextLimit")
     if limit is not None and limit < 1:
         raise ToolError("Error: contextLimit must be 1 or more: the tokens that fit your window.")

@@ -21,15 +21,16 @@ from proxy.accounting import GroupBy
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as unfolding
-from proxy.management.api import autonomy, branches, contexts, subagents
-from proxy.management.api import autonomy as configuring
-from proxy.management.api import complete_subagent as completing
-from proxy.management.api import contexts as searching
-from proxy.management.api import contexts as seen_files
-from proxy.management.api import frames as attempts
-from proxy.management.api import frames as hand
-from proxy.management.api import history as past
-from proxy.management.api import messages as speaking
+from proxy.management.api import (
+    autonomy,
+    branches,
+    complete_subagent,
+    contexts,
+    frames,
+    history,
+    messages,
+    subagents,
+)
 from proxy.management.api.base import (
     ERROR_RESPONSES,
     NOT_FOUND_RESPONSE,
@@ -430,18 +431,5 @@ async def openapi(request: Request) -> Response:
     return JsonResponse(openapi_description(request.app))
 
 
-for each in (
-    attempts,
-    autonomy,
-    branches,
-    completing,
-    configuring,
-    contexts,
-    hand,
-    past,
-    searching,
-    seen_files,
-    speaking,
-    subagents,
-):
+for each in (autonomy, branches, complete_subagent, contexts, frames, history, messages, subagents):
     router.include_router(each.router)

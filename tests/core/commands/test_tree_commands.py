@@ -155,7 +155,7 @@ REFUSED: list[tuple[FrameCommand, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("deed", "kind", "words"), REFUSED, ids=[str(command)[:60] for command, _, _ in REFUSED])
+@pytest.mark.parametrize(("command", "kind", "words"), REFUSED, ids=[str(command)[:60] for command, _, _ in REFUSED])
 def test_what_cannot_be_done_says_what_to_do(
     run: GrowingConversation, command: FrameCommand, kind: type[Exception], words: str
 ) -> None:
@@ -168,7 +168,7 @@ def test_without_a_conversation_there_is_nothing_to_do() -> None:
         apply_command(hand(GrowingConversation()), PushCommand(FrameSpec("A")))
 
 
-@pytest.mark.parametrize("deed", [PushCommand(FrameSpec("A")), PopCommand(), ActivateCommand("build a parser")])
+@pytest.mark.parametrize("command", [PushCommand(FrameSpec("A")), PopCommand(), ActivateCommand("build a parser")])
 def test_a_root_that_ended_is_followed_by_another_with_the_users_words_alone(
     run: GrowingConversation, command: FrameCommand
 ) -> None:

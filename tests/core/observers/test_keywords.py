@@ -167,7 +167,7 @@ def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> Non
     messages = [said("tool", "priced_with_the_text src/priced/too.py")]
     cache_names(messages)
     asked: list[str] = []
-    monkeypatch.setattr(names._token_estimates, "_look", asked.append)
+    monkeypatch.setattr(names._token_estimates, "_compute", asked.append)
 
     assert rank_names(messages)
     assert asked == []

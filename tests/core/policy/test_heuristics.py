@@ -18,8 +18,8 @@ from proxy.core.policy.signals import FrameSignals
 SIGNS = ("pytest -q", "ruff check", "mypy proxy")
 DISJOINT: dict[str, Any] = {
     "goal": "Translate the email.",
-    "wanted": frozenset({"trans", "email"}),
-    "aims": frozenset({"parse"}),
+    "goal_keywords": frozenset({"trans", "email"}),
+    "frame_keywords": frozenset({"parse"}),
 }
 
 
@@ -33,7 +33,7 @@ DISJOINT: dict[str, Any] = {
         ("failure_boundary", {"errors": 4, "goal": "other"}, 80),
         ("context_switch", {**DISJOINT, "files": 4}, 80),
         ("context_switch", {**DISJOINT, "files": 2}, 70),
-        ("context_switch", {**DISJOINT, "aims": frozenset({"email"})}, 30),
+        ("context_switch", {**DISJOINT, "frame_keywords": frozenset({"email"})}, 30),
         ("context_switch", {"files": 4}, 20),
         ("complexity", {"messages": 21, "files": 6}, 70),
         ("complexity", {"messages": 11, "files": 3}, 40),
@@ -44,13 +44,13 @@ DISJOINT: dict[str, Any] = {
         ("duration", {"tokens": 15_001}, 30),
         ("duration", {"tokens": 5_001}, 15),
         ("duration", {"tokens": 5_000}, 0),
-        ("goal_completion", {"successes": SIGNS, "artifacts": 3, "covered": 1.0}, 100),
-        ("goal_completion", {"successes": SIGNS[:1], "artifacts": 1, "covered": 0.5}, 45),
+        ("goal_completion", {"successes": SIGNS, "artifacts": 3, "goal_coverage": 1.0}, 100),
+        ("goal_completion", {"successes": SIGNS[:1], "artifacts": 1, "goal_coverage": 0.5}, 45),
         ("goal_completion", {"artifacts": 9}, 30),
-        ("stagnation", {"idle": 6}, 70),
-        ("stagnation", {"idle": 4}, 40),
-        ("stagnation", {"idle": 2, "failures": ("bash",) * 2}, 40),
-        ("stagnation", {"idle": 6, "failures": ("bash",) * 4}, 100),
+        ("stagnation", {"idle_turns": 6}, 70),
+        ("stagnation", {"idle_turns": 4}, 40),
+        ("stagnation", {"idle_turns": 2, "failures": ("bash",) * 2}, 40),
+        ("stagnation", {"idle_turns": 6, "failures": ("bash",) * 4}, 100),
         ("context_overflow", {"usage": 0.91}, 90),
         ("context_overflow", {"usage": 0.9}, 70),
         ("context_overflow", {"usage": 0.71}, 50),
@@ -66,10 +66,10 @@ def test_a_heuristic_gives_the_points_of_its_row(name: str, seen: dict[str, Any]
 @pytest.mark.parametrize(
     ("seen", "status"),
     [
-        ({"idle": 6}, "blocked"),
-        ({"idle": 6, "failures": ("bash",) * 4}, "failed"),
-        ({"idle": 6, "failures": ("bash",) * 2, "successes": SIGNS}, "blocked"),
-        ({"idle": 4}, ""),
+        ({"idle_turns": 6}, "blocked"),
+        ({"idle_turns": 6, "failures": ("bash",) * 4}, "failed"),
+        ({"idle_turns": 6, "failures": ("bash",) * 2, "successes": SIGNS}, "blocked"),
+        ({"idle_turns": 4}, ""),
     ],
 )
 def test_what_stands_still_ends_as_blocked_or_as_failed_where_failures_prevail(

@@ -217,7 +217,7 @@ async def test_memory_lets_go_of_what_is_deleted_also_where_a_copy_may_stay_in_t
         raise StoreError("copies may stay", code="store_locked")
 
     # A patch: the store says this after five seconds of another process reading its file, and one in memory never does.
-    monkeypatch.setattr(served.store, "forget", says_so)
+    monkeypatch.setattr(served.store, "delete_conversations", says_so)
     conversation = served.ours.conversation if "{}" in named else ""
     told = await served.ask(f"/stack/conversations{named.format(conversation)}", method="DELETE")
 
@@ -267,7 +267,7 @@ def noted_threads(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 @pytest.mark.parametrize("path", OF_A_PATH)
 async def test_a_path_is_folded_beside_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """Of thousands of messages it takes tenths of a second, in which nobody's request would be answered."""
-    folded = noted_threads(monkeypatch, lookup, "follow")
+    folded = noted_threads(monkeypatch, lookup, "replay")
 
     answer = await served.ask(f"/stack/conversations/{served.ours.conversation}{path}")
 
@@ -278,7 +278,7 @@ async def test_a_path_is_folded_beside_the_loop(served: Served, monkeypatch: pyt
 
 async def test_bodies_are_compared_beside_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 6,000 messages it takes half a second."""
-    compared = noted_threads(monkeypatch, requests, "difference")
+    compared = noted_threads(monkeypatch, requests, "diff_bodies")
     row, *_ = (await served.ask("/stack/requests")).json["requests"]
 
     assert (await served.ask(f"/stack/requests/{row['id']}/diff")).status == 200

@@ -26,7 +26,7 @@ WITHOUT = pytest.mark.skipif(HERE, reason="litellm is installed here; this is ab
 LOADING = """
 import asyncio, sys, threading, time
 from proxy.settings import UpstreamSettings
-from proxy.providers import LitellmUpstream
+from proxy.upstream.litellm import LitellmUpstream
 
 async def main():
     upstream = LitellmUpstream("a", UpstreamSettings(kind="litellm", models=("m",)))
@@ -104,7 +104,9 @@ def test_the_compromised_releases_and_older_ones_are_refused_without_importing_t
     pretended: Path, version: str, told: str
 ) -> None:
     versioned(pretended, version)
-    program = "import sys; from proxy.providers import fault; print(fault()); assert 'litellm' not in sys.modules"
+    program = (
+        "import sys; from proxy.upstream.litellm import fault; print(fault()); assert 'litellm' not in sys.modules"
+    )
     found = python(program, pretended)
     assert (told in found) if told else not found
 
