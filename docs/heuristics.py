@@ -73,7 +73,7 @@ class Looking:
         reading = self.readings[at] = read_activity(
             placement.path_state, self.actor.inference_rules.tool_roles, self.readings.get(at)
         )
-        window = self.actor.window_of(placement.request.model, placement.conversation).is_binding
+        window = self.actor.window_of(placement.request.model, placement.conversation).known_tokens
         seen = signals_of(reading, placement.path_state.tree.active_frame, window)
         for kind in (PUSH, POP):
             for combine in COMBINERS:

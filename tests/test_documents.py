@@ -44,5 +44,9 @@ def test_the_page_on_settings_names_keys_that_exist_with_their_defaults() -> Non
 def _default(key: str) -> str:
     value = getattr(load_config(), key)
     return (
-        "off" if key == "summaries" and not value.on else str(value).lower() if isinstance(value, bool) else str(value)
+        "off"
+        if key == "summaries" and not value.is_enabled
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
     )

@@ -84,9 +84,9 @@ def kinds(acted: PolicyDecision) -> list[type]:
     ("more", "reason"),
     [
         ({"tools": ()}, "no_tools"),
-        ({"choice": "none"}, "no_choice"),
-        ({"choice": "forced"}, "no_choice"),
-        ({"structured": True}, "no_choice"),
+        ({"tool_choice": "none"}, "no_choice"),
+        ({"tool_choice": "forced"}, "no_choice"),
+        ({"wants_structured_output": True}, "no_choice"),
     ],
 )
 def test_a_request_that_may_not_use_tools_wakes_nobody(more: dict[str, Any], reason: str) -> None:

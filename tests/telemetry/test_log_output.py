@@ -136,7 +136,10 @@ def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider
         *_, line, stopping = proxy.log().splitlines()
 
     compaction_input = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\]"
-    assert re.match(rf"{compaction_input} \[stack\] info proxy\.bookkeeping request id=r\w+ conversation=\w+ ", line)
+    assert re.match(
+        rf"{compaction_input} \[stack\] info proxy\.exchange\.background\.recorder request id=r\w+ conversation=\w+ ",
+        line,
+    )
     assert stopping.endswith("warning proxy.cli.serve stopping drain_s=30")
 
 
@@ -168,5 +171,5 @@ def found_recently(shell: Shell) -> dict[str, str]:
 
 def test_a_scrape_is_what_the_library_is_imported_for(tmp_path: Path) -> None:
     """25 ms and 3 MB that a proxy nobody scrapes never spends."""
-    program = "import sys, proxy.app, proxy.server; print('prometheus_client' in sys.modules)"
+    program = "import sys, proxy.server.app, proxy.server.runner; print('prometheus_client' in sys.modules)"
     assert Shell(tmp_path, tmp_path).python(program) == "False"

@@ -39,7 +39,7 @@ ROUND_BYTES = 120
 EVENT_BYTES = 1_200
 DECODED_EVENT_FACTOR = 3
 """What each takes in memory beside its messages and its data: objects, ids, and its places in the indexes of a ledger
-and in the stories that are folded of it. Measured with tracemalloc; `tests/accounting/test_weights.py` holds them to it."""
+and in the stories that are folded of it. Measured with tracemalloc; `tests/accounting/test_weights.py` checks them."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values

@@ -270,6 +270,7 @@ def _complete_item(scene: _Inference, frame: str, group: tuple[str, ...], *, han
     if found.status is not Status.IN_PROGRESS:
         if not _may_enter(scene.tree, found):
             return
+        _end_auto_frame(scene)
         scene.add_event(_enter_event(found))
     _end_item(scene, frame, Status.COMPLETED, group if handed_on else ())
 

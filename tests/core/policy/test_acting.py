@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -130,6 +130,7 @@ PLANS = {
 
 @searched(60)
 @given(st.lists(STEPS, max_size=40), st.booleans())
+@example(["edit", "edit", "edit", "next item"], False)  # an item that ends without having begun
 def test_whatever_divides_the_work_lines_stay_whole_and_one_frame_is_active(steps: list[str], folds: bool) -> None:
     """L1, and that at most one frame of level auto is under way, with every frame on the way to it."""
     watched = Divided(folds=folds)

@@ -25,7 +25,7 @@ HERE = util.find_spec("litellm") is not None
 WITHOUT = pytest.mark.skipif(HERE, reason="litellm is installed here; this is about where it is not")
 LOADING = """
 import asyncio, sys, threading, time
-from proxy.settings import UpstreamSettings
+from proxy.config import UpstreamSettings
 from proxy.upstream.litellm import LitellmUpstream
 
 async def main():
@@ -105,7 +105,8 @@ def test_the_compromised_releases_and_older_ones_are_refused_without_importing_t
 ) -> None:
     versioned(pretended, version)
     program = (
-        "import sys; from proxy.upstream.litellm import fault; print(fault()); assert 'litellm' not in sys.modules"
+        "import sys; from proxy.upstream.litellm import unavailable_reason; "
+        "print(unavailable_reason()); assert 'litellm' not in sys.modules"
     )
     found = python(program, pretended)
     assert (told in found) if told else not found
@@ -142,8 +143,8 @@ def test_with_the_extra_the_doctor_says_whose_key_is_sent(shell: Shell) -> None:
 def test_a_proxy_without_such_an_upstream_never_imports_litellm(pretended: Path) -> None:
     """PERFORMANCE 2: nor does one that has it, before it is warmed or asked."""
     program = (
-        "import sys; from proxy.app import build; from proxy.config_sources import load_config\n"
-        "build(load_config({'upstream': 'http://127.0.0.1:9', 'data': sys.argv[0] or '.', 'store': 'memory:'}))\n"
+        "import sys; from proxy.server.app import build_app; from proxy.config import load_config\n"
+        "build_app(load_config({'upstream': 'http://127.0.0.1:9', 'data': sys.argv[0] or '.', 'store': 'memory:'}))\n"
         "print('litellm' in sys.modules)"
     )
     assert python(program, pretended) == "False"
@@ -154,7 +155,7 @@ def test_the_example_of_the_documentation_routes_as_it_says(pretended: Path) -> 
     (pretended / "proxy.yaml").write_text(example)
     program = (
         "import sys; from pathlib import Path\n"
-        "from proxy.config_sources import load_config; from proxy.upstream import Routes\n"
+        "from proxy.config import load_config; from proxy.upstream.routing import Routes\n"
         "config = load_config({}, {'ANTHROPIC_API_KEY': 'k'}, Path(sys.argv[1]))\n"
         "for model, path in [a.split('@') for a in sys.argv[2:]]:\n"
         "    route = Routes(config).choose(model, path); print(route.upstream.name, route.model)"
