@@ -1,7 +1,13 @@
-"""What holds for every test."""
+"""What holds for every test, and which tests a run takes.
+
+pytest                 the quick ones: every scenario once, in one of the ways in which a client may ask
+pytest --take rest     what that leaves out: the other ways, and real clients, crashes, recordings
+pytest --take all      both
+"""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,3 +24,26 @@ def _log_as_it_was() -> Iterator[None]:
     level = log.level
     yield
     log.setLevel(level)
+
+
+LONG_FOLDERS = {"clients", "crash", "yardstick"}
+"""Folders below `tests` whose tests take minutes, or packages that have to be downloaded."""
+TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--take", choices=["quick", "rest", "all"], default="quick", help="which tests to run")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    take = config.getoption("--take")
+    if take == "all":
+        return
+    left_out = [item for item in items if _is_long(item) is (take == "quick")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _is_long(item) is not (take == "quick")]
+
+
+def _is_long(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+    return folder in LONG_FOLDERS or item.get_closest_marker("long") is not None

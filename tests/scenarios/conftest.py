@@ -2,12 +2,14 @@
 
 In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
 streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
+A quick run takes each scenario in one of these ways; which one hangs on its name, so that all dialects are asked.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -51,7 +53,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         wanted = [each for each in manners if each.form in form.args]
     else:
         wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
-    metafunc.parametrize("manner", wanted, ids=[each.name for each in wanted])
+    quick = crc32(metafunc.definition.nodeid.encode()) % len(wanted)
+    metafunc.parametrize(
+        "manner",
+        [
+            pytest.param(each, id=each.name, marks=() if at == quick else pytest.mark.long)
+            for at, each in enumerate(wanted)
+        ],
+    )
 
 
 @pytest.fixture
