@@ -240,3 +240,15 @@ def test_autonomy_is_set_by_the_names_of_the_environment() -> None:
     assert (config.unknown_heuristics, rules.settable) == (("intuition",), frozenset({"level", "stats"}))
     with pytest.raises(InvalidConfiguration, match=r"^autonomy: 'always': allowed: manual, suggest, auto"):
         load_config(environ={"STACK_AUTONOMY_LEVEL": "always"})
+
+
+@pytest.mark.proves("S1-48", "S1-49", "S1-50", "S1-51", "S1-71c", "S1-71f", "S1-84", "S3-20", "X-12")
+def test_the_defaults_are_those_of_the_requirements() -> None:
+    config = Config()
+
+    assert (config.budgets.total, config.budgets.ancestors) == (4_000, 1_500)
+    assert (config.budgets.siblings, config.budgets.current) == (1_500, 800)
+    assert (config.subagent.min_duration, config.subagent.min_messages) == (60_000, 3)
+    assert config.subagent.idle_delay == 300_000
+    assert (config.push_threshold, config.pop_threshold) == (70, 80)
+    assert (config.loop_repeats, config.stack_rounds) == (3, 8)
