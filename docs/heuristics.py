@@ -1,13 +1,12 @@
-"""How often each heuristic of autonomy speaks up in recorded conversations, and what would come of it.
+"""How often each heuristic of autonomy gives points in recorded conversations, and what would come of it.
 
-    python docs/heuristics.py FILE...                         recordings, or folders of them; what `callstack replay`
-    reads python docs/heuristics.py FOLDER --write docs/autonomy.md put the tables between the two marks of that page
-    python docs/heuristics.py FILE --details                  each suggestion with its words
+    python docs/heuristics.py FILE...                           recordings, or folders; what `callstack replay` reads
+    python docs/heuristics.py FOLDER --write docs/autonomy.md   put the tables between the two marks of that page
+    python docs/heuristics.py FILE --details                    each suggestion with its words
 
-Nothing is asked of a network: a recording goes through the product as `callstack replay` plays it, awake from its first
-request, so that all of it is looked at. At every request each heuristic scores the active frame; suggestions are made
-at the thresholds of the configuration and only listed, so no recorded answer stands behind words that were not there.
-Then it is played again at level `auto`. The command line stands in `printing.py`.
+A recording goes through the product offline, as `callstack replay` plays it. The proxy acts from the first request.
+At every request each heuristic scores the active frame. Suggestions are made at the configured thresholds but only
+listed, because the recorded answers did not see them. Then the recording is played again at level `auto`.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ from proxy.replay.services import PATH, TENANT, build_replay
 
 LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
 STEPS = (1, 40, 70, 80)
-"""Points from which requests are counted: any, the middle, and both thresholds."""
+"""Points at which requests are counted: any, the middle, and both thresholds."""
 FEW = 3
-"""Suggestions of a session that a person might bear."""
+"""Suggestions in one session that a person might accept."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What came of one recording. `points` are the scores at each request, by heuristic; `reached` counts requests at
+    """The outcome of one recording. `points` are the scores at each request, by heuristic; `reached` counts requests at
     which a combiner reached the threshold of a kind; `opened` are frames of level `auto`."""
 
     name: str
@@ -60,7 +59,7 @@ class Scored:
 
 @dataclass
 class Looking:
-    """A note that says nothing: it keeps what the heuristics give at each request of an awake thread."""
+    """A note that writes nothing: it records the scores at each request of an awake thread."""
 
     actor: ContextPolicy
     rules: AutonomyRules
@@ -85,7 +84,7 @@ class Looking:
 
 
 async def scored(recording: Recording, config: Config) -> Scored:
-    """Play a recording to its end, twice."""
+    """Play a recording to its end, at the configured level and at level `auto`."""
     looking, ledgers = await _played(recording, config)
     _, by_itself = await _played(recording, config.model_copy(update={"autonomy": "auto"}))
     advices = [newest_path_state(ledger).tree.suggestion_state for ledger in ledgers]
@@ -118,10 +117,9 @@ async def _played(recording: Recording, config: Config) -> tuple[Looking, list[L
     return looking, [ledger for ledger in loaded if ledger is not None]
 
 
-# ------------------------------------------------------------------------------------------------------------ the
-# tables
+# --------------------------------------------------------------------------------------------------------- the tables
 def table(done: Sequence[Scored]) -> Iterator[str]:
-    """How often each heuristic gives so many points, what the combiners make of it, and what would be suggested."""
+    """The tables: points by heuristic, thresholds reached by combiner, and suggestions made."""
     looked = sum(len(one.points["duration"]) for one in done)
     yield f"{len(done)} recordings, {looked:,} requests of awake threads."
     yield ""

@@ -1,13 +1,12 @@
 """How often the proxy warns of loops in recorded conversations, and what it warns of.
 
-    python docs/loops.py FILE...                        recordings, or folders of them; what `callstack replay` reads
+    python docs/loops.py FILE...                        recordings, or folders; what `callstack replay` reads
     python docs/loops.py FOLDER --write docs/loops.md   put the counts between the two marks of that page
     python docs/loops.py FILE --details                 each loop with its calls
 
-Nothing is asked of a network: a recording goes through the product as `callstack replay` plays it, awake from its first
-request, so that all of it is looked at. Beside the warnings stand the ordinary cycles in it: the same test, linter or
-build was run again after a file had changed. None of them may be warned of; whether each loop is one is for a person to
-say, with `--details`. The command line stands in `printing.py`.
+A recording goes through the product offline, as `callstack replay` plays it. The proxy acts from the first request.
+The table also counts ordinary cycles: the same test, linter or build run again after a file had changed. The proxy must
+warn of none of them. Whether a reported loop is one is for a person to judge, with `--details`.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ EVERYTHING = {"wake_at_tokens": "0"}
 
 @dataclass(frozen=True)
 class Watched:
-    """What came of one recording: its requests, the calls of the client's tools, cycles of a change and a check, and
-    the loops that were warned of, in order. `in_cycle` are those of them whose call was the check of a cycle."""
+    """The outcome of one recording: requests, calls of the client's tools, cycles of a change and a check, and the
+    loops with a warning, in order. `in_cycle` are the loops whose call was the check of a cycle."""
 
     name: str
     requests: int
@@ -72,7 +71,7 @@ async def watched(recording: Recording, config: Config) -> Watched:
 
 
 def loops_of(ledger: Ledger) -> Iterator[Loop]:
-    """The loops that were warned of, on whatever path."""
+    """The loops with a warning, on all paths."""
     for events in ledger.events.values():
         for event in events:
             read = decode_event(event)
@@ -81,8 +80,7 @@ def loops_of(ledger: Ledger) -> Iterator[Loop]:
 
 
 def cycles_in(path_entry: Iterable[PathEntry], names: ToolRoles) -> Iterator[str]:
-    """The check of each ordinary cycle: a test, linter, build or type check that was run before, run again after a file
-    had changed."""
+    """The check of each ordinary cycle: a test, linter, build or type check, run again after a file had changed."""
     ran: dict[str, bool] = {}
     for step in steps_of(path_entry):
         seen = observe(step, names)

@@ -1,11 +1,8 @@
-"""What the scripts of this folder have in common: they play recordings, print a table of what came of each, and put it
-into a page.
+"""What the scripts of this folder share: play recordings, print a table of the outcomes, and put it into a page.
 
-A `Script` is one value, made in the script beside what it measures; its `run` is all of the command line. The law: **a
-file that cannot be played is told of and costs nothing but itself**. Exit code 0: all were played; 1: some file could
+A `Script` is one value, made in the script that measures; its `run` is the whole command line. A file that cannot be
+played is reported, and the others are played all the same. Exit code 0: all were played; 1: some file could
 not be; 2: none was.
-
-What this module does not do: it plays nothing of itself, and it asks nothing of a network.
 """
 
 from __future__ import annotations
@@ -31,14 +28,14 @@ from proxy.replay.formats import read_recordings
 from proxy.replay.recording import Recording
 
 T = TypeVar("T")
-"""What came of one recording."""
+"""The outcome of one recording."""
 Play = Callable[[Recording, Config], Coroutine[Any, Any, T]]
-"""Plays a recording to its end. A function of a module, for it is sent to other processes."""
+"""Plays a recording to its end. It must be a function of a module, because it is sent to other processes."""
 
 
 @dataclass(frozen=True)
 class Script(Generic[T]):
-    """One script. `name` is its path as users write it, `about` a line on what it does."""
+    """One script. `name` is its path as users type it, `about` is a line on what it does."""
 
     name: str
     about: str
@@ -46,17 +43,17 @@ class Script(Generic[T]):
     table: Callable[[Sequence[T]], Iterable[str]]
     details: Callable[[Iterable[T]], Iterable[str]]
     detailed: str
-    """What `details` tells of."""
+    """What `details` shows, as help text."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Keys of proxy.yaml that are other than usual, unless the user sets them."""
+    """Keys of proxy.yaml that differ from the defaults, unless the user sets them."""
 
     @property
     def mark(self) -> str:
-        """The line that stands twice in a page, with the table between."""
+        """The line that is in a page twice, with the table between."""
         return f"<!-- printed by {self.name} -->"
 
     def run(self, arguments: Sequence[str]) -> int:
-        """The exit code."""
+        """Play the files that `arguments` name, print the table, and return the exit code."""
         asked = self._parser().parse_args(arguments)
         config = load_config({**self.settings, **parse_assignments(asked.set)})
         files = recording_files_in(asked.files)
@@ -85,7 +82,7 @@ class Script(Generic[T]):
 
 
 def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[T] | str:
-    """All recordings of a file, or what is wrong with it. `model` instead of the recorded one, unless it is empty."""
+    """The outcomes of all recordings of a file, or an error text. `model`, if any, replaces the recorded one."""
     logging.getLogger("proxy").setLevel(logging.CRITICAL)
     try:
         return [asyncio.run(play(one, config)) for one in read_recordings(file, model=model, dialect="chat")]
@@ -94,7 +91,7 @@ def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[
 
 
 def written(page: str, mark: str, lines: Iterable[str]) -> str:
-    """`page` with these lines between its marks. Raises ValueError where it has none."""
+    """`page` with these lines between its marks. Raises ValueError if the page has no marks."""
     before, opening, rest = page.partition(mark)
     _, closing, behind = rest.partition(mark)
     if not opening or not closing:

@@ -1,10 +1,10 @@
 """What a model can still know of a conversation that the proxy rewrote: four probes over recordings.
 
-    python docs/probes.py FILE...                         recordings, or folders of them; what `callstack replay` reads
+    python docs/probes.py FILE...                         recordings, or folders; what `callstack replay` reads
     python docs/probes.py FOLDER --write docs/probes.md   put the table between the two marks of that page
     python docs/probes.py FILE --details                  what was missed
 
-Nothing is asked of a network. The probes and their law stand in `probing.py`, the command line in `printing.py`.
+The script needs no network. `probing.py` has the probes, `printing.py` the command line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from printing import Script  # beside this file, which is run as a script
 from probing import Probed, Share, probed
 
 MISSES = 12
-"""Told with --details, of each probe and recording."""
+"""Misses shown with --details, for each probe and recording."""
 PROBES = (
     ("artifact", "files listed as changed that the calls did change (precision)", "files precise"),
     ("artifact", "files the calls did change that are listed (recall)", "files listed"),
@@ -31,7 +31,7 @@ PROBES = (
     ("decision", "decisions that left, in sight", "decisions in sight"),
     ("decision", "in sight, or brought back by one recall", "decisions reached"),
 )
-"""Probe, what was counted, and under which name `probing` counts it."""
+"""Probe, what is counted, and the name under which `probing` counts it."""
 
 
 def summed(done: Sequence[Probed], key: str) -> Share:

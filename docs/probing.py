@@ -1,20 +1,17 @@
-"""Four probes of what is left of a recorded conversation once the proxy has rewritten its context.
+"""Four probes of what is left of a recorded conversation after the proxy has rewritten its context.
 
-A recording goes through the product in this process, as `callstack replay` plays it. Beside it stands what the
-recording itself says: which files its calls changed, which items of its plan are open, what stood where. The probes
-(S2-16 to S2-19) compare the two:
+A recording goes through the product in this process, as `callstack replay` plays it. The probes compare the result with
+the recording:
 
-    artifact      the files the product lists, against the files the recorded calls changed
-    recall        what left the context: does it still stand there, or does one `stack_recall` bring it back?
-    continuation  after something left: are the open items of the plan and the last failing command in sight?
-    decision      decisions that left: in sight, or brought back by one `stack_recall`?
+    artifact      the files that the product lists, against the files that the recorded calls changed
+    recall        what left the context: is it still there, or does one `stack_recall` bring it back?
+    continuation  after something left: are the open plan items and the last failing command visible?
+    decision      decisions that left: visible, or brought back by one `stack_recall`?
 
-The law: **the truth is read from the recording by means of its own**: changed files by the shape of a call's arguments,
-plans by the shape of their items, decisions by a few common words, never by the product's tables. Only how a command
-ended is read with the product's observer, for that is a judgement.
-
-A recall is a request like any other: the last one of the recording, answered with that call. What this module does not
-do: it prints nothing (`probes.py` does), and no model is asked, so whether one would have recalled stays unknown.
+The truth is read from the recording without the product's tables: changed files by the shape of a call's arguments,
+plans by the shape of their items, decisions by a few common words. Only the outcome of a command comes from the
+product's observer, because that is a judgement. A recall is the last request of the recording, answered with that call.
+No model is asked, so whether one would have recalled stays unknown.
 """
 
 from __future__ import annotations
@@ -50,17 +47,17 @@ from proxy.replay.recording import RecordedStep, Recording
 from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 
 ASKED = 30
-"""Facts of one recording, and decisions, that are asked for with recall: a sample that is the same every time."""
+"""Facts, and decisions, of one recording that the probe recalls: a sample that is the same every time."""
 BESIDE = 40
-"""Characters on either side of a fact that must come back with it: what was said of it, not the word alone."""
+"""Characters on either side of a fact that must come back with it, so that the word alone is not enough."""
 SHOWN = 60
-"""Characters of a command, of an item or of a decision by which it is known again where it was shortened."""
+"""Characters that identify a command, an item or a decision that may have been shortened."""
 Json = Mapping[str, Any]
 
 
 @dataclass
 class Share:
-    """`hit` of `of`, and what was missed."""
+    """`hit` out of `of`, and what was missed."""
 
     hit: int = 0
     of: int = 0
@@ -75,7 +72,7 @@ class Share:
 
 @dataclass
 class Probed:
-    """What came of one recording. `rewritten` counts the requests in which something of the client's was missing."""
+    """The outcome of one recording. `rewritten` counts the requests that lacked something the client sent."""
 
     name: str
     row: ReceiptTotals
@@ -88,7 +85,7 @@ class Probed:
 
 
 async def probed(recording: Recording, config: Config) -> Probed:
-    """Play a recording to its end and put all probes to it."""
+    """Play a recording to its end and apply all probes."""
     probe = _Probe(recording, config)
     for step in recording.steps:
         await probe.request(step)
@@ -120,8 +117,8 @@ _CREATED = re.compile(r"#(\d+)\b")
 
 @dataclass
 class Truth:
-    """What the messages of a client say so far: files changed, its plan (item to status), commands that failed
-    when they ran last, the newest last, and the check (test, linter, build, types) that ran last, if it failed."""
+    """What the client's messages say so far: changed files, the plan (item to status), commands whose last run failed
+    (newest last), and the last check (test, linter, build, types), if it failed."""
 
     names: ToolRoles
     files: set[str] = field(default_factory=set)
@@ -133,7 +130,7 @@ class Truth:
     _numbers: dict[str, str] = field(default_factory=dict)
 
     def follow(self, messages: Sequence[Message]) -> None:
-        """Go on to `messages`. A client that shortened its history still did what it did."""
+        """Read on to `messages`. A client that shortened its history still did what it did before."""
         for message in messages[min(self._read, len(messages)) :]:
             self._calls.update((call.id, call) for call in message.calls)
             call = self._calls.pop(message.answers, None) if message.answers else None
@@ -143,12 +140,12 @@ class Truth:
 
     @property
     def open(self) -> list[str]:
-        """Items that are not over, in the order of the plan."""
+        """Items that are not finished, in the order of the plan."""
         return [item for item, status in self.plan.items() if status not in _OVER]
 
     @property
     def next(self) -> list[str]:
-        """The item that is worked on or would be next; none where all are over."""
+        """The item in progress, else the next open one; empty if all are finished."""
         working = [item for item in self.open if self.plan[item] == "in_progress"]
         return (working or self.open)[:1]
 
@@ -180,7 +177,7 @@ class Truth:
 
 
 def decoded(arguments: str) -> Any:
-    """The arguments of a call as values; what is no JSON as the text it is."""
+    """The arguments of a call as values; arguments that are not JSON stay text."""
     try:
         return json.loads(arguments)
     except ValueError:
@@ -198,7 +195,7 @@ def _changed(tool: str, arguments: Any) -> Iterator[str]:
 
 
 def _items(value: Any) -> dict[str, str] | None:
-    """A list of items with a status each, as text to status; None for what is none."""
+    """A list of items with statuses, as text to status; None if `value` is no such list."""
     if not isinstance(value, list) or not all(isinstance(item, dict) and "status" in item for item in value):
         return None
     texts = (next((i[n] for n in ("content", "step", "title", "text") if isinstance(i.get(n), str)), "") for i in value)
@@ -214,7 +211,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _texts(message: Message) -> list[str]:
-    """All that a message says; in a text of ours the characters that XML escapes are as they were."""
+    """All texts of a message. In a text of ours, XML escapes are undone."""
     text = message.text
     if "<stack-context" in text:
         text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -222,12 +219,12 @@ def _texts(message: Message) -> list[str]:
 
 
 def flat(text: str) -> str:
-    """On one line, so that a wrapped text is known again."""
+    """The text on one line, so that a wrapped text still matches."""
     return " ".join(text.split())
 
 
 class Sight:
-    """What stands in a request; each message is read once, however often it is sent."""
+    """The visible text of a request; each message is read once, however often it is sent."""
 
     def __init__(self) -> None:
         self._flat: dict[str, str] = {}
@@ -242,7 +239,7 @@ class Sight:
 # --------------------------------------------------------------------------------------------------- probes
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A name that left the context, with what stood around it."""
+    """A name that left the context, with the text around it."""
 
     name: str
     around: str
@@ -258,7 +255,7 @@ class _Probe:
         self._ids = 0
 
     async def request(self, step: RecordedStep) -> None:
-        """One request of the client, and whether it can be gone on with."""
+        """Play one request of the client."""
         conversation = await self._serve(step)
         if not self._behind.provider.received:
             return
@@ -271,7 +268,7 @@ class _Probe:
             self._continuation(self._sight.of(sent.messages))
 
     async def _serve(self, step: RecordedStep) -> str:
-        """The product answers; told is the conversation it took the request for."""
+        """Let the product answer. Returns the conversation that it assigned the request to."""
         behind, heard = self._behind, CapturedReply()
         self._ids += 1
         behind.clock.advance_to(step.at_ms)
@@ -290,7 +287,7 @@ class _Probe:
                 self.result.share(key).note(command, hit=flat(command)[:SHOWN] in seen)
 
     async def end(self) -> None:
-        """What is asked of the conversation as it stands behind its last request."""
+        """Apply the probes that look at the conversation after its last request."""
         records = await self._behind.store.requests(TENANT, limit=self._ids)
         self.result.row = sum_receipts(msgspec.json.decode(record.receipt, type=Receipt) for record in records)
         if self._last is None:
@@ -307,7 +304,7 @@ class _Probe:
         await self._decisions(gone, seen)
 
     async def _artifacts(self, conversation: str) -> None:
-        """S2-17: files that frames hold which left the line, and those seen in what stands on it."""
+        """The artifact probe: files of frames that left the context, and files seen in what is still there."""
         cached = await self._behind.services.conversation_cache.get(TENANT, conversation)
         tip = cached.ledger.newest_tip() if cached else None
         if cached is None or tip is None:
@@ -319,8 +316,8 @@ class _Probe:
             self.result.share("files listed").note(path, hit=path in listed)
 
     async def _facts(self, client: Request, gone: Sequence[Message], seen: str) -> None:
-        """S2-16: every name of what left is looked for; a sample of those out of sight is asked for, by the name, and
-        by what stood around it."""
+        """The recall probe: look for every name that left; recall a sample of those out of sight, by the name and by
+        the words around it."""
         fixed, facts = self._reader.fixed_names(client), _facts_in(gone)
         away = []
         for name in sorted(facts.keys() - fixed):
@@ -334,7 +331,7 @@ class _Probe:
                 self.result.share("facts by surroundings").note(f"{fact.name}: {query}", hit=fact.name in got)
 
     async def _decisions(self, gone: Sequence[Message], seen: str) -> None:
-        """S2-19: sentences of the assistant that tell a choice."""
+        """The decision probe: sentences of the assistant that state a choice."""
         told = (flat(d) for m in gone if m.role == "assistant" for d in _SENTENCE.findall(m.text) if _DECIDES.search(d))
         for decision in list(dict.fromkeys(told))[:ASKED]:
             here = decision[:SHOWN] in seen
@@ -343,7 +340,7 @@ class _Probe:
             self.result.share("decisions reached").note(decision, hit=here or decision[:SHOWN] in got)
 
     async def _recalled(self, arguments: Json) -> str:
-        """What one call of `stack_recall` gives back, on one line: the stored texts alone, without words of ours."""
+        """What one call of `stack_recall` returns, on one line: only the stored texts, without our own words."""
         if self._last is None:
             return ""
         call = {"name": "stack_recall", "arguments": json.dumps(arguments, ensure_ascii=False)}
@@ -360,7 +357,7 @@ _GIVEN = re.compile(r"<<recall [^\n]*>>\n(.*?)\n<<end ", re.DOTALL)
 
 
 def _stored(text: str) -> str:
-    """A stored text on one line; the arguments of a call as the texts in them."""
+    """A stored text on one line; for the arguments of a call, the texts in them."""
     value = decoded(text)
     if isinstance(value, dict):
         return "\n".join(map(flat, _leaves(value)))
@@ -368,7 +365,7 @@ def _stored(text: str) -> str:
 
 
 def _gone(client: Request, sent: Request) -> list[Message]:
-    """The client's messages that are not among those that were sent."""
+    """The client's messages that were not sent."""
     if sent.body == client.body:
         return []
     placement = {m.identity for m in sent.messages}
@@ -376,8 +373,8 @@ def _gone(client: Request, sent: Request) -> list[Message]:
 
 
 def _listed(path_state: PathState, names: ToolRoles) -> set[str]:
-    """The files that the product lists as changed, also where they were taken away again: those that ended frames hold,
-    those that traces tell, and those seen in what stands on the line."""
+    """The files that the product lists as changed, also deleted ones: those of ended frames, those in traces,
+    and those seen in the current context."""
     ended = (path for f in path_state.tree.frames.values() if f.status in FINAL_STATUSES for path in f.artifacts)
     told = (path for trim in path_state.tree.removals for path in parse_traces(trim.trace).facts.changed)
     seen = facts_of(context_entries(path_state), names).changed
@@ -388,7 +385,7 @@ _MARK = re.compile(r" \((?:created|deleted)\)$")
 
 
 def _facts_in(gone: Iterable[Message]) -> dict[str, Fact]:
-    """Each name of these messages, where it was said last."""
+    """Each name of these messages, with the place where it was said last."""
     found: dict[str, Fact] = {}
     for text in (text for message in gone for text in _texts(message)):
         for line in text.splitlines():
@@ -399,7 +396,7 @@ def _facts_in(gone: Iterable[Message]) -> dict[str, Fact]:
 
 
 def _query(text: str) -> str:
-    """What somebody would type who knows what a line was about: its three longest words, in their order."""
+    """A query about a line by somebody who knows its subject: its three longest words, in their order."""
     words = re.findall(r"[^\W\d_][\w.-]{3,}", text)
     longest = sorted(dict.fromkeys(words), key=len)[-3:]
     return " ".join(word for word in dict.fromkeys(words) if word in longest)

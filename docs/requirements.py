@@ -1,14 +1,11 @@
-"""Prints the table of requirements: what each row asks for, where in the code it is, and which test shows it.
+"""Prints the table of requirements: what each row asks for, where in the code it is, and which tests show it.
 
     python docs/requirements.py            write docs/requirements.md
-    python docs/requirements.py --check    say what is wrong with the table, and exit with 1 if anything is
+    python docs/requirements.py --check    print what is wrong with the table, and exit with 1 if anything is
 
-Two things are read. `docs/requirements.toml` has the rows, in our own words. The tests say by themselves what they
-show, with `@pytest.mark.rows("X-01")` on a test or `pytestmark` on a module; they are read as syntax trees, and
-nothing of them is run, so ids stand there as they are. The law: **a row without a test has a reason, and a row with
-one has none**, so nothing is promised that nobody looks at, and no excuse outlives its cause.
-
-What this script does not do: it judges no test. Whether one shows what its mark says is for its reader.
+`docs/requirements.toml` has the rows. Tests name the rows that they show with `@pytest.mark.rows("X-01")` on a test, or
+with `pytestmark` on a module. The script reads tests as syntax trees and runs none of them. A row without a test needs
+a reason, and a row with a test may have none. Whether a test really shows its row is for the reader to judge.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ DATA = "docs/requirements.toml"
 PAGE = "docs/requirements.md"
 MARK = "pytest.mark.rows"
 SHOWN = 3
-"""Tests named in a row of the page. All of them are found by searching the tests for the row's id."""
+"""Tests that the page names for a row. Search the tests for the row's id to find all of them."""
 OUTSIDE = (
     "tests/scenarios/",
     "tests/requirements/",
@@ -36,7 +33,7 @@ OUTSIDE = (
     "tests/cli/",
     "tests/management/api/",
 )
-"""Where tests are that ask the product as its users do."""
+"""Folders of tests that use the product as its users do."""
 
 SECTIONS = {
     "X": "Foundations: what a proxy must first find out by itself",
@@ -53,11 +50,11 @@ SECTIONS = {
 OPENING = """\
 # Requirements
 
-Every mechanism that this project set out to have. A row says what is asked for, the module in which to begin reading,
-and tests that show it: at most three, first those that ask the product as its users do, and of them those that show
-little else. The others are found by searching `tests/` for the id. Where there is no test there is a reason.
+Everything that this project set out to have. A row says what is required, in which module to begin reading, and which
+tests show it: at most three, first those that use the product as its users do, and of them those that show
+little else. Search `tests/` for the id to find the others. A row without a test has a reason.
 
-This page is printed by `docs/requirements.py` from `docs/requirements.toml` and from the marks of the tests. To change
+`docs/requirements.py` prints this page from `docs/requirements.toml` and from the marks of the tests. To change
 it, change those, then run
 
     python docs/requirements.py
@@ -66,8 +63,8 @@ it, change those, then run
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table. `where` is a path in the project, or empty; `but` says what is otherwise than a reader might
-    expect, `why` why there is no test."""
+    """A row of the table. `where` is a path in the project, or empty; `but` says what differs from a reader's
+    expectation; `why` says why there is no test."""
 
     what: str
     where: str = ""
@@ -77,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Test:
-    """A test, or with no `name` all tests of a file, and the ids of the rows that it shows."""
+    """A test, or all tests of a file if `name` is empty, with the ids of the rows that it shows."""
 
     file: str
     name: str
@@ -92,7 +89,7 @@ def rows_in(text: str) -> dict[str, dict[str, Row]]:
 
 
 def tests_in(house: Path) -> Iterator[Test]:
-    """Every test with marks, by the name of its file."""
+    """Every test with its marks, in the order of file names."""
     for file in sorted(house.glob("tests/**/test_*.py")):
         tree = ast.parse(file.read_text())
         where = file.relative_to(house).as_posix()
@@ -111,7 +108,7 @@ def _ids(marks: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def by_row(tests: Iterable[Test]) -> dict[str, list[Test]]:
-    """The tests of each row, those from outside first, and of them those with the fewest rows of their own."""
+    """The tests of each row: first those in `OUTSIDE`, and of them those with the fewest rows."""
     found: dict[str, list[Test]] = defaultdict(list)
     for test in tests:
         for row in test.shows:
@@ -124,7 +121,7 @@ def _telling(test: Test) -> tuple[bool, int, str, str]:
 
 
 def printed(sections: Mapping[str, Mapping[str, Row]], shown: Mapping[str, Sequence[Test]]) -> str:
-    """The page."""
+    """The text of the page."""
     lines = [OPENING.rstrip()]
     for section, rows in sections.items():
         lines += ["", f"## {section}. {SECTIONS[section]}", "", "| id | what | where | shown by |", "|---|---|---|---|"]
@@ -140,7 +137,7 @@ def _line(name: str, row: Row, tests: Sequence[Test]) -> str:
 
 
 def faults(house: Path, sections: Mapping[str, Mapping[str, Row]], tests: Sequence[Test], page: str) -> Iterator[str]:
-    """What is wrong with the table, a sentence each."""
+    """What is wrong with the table, as sentences."""
     rows = {name: row for section in sections.values() for name, row in section.items()}
     shown = by_row(tests)
     for section in sections.keys() - SECTIONS.keys():
@@ -163,7 +160,7 @@ def faults(house: Path, sections: Mapping[str, Mapping[str, Row]], tests: Sequen
 
 
 def main(arguments: Sequence[str], house: Path = HOUSE) -> int:
-    """The exit code: 1 where `--check` found something wrong."""
+    """Return the exit code: 1 if `--check` found something wrong."""
     parser = argparse.ArgumentParser(description="Prints the table of requirements.")
     parser.add_argument("--check", action="store_true", help="write nothing, and say what is wrong")
     asked = parser.parse_args(arguments)
