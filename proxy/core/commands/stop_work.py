@@ -1,13 +1,7 @@
-"""Stopping all work on a path: what is under way is blocked, what is planned is given up (S1-166).
-
-The laws: **nothing unanswered leaves the line**, so where results wait for their answer, or are still to come, frames
-that the model opened end where they stand: all they did stays on the line until it is folded; and **nothing is final**:
-a blocked frame can be resumed, and the user's next message opens the root again.
-
-A subagent's frame goes on: its work is a conversation of its own, which is stopped by its own name.
-
-What this module does not do: it stops no request (`flights` does), and stores nothing.
-"""
+"""Stops all work on a path: frames in progress are blocked, planned ones are invalidated. Nothing is final: a blocked
+frame can be resumed, and the user's next message reopens the root. Where results are unanswered or still to come, the
+work of frames that the model opened stays in the context until a fold. Frames of subagents continue, because they have
+a conversation and a stop of their own."""
 
 from __future__ import annotations
 
@@ -28,8 +22,7 @@ STOP_REASON = "Stopped by the user."
 
 
 class StopResult(msgspec.Struct, frozen=True):
-    """What came of it: the ids of the frames that are blocked now, that were given up, and that are still under way,
-    because a subagent does their work. `done` is None where there was nothing to do."""
+    """Ids of frames; those in `still_running` belong to subagents. `result` is None if there was nothing to stop."""
 
     result: CommandResult | None
     blocked: tuple[str, ...] = ()
@@ -38,7 +31,6 @@ class StopResult(msgspec.Struct, frozen=True):
 
 
 def stop_path(hand: CommandContext) -> StopResult:
-    """What comes of stopping all work on this path."""
     before = hand.tree
     if not before.active:
         return StopResult(None)
@@ -61,13 +53,13 @@ def stop_path(hand: CommandContext) -> StopResult:
 
 
 def _topmost_planned(tree: Tree) -> list[Frame]:
-    """Those that no other planned frame stands above; the others go with them."""
+    """Planned frames without a planned ancestor; invalidating one includes its descendants."""
     planned = {f.id for f in tree.frames.values() if f.status is Status.PLANNED}
     return [tree.frames[i] for i in planned if not planned & {above.id for above in ancestors(tree, i)}]
 
 
 def _block_open_frames(hand: CommandContext) -> list[CommandResult]:
-    """All frames from the active one up to the root end as blocked, with those that were under way beside them."""
+    """Block the frames from the active one up to the root, and those in progress beside them."""
     tree = hand.tree
     if tree.root.status is not Status.IN_PROGRESS:
         return []
@@ -86,14 +78,14 @@ def _block_open_frames(hand: CommandContext) -> list[CommandResult]:
 
 
 def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
-    """The same end, that takes nothing off the line. What the root did stays anyway."""
+    """The same end, without removing anything from the context. The root's work stays in any case."""
     if not isinstance(event, FramePopped) or event.frame == root:
         return event
     return structs.replace(event, told="", carried=(), stays=True)
 
 
 def _has_unanswered_results(path_state: PathState) -> bool:
-    """Whether results stand behind the last words of the model, or are still to come."""
+    """Whether results follow the model's last words, or are still to come."""
     for path_entry in reversed(path_state.entries):
         message = message_of(path_entry)
         if message is not None and message.answers:

@@ -1,17 +1,9 @@
-"""What a person does to the tree by hand: push, plan, activate, pop, invalidate, rename.
+"""Applies a person's commands to the tree: push, plan, activate, pop, invalidate, rename.
 
-    did(hand, deed)    what comes of it, as events and in words
-    hung(hand, done)   the same as the ledger keeps it, behind the newest entry of the path
-    note(tree, nonce)  what the model is told of it with the next request
-
-The laws: **a person may do what the model may, by the same rules** (`tools.moves`, `tools.plans`), and **nothing a
-person does takes a word off a line by itself**: a frame begun by hand has no call that opened it, so it is on the line
-like an inferred one, and leaves it by a fold. Only where the model opened the frame with a call does ending it by hand
-end its line too, as the model's own pop would; so that waits until nothing is under way in it.
-
-What cannot be done is told in a sentence that says what to do instead.
-
-What this module does not do: it reads no command (`typed` does) and stores nothing.
+A person may do what the model may, under the same rules as the stack tools. A command by itself removes nothing from
+the context: a frame begun by hand has no opening call, so like an inferred frame it leaves by a fold. Only a frame that
+the model opened with a call leaves at once when a person ends it, so that waits until nothing is running in it.
+Refusals raise NotAllowed or UnknownFrame, whose messages say what to do instead.
 """
 
 from __future__ import annotations
@@ -68,19 +60,16 @@ from proxy.core.tools import frame_tools as moves
 from proxy.core.tools import plan_tools as plans
 from proxy.errors import NotAllowed, NotFound
 
-MAX_RESULTS_CHARACTERS = 1_200
-"""Characters of the closing words that stand for results where a person gives none, and of a lesson that is told."""
+MAX_RESULTS_CHARACTERS = 1_200  # of the assistant text used as results, and of a lesson in the note
 MAX_CRITERIA_CHARACTERS = 600
-MAX_COMMANDS_IN_NOTE = 30
-"""The newest deeds that one note tells of."""
+MAX_COMMANDS_IN_NOTE = 30  # the newest ones
 MAX_PLANNED_IN_NOTE = 12
-"""Planned frames that one note names."""
 DEFAULT_RESULTS = "Ended by the user."
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """What a deed is done with. `path_state` is the path, without anything under way that is not in it; `key` tells
-    the deed from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
+    """What a command works with. `path_state` holds only what the path already has, nothing in progress; `command_id`
+    makes a repeated command recognisable; `now` is ms since the epoch."""
 
     path_state: PathState
     ledger: Ledger
@@ -96,7 +85,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
     @property
     def tool_context(self) -> ToolContext:
-        """What the tools work with. A person who wants a checkpoint sets one: there is no turn to set it before."""
+        """Context for the stack tools. No turn is running, so a checkpoint goes to the end of the path."""
         group = CallGroup(has_only_stack_calls=True, home_frame=self.tree.active)
         settings = replace(self.settings, checkpoint_at_push=False)
         return ToolContext(
@@ -105,8 +94,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """What came of a deed: events in the order they happen, the tree after them, the frames it was about, `words` for
-    the model and what the person is `told`."""
+    """Events in order, the tree after them, and the frames concerned."""
 
     events: tuple[FrameEvent, ...]
     tree: Tree
@@ -116,7 +104,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 def apply_command(hand: CommandContext, command: FrameCommand) -> CommandResult:
-    """What comes of a deed. Raises UnknownFrame and NotAllowed, whose messages say what to do."""
+    """Raises UnknownFrame and NotAllowed, whose messages say what to do."""
     if not hand.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:
@@ -138,8 +126,8 @@ def apply_command(hand: CommandContext, command: FrameCommand) -> CommandResult:
 
 
 def attach(hand: CommandContext, done: CommandResult) -> list[LedgerEvent]:
-    """The events as the ledger keeps them: behind the newest entry of the path, where that is a turn behind its last
-    round. A frame is born under its own name; whatever else may happen once more at this entry."""
+    """The events as ledger events at the newest entry of the path, behind the last round if that is a turn. A frame's
+    birth is keyed by its own name, so that it cannot happen twice; other events may recur at this entry."""
     tip = hand.path_state.tip
     rounds = hand.ledger.rounds.get(tip, ())
     number = rounds[-1].number if rounds else 0
@@ -158,7 +146,7 @@ def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
 
 
 def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
-    """What a person was told of the deed with this key at an entry; None where it was not done yet."""
+    """The answer to the command with this key at an entry; None if it was not applied yet."""
     events = (e for e in ledger.events.get(entry, ()) if e.kind == "by hand" and e.subject == f"/{key}")
     return next((read.told for e in events if isinstance(read := decode_event(e), UserCommandApplied)), None)
 
@@ -241,7 +229,7 @@ def _pop(hand: CommandContext, command: PopCommand) -> CommandResult:
 
 
 def _last_assistant_text(story: PathState, frame: Frame) -> str:
-    """What the assistant said in a frame, as what it returns."""
+    """The last assistant text in a frame, used as its results."""
     own = (path_entry for path_entry in story.entries if owner_of(story, path_entry) == frame.owner)
     said = [m.text for p in own if (m := message_of(p)) is not None and m.role == "assistant"]
     return results_from_texts(said)[:MAX_RESULTS_CHARACTERS]
@@ -264,8 +252,8 @@ def _refuse_if_root_ended(tree: Tree) -> None:
 
 
 def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
-    """A frame that the model opened with a call takes its line along: not while something is under way there, and not
-    for a model that would have to read the user's next words behind a result."""
+    """Raises NotAllowed where ending these frames would remove running work from the context, or would leave a model
+    with a user message behind a result that it does not accept."""
     called = next((frame for frame in left if frame.opening is not None), None)
     if called is None:
         return
@@ -284,7 +272,7 @@ def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
 
 
 def _is_idle(hand: CommandContext) -> bool:
-    """Whether the path ends with an answer that waits for nothing."""
+    """Whether the path ends with a finished answer."""
     entry = hand.ledger.entries.get(hand.path_state.tip)
     if entry is None:
         return False
@@ -309,7 +297,6 @@ def _result_of(hand: CommandContext, outcome: ToolResult) -> CommandResult:
 
 
 def _active_frame_text(tree: Tree) -> str:
-    """What is active now, for the person."""
     if tree.root.status in RETURN_STATUSES:
         return _next_message_text(tree.root)
     return f"Active: {_frame_label(tree.active_frame)}."
@@ -320,7 +307,7 @@ def _next_message_text(root: Frame) -> str:
 
 
 def _as_user_events(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
-    """What the tools decided, as a person decides it: without a call whose result would stand for it."""
+    """Events of the stack tools, changed into a person's: without a call whose result would show the frame."""
     match event:
         case FramePushed():
             words = (event.frame, event.parent, event.title, event.criteria)
@@ -335,7 +322,7 @@ def _as_user_events(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
 
 
 def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
-    """What happened, in a line, for the model and for the person."""
+    """What happened, one line each, for the model and the person."""
     match event:
         case FrameEntered():
             known = tree.frames.get(event.frame)
@@ -358,7 +345,6 @@ def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
 
 
 def _earlier_attempt_lines(tree: Tree, frame: Frame) -> Iterator[str]:
-    """What an attempt before this one came to."""
     before = tree.frames.get(frame.retry_of)
     if before is not None:
         yield f"It was tried before, as {before.id}, which {before.status}: {before.results[:MAX_RESULTS_CHARACTERS]}"
@@ -386,15 +372,14 @@ def _find_frame(tree: Tree, reference: str) -> Frame:
 
 # ---------------------------------------------------------------------------------------------------------------- note
 def commands_note(tree: Tree, nonce: str) -> str:
-    """What the model is told of what a person did since it was told last. No text of a tool can forge it, for none
-    knows the nonce."""
+    """The note about what a person did since the last note. The nonce keeps tool output from forging it."""
     said = [line for words in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in words.splitlines()]
     lines = ["The user changed the frames by hand:", *(f"- {line}" for line in said), *_next_step_lines(tree)]
     return element("stack-context", {"note": "by hand", "nonce": nonce}, escape_xml("\n".join(lines)))
 
 
 def _next_step_lines(tree: Tree) -> Iterator[str]:
-    """Where the work stands now, and what comes next."""
+    """The active frame and the next planned ones."""
     yield f"The active frame is {_frame_label(tree.active_frame)}."
     waiting = [frame for frame in children(tree, tree.active) if frame.status is Status.PLANNED]
     if waiting:

@@ -1,23 +1,7 @@
-"""What one call with its result tells of the contents of files.
-
-    Content    these lines of a file, or all of it
-    Edited     a text in a file took the place of another
-    Gone       a file was deleted, or moved to another path
-
-The law: **only what did happen**: a call that failed tells nothing, and which file it was about is what the observers
-of files say (`observe.files`). Of command lines only those are read that print one file, or a part of it, and do
-nothing else.
-
-What this module does not do: it keeps nothing; `contents` puts together what was told.
-
-The lines of a file inside the result of a read.
-
-Clients number the lines, put tags and fences around them, hang reminders and notes on the end. The law: **what is taken
-for a number, a tag or a note is so by its form**, and for the whole of a result: lines are numbered where nearly all of
-them are and the numbers count on; else the text is the content, as it is.
-
-What this module does not do: it knows no client and no tool, and does not ask whether the read succeeded.
-"""
+"""Reads from one call and its result what they say about file contents: lines read or written, edits, removals. A
+failed call yields nothing, and of command lines only those that print one file or a part of it are read. Line numbers,
+tags, fences and notes that clients add to a read are recognised by their form over the whole result; otherwise the text
+is the content as it stands."""
 
 from __future__ import annotations
 
@@ -43,11 +27,9 @@ from proxy.core.observers import (
 )
 from proxy.core.recall import WHOLE_FILE_ARGUMENTS, is_unchanged_note
 
-MAX_CONTENT_LENGTH = 65_536
-"""Characters of a content that are looked at; of a file no more is kept."""
+MAX_CONTENT_LENGTH = 65_536  # characters of one content that are examined and kept
 MIN_NUMBERED_SHARE = 0.8
-MAX_NOTE_LINES = 4
-"""Lines at either end of a result that may be the client's words."""
+MAX_NOTE_LINES = 4  # lines at either end of a result that may be the client's words
 
 _LINE_NUMBER = re.compile(r" {0,9}(\d{1,7})(→|\t| ?\| ?|: ?)")
 _TAG = re.compile(r"</?(?:path|type|content|file|file_content|document|result|output)\b[^<>]{0,400}>")
@@ -64,7 +46,7 @@ _REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 class FileLines(msgspec.Struct, frozen=True):
-    """Lines of a file with their numbers. `whole`: nothing says that there is more of it."""
+    """Lines of a file with their numbers. `is_complete`: nothing says that the file has more."""
 
     numbers: tuple[int, ...]
     lines: tuple[str, ...]
@@ -72,7 +54,7 @@ class FileLines(msgspec.Struct, frozen=True):
 
 
 def parse_read_result(result: str, first: int = 0) -> FileLines:
-    """The lines in the result of a read that was asked to begin at line `first`; 0: it asked for all of the file."""
+    """The lines in the result of a read that began at line `first`; 0 means that the whole file was asked for."""
     is_cut = len(result) > MAX_CONTENT_LENGTH
     text = _without_reminder(result[:MAX_CONTENT_LENGTH].replace("\r\n", "\n"))
     lines = text.split("\n")
@@ -90,15 +72,14 @@ def parse_read_result(result: str, first: int = 0) -> FileLines:
 
 
 def _without_reminder(text: str) -> str:
-    """Without what a client hangs on the end for the model."""
     while text.rstrip().endswith(_REMINDER_END) and (at := text.rfind(_REMINDER_START)) >= 0:
         text = text[:at].rstrip()
     return text
 
 
 def _strip_line_numbers(lines: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Numbers and lines without them; None where the lines are not numbered. What stands between two numbers that
-    count on is none of the file's."""
+    """Numbers, and lines without them; None where the lines are not numbered. Lines between two consecutive numbers
+    belong to the client, not to the file."""
     numbers: list[int] = []
     content: list[str] = []
     joint = ""
@@ -119,7 +100,7 @@ def _strip_line_numbers(lines: Sequence[str]) -> tuple[tuple[int, ...], tuple[st
 
 
 def _strip_wrapping(lines: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """A content without the tags, fences and notes around it, and whether a note says that there is more of it."""
+    """The content without tags, fences and notes around it, and whether a note says that the file has more."""
     start, end, more = 0, len(lines), False
     while start < min(end, MAX_NOTE_LINES) and _is_wrapping(lines[start]):
         more = more or bool(_is_note(lines[start]) and _TRUNCATION_NOTE.search(lines[start]))
@@ -144,7 +125,7 @@ def _is_note(line: str) -> bool:
 
 
 START_LINE_ARGUMENTS = ("offset", "start_line", "line_start", "startLine", "start", "view_range")
-"""Arguments that say at which line a read begins."""
+"""The line at which a read begins."""
 RANGE_ARGUMENTS = (*START_LINE_ARGUMENTS, "limit", "end_line", "line_end", "endLine", "end", "lines", "page", "pages")
 OLD_TEXT_ARGUMENTS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 NEW_TEXT_ARGUMENTS = ("new_string", "newString", "newText", "new_text", "new_str")
@@ -154,14 +135,12 @@ MAX_EDITS = 200
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """Lines of a file that were read or written."""
-
     path: str
     file_lines: FileLines
 
 
 class FileEdit(msgspec.Struct, frozen=True):
-    """`new` stands where `old` stood, everywhere or at one place; an empty `old` tells no place."""
+    """`new` replaced `old`, everywhere or once. With an empty `old` the place is unknown."""
 
     path: str
     old: str
@@ -170,7 +149,7 @@ class FileEdit(msgspec.Struct, frozen=True):
 
 
 class FileRemoval(msgspec.Struct, frozen=True):
-    """The file is no longer there; `to` is where it was moved to, if it was."""
+    """The file no longer exists here; `to` is its new path if it was moved."""
 
     path: str
     moved_to: str = ""
@@ -180,7 +159,6 @@ FileChange = FileContent | FileEdit | FileRemoval
 
 
 def file_changes_of(done: ToolExecution, names: ToolRoles) -> Iterator[FileChange]:
-    """What a call tells, in order."""
     if call_failed(done):
         return
     known = names.spec_of(done.call.name)
@@ -218,7 +196,7 @@ def _changes_of_file(path: str, how: FileAction, arguments: Mapping[str, object]
 
 
 def _contents_of_files(paths: set[str], result: str) -> Iterator[FileChange]:
-    """A read of several files tells which content is whose, or it tells nothing."""
+    """The contents of a read of several files, where the result says which content is whose."""
     for part in batch_parts_of(result):
         path, said = part.get("query"), part.get("result")
         if isinstance(path, str) and path in paths and isinstance(said, str):
@@ -235,7 +213,7 @@ def _content_in_result(path: str, result: str) -> str:
 
 
 def _requested_start_line(arguments: Mapping[str, object]) -> int:
-    """The line a read begins at, from 1; 0 where it asks for the whole file."""
+    """The line a read begins at, from 1; 0 where the whole file is asked for."""
     if not any(arguments.get(name) is not None for name in RANGE_ARGUMENTS):
         return 0
     for name in START_LINE_ARGUMENTS:
@@ -271,7 +249,7 @@ _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.{1
 
 
 def parse_patch(text: str) -> Iterator[FileChange]:
-    """What a patch does, file by file: hunks of context, removed and added lines."""
+    """The changes of a patch, file by file."""
     if "*** " not in text:
         return
     path, verb = "", ""
@@ -307,7 +285,8 @@ _OPTION = re.compile(r"-{1,2}[\w=-]{0,20}$")
 
 
 def _printed_contents(done: ToolExecution, names: ToolRoles) -> Iterator[FileContent]:
-    """`cat FILE`, `nl FILE`, `head -n 40 FILE`, `sed -n 10,40p FILE`, alone or behind `cd DIR &&`."""
+    """Contents printed by `cat FILE`, `nl FILE`, `head -n 40 FILE` or `sed -n 10,40p FILE`, alone or behind `cd DIR
+    &&`."""
     for line in command_lines_of(done, names):
         commands = [each for each in parse_command_line(line) if each.words[:1] != ("cd",)]
         if len(commands) != 1 or commands[0].is_piped or commands[0].output_files or "<" in line:
@@ -319,8 +298,7 @@ def _printed_contents(done: ToolExecution, names: ToolRoles) -> Iterator[FileCon
 
 
 def _start_line_and_path(program: str, words: Sequence[str]) -> tuple[int, str]:
-    """At which line a command begins to print (0: it prints all), and which file; no path where it does another
-    thing."""
+    """The first printed line (0: all of them) and the file; an empty path where the command does something else."""
     named = [word for word in words if not _OPTION.match(word)]
     if program in ("cat", "nl") and len(named) == 1:
         return 0, named[0]

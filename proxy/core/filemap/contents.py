@@ -1,11 +1,6 @@
-"""Files as far as they were seen, put together from what calls told of them.
-
-The law: **newest content wins**. A whole content takes the place of all that was known; a part is laid over it by its
-line numbers; an edit is made where its old text stands. Where that is not known, its new text is kept for itself,
-without a place, for it is in the file for certain.
-
-What this module does not do: it reads no code, and it keeps no more of a file than `LONGEST` characters.
-"""
+"""Assembles file contents from the changes that calls reported. The newest content wins: a whole content replaces
+everything, a part is laid over by line number, an edit is applied where its old text stands. An edit whose place is
+unknown keeps its new text without a line number."""
 
 from __future__ import annotations
 
@@ -27,17 +22,14 @@ from proxy.core.frames import PathEntry
 from proxy.core.observers import ToolRoles, steps_of
 from proxy.core.recall import is_same_file
 
-MAX_FILES = 200
-"""Files that are kept in mind, the newest ones."""
-MAX_CHARACTERS = 262_144
-"""Of contents that a map is made of, the newest files first: it bounds what a map costs."""
-MAX_UNPLACED_TEXTS = 50
-"""Texts of a file that have no known place, the newest ones."""
+MAX_FILES = 200  # the newest ones
+MAX_CHARACTERS = 262_144  # of all contents a map is made of, the newest files first: it bounds the cost of a map
+MAX_UNPLACED_TEXTS = 50  # of one file, the newest ones
 
 
 class SeenFile(msgspec.Struct, frozen=True):
-    """The lines of a file that were seen, in order, each with its number; 0 where only an edit told of it and its place
-    is not known. `whole`: all of the file, as far as anybody said."""
+    """The known lines of a file, in order, with their numbers; 0 for text of an edit whose place is unknown. `is_complete`:
+    as far as known, all of the file."""
 
     path: str
     numbers: tuple[int, ...]
@@ -47,7 +39,7 @@ class SeenFile(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _PartialFile:
-    """What is known of one file: lines by number, and texts without a place."""
+    """Known lines by number, and texts without a place."""
 
     lines: dict[int, str] = field(default_factory=dict)
     unplaced_texts: list[str] = field(default_factory=list)
@@ -75,7 +67,7 @@ class _PartialFile:
         self.unplaced_texts = [*self.unplaced_texts, edited.new[:MAX_CONTENT_LENGTH]][-MAX_UNPLACED_TEXTS:]
 
     def _apply_edit_at(self, first: int, text: str, at: int, edited: FileEdit) -> None:
-        """Make an edit in the run of lines that begins at number `first`; what stands below moves along."""
+        """Apply an edit in the run of lines that begins at number `first`; the lines below move along."""
         times = -1 if edited.replaces_all else 1
         new = text[:at] + text[at:].replace(edited.old, edited.new, times)
         old_lines, new_lines = text.count("\n") + 1, new[:MAX_CONTENT_LENGTH].split("\n")
@@ -85,7 +77,7 @@ class _PartialFile:
         self.lines = {**kept, **dict(enumerate(new_lines, first)), **below}
 
     def _contiguous_runs(self) -> list[tuple[int, str]]:
-        """Lines that follow each other, as one text each, with the number of the first."""
+        """Consecutive lines joined to texts, each with the number of its first line."""
         numbers = sorted(self.lines)
         starts = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
         ends = [*starts[1:], len(numbers)]
@@ -110,15 +102,14 @@ class _PartialFile:
 
 
 class SeenContents(msgspec.Struct, frozen=True):
-    """The files that were seen, the one that was touched last at the end. `touched` are the results in which each was
-    seen: (entry, path), in order."""
+    """The known files, the one touched last at the end. `touched` lists (entry, path) of the results that showed them,
+    in order."""
 
     files: tuple[SeenFile, ...]
     touched: tuple[tuple[str, str], ...]
 
 
 def collect_contents(path_entries: Iterable[PathEntry], names: ToolRoles) -> SeenContents:
-    """The contents that the client's calls told of, up to the end of these entries."""
     piles: dict[str, _PartialFile] = {}
     touched: list[tuple[str, str]] = []
     for step in steps_of(path_entries):
@@ -131,7 +122,7 @@ def collect_contents(path_entries: Iterable[PathEntry], names: ToolRoles) -> See
 
 
 def _apply_change(piles: dict[str, _PartialFile], change: FileChange) -> str:
-    """Lay a change over what is known, and give the path it is known by; empty for a file that is gone."""
+    """Apply a change, and return the path of the changed file; empty for a removed one."""
     path = next((known for known in piles if is_same_file(known, change.path)), change.path)
     pile = piles.pop(path, None) or _PartialFile()
     if isinstance(change, FileRemoval):
@@ -147,7 +138,7 @@ def _apply_change(piles: dict[str, _PartialFile], change: FileChange) -> str:
 
 
 def newest_files(files: Sequence[SeenFile], characters: int) -> tuple[SeenFile, ...]:
-    """As many of the newest files as have so many characters together, in order of their paths."""
+    """The newest files that together have at most `characters`, in order of their paths."""
     chosen: list[SeenFile] = []
     for file in reversed(files):
         characters -= sum(map(len, file.lines)) + len(file.lines)

@@ -1,4 +1,5 @@
-"""The map as text, of at most so many tokens (S2-25).
+"""Renders the map as text within a token budget. Definitions are taken by rank until the budget is full, and shown by
+file in line order. `of` counts all seen files; a file seen only in parts says so.
 
     <seen-files of="12" in="src/shop">
     cart.py
@@ -7,12 +8,6 @@
     prices.py (parts)
       8 def price_of(item: str) -> Decimal
     </seen-files>
-
-The law: **what is referred to most is told first, and all of it fits**: definitions are taken in the order of their
-rank, as many as the budget has room for, and told by file in the order of lines. `of` counts all files that were seen;
-a file of which only parts were seen says so.
-
-What this module does not do: it ranks nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +21,13 @@ from proxy.core.filemap.symbols import Definition
 from proxy.core.text import CountTokens, element, escape_xml
 
 MAX_SHOWN_DEFINITIONS = 500
-"""Definitions of a map, whatever its budget."""
 ELEMENT_NAME = "seen-files"
 PARTIAL_FILE_SUFFIX = " (parts)"
-"""Behind a file of which not all was seen."""
 
 
 def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: CountTokens) -> tuple[RankedFile, ...]:
-    """Of `files`, the first of which has the highest rank, those definitions that fit `budget` tokens as `as_text`
-    tells them; `seen` files were seen in all."""
+    """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and `seen`
+    files were seen in all."""
     found = [(rank, at, row) for at, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)]
     order = sorted(found, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
 
@@ -49,7 +42,6 @@ def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: Co
 
 
 def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -> tuple[RankedFile, ...]:
-    """The files with these of their definitions; a file without any is left out."""
     held = (
         replace(file, definitions=tuple(each for row, each in enumerate(file.definitions) if (at, row) in kept))
         for at, file in enumerate(files)
@@ -58,7 +50,7 @@ def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -
 
 
 def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
-    """The element; empty where there is nothing to tell."""
+    """The element; empty without files."""
     if not files:
         return ""
     folder = common_folder([file.path for file in files])
@@ -74,8 +66,7 @@ def _definition_line(definition: Definition) -> str:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """The folder that all paths lie in, with its slash at the end; empty where they share none, or there is one path
-    alone."""
+    """The folder that contains all paths, with a trailing slash; empty for no common folder or a single path."""
     if len(paths) < 2:
         return ""
     first, last = min(paths), max(paths)

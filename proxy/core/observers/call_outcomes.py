@@ -1,11 +1,6 @@
-"""How a call ended, as far as its result tells.
-
-Results are free text, so this is a judgement, and a conservative one. The law: **a result is an error when it says so
-of itself**: at its beginning, in an exit code, or in a field made for it; or when the client says so beside it. What a
-file or a command's output merely contains is no error.
-
-What this module does not do: it does not read the output of tests and compilers; `commands` does.
-"""
+"""Decides whether a call failed, from the text of its result. A result counts as a failure only if it says so of
+itself: at its beginning, in an exit code, in a field made for that, or by the client's own flag. Content of a file or
+of a command's output that mentions errors does not count; `commands.py` reads test and compiler output."""
 
 from __future__ import annotations
 
@@ -15,18 +10,14 @@ from functools import lru_cache
 
 from proxy.core.observers.step import ToolExecution, decode_json_or_text
 
-MAX_ERROR_TEXT_LENGTH = 4_000
-"""Characters: a text longer than this that begins like an error message is the content of something."""
+MAX_ERROR_TEXT_LENGTH = 4_000  # characters; a longer text that begins like an error message is the content of something
 MAX_REFUSAL_LENGTH = 300
-"""Characters: a text in which `not found` stands anywhere in the first line and still is what the tool says of
-itself."""
-MAX_JSON_LENGTH = 100_000
-"""Characters of a result that is decoded as JSON."""
-MAX_ERROR_RECORD_FIELDS = 4
-"""A record of more fields that has an `error` among them is about something else."""
+"""Characters; in shorter texts `not found` anywhere in the first line is the tool's own message."""
+MAX_JSON_LENGTH = 100_000  # characters
+MAX_ERROR_RECORD_FIELDS = 4  # a record with more fields and an `error` among them is about something else
 CACHED_RESULTS = 1_024
-"""Results of which the judgement is remembered: each observer asks for it, and all of them again where the work leaves
-the line. Of longer ones than `LONG` (characters) it is not, so that no forgotten conversation is held by them."""
+"""Results of up to MAX_ERROR_TEXT_LENGTH characters whose judgement is cached: every observer asks for it. Longer ones
+are not, so that the cache does not keep large texts alive."""
 MAX_CACHED_RESULT_LENGTH = 16_384
 
 _ERROR_TAG = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
@@ -58,14 +49,12 @@ _EXIT_CODE_LINE = re.compile(
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 _EXIT_CODE_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
-_EXIT_CODE_WINDOW = 300
-"""Characters at either end of a result in which its exit code may stand, in a line of its own."""
+_EXIT_CODE_WINDOW = 300  # characters at either end of a result where an exit code may have its own line
 _EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
 
 
 def call_failed(done: ToolExecution) -> bool:
-    """Whether the result or the client says that the call went wrong. A call without an answer did nothing that is
-    known."""
+    """Whether the result or the client says that the call failed. False for a call without a result."""
     if done.failed or not done.answered:
         return True
     return (
@@ -76,7 +65,6 @@ def call_failed(done: ToolExecution) -> bool:
 
 
 def is_failure_text(text: str) -> bool:
-    """Whether a result says of itself that its call went wrong."""
     code = exit_code(text)
     if code is not None:
         return code != 0
@@ -96,7 +84,7 @@ _cached_is_failure_text = lru_cache(CACHED_RESULTS)(is_failure_text)
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code a result names in a line of its own near either end, or in a field; None where there is none."""
+    """The exit code in a line of its own near either end, or in a field; None without one."""
     if field := _EXIT_CODE_FIELD.match(text[:_EXIT_CODE_WINDOW]):
         return int(field[1])
     ends = (text[:_EXIT_CODE_WINDOW], text[-_EXIT_CODE_WINDOW:])
@@ -107,13 +95,13 @@ def exit_code(text: str) -> int | None:
 
 
 def _mentions_exit_code(text: str) -> bool:
-    """Looked for first: the expression begins anew at every line, and takes five times as long to find nothing."""
+    """A cheap pre-check: the expression restarts at every line and takes five times as long to find nothing."""
     small = text.lower()
     return "exit" in small or "return_code" in small or "returncode" in small
 
 
 def is_failure_record(text: str) -> bool | None:
-    """Whether a result that is a record says so: of itself, or of each of its parts. None for what is no record."""
+    """Whether a JSON record reports a failure, of itself or of each of its parts. None if the text is no record."""
     if len(text) > MAX_JSON_LENGTH:
         return None
     value = decode_json_or_text(text)
@@ -126,7 +114,7 @@ _OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
 def output_of(text: str) -> str:
-    """What a command printed, where a client wraps that in a record; else the result as it is."""
+    """A command's output without the record that a client wraps around it."""
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text
     value = decode_json_or_text(text)
@@ -136,7 +124,7 @@ def output_of(text: str) -> str:
 
 
 def batch_parts_of(text: str) -> tuple[Mapping[str, object], ...]:
-    """The parts of a result that answers several questions in one call, each a record; empty where it is no such."""
+    """The records of a result that answers several questions in one call; empty otherwise."""
     if text[:1] != "[" or len(text) > MAX_JSON_LENGTH:
         return ()
     value = decode_json_or_text(text)

@@ -1,12 +1,6 @@
-"""Which commands were run, and how they ended.
-
-A result names an exit code or it does not; where it does not, the output of tests, linters, compilers and type checkers
-is understood. The law: **what is not known is `unknown`**: silence is success only for tools that are silent when all
-is well, and an exit code behind a pipe is that of the last command, so a failing output outweighs it.
-
-What this module does not do: it keeps nothing. `probes` folds what was run into the last known state of each kind
-(S3-05).
-"""
+"""Reads which commands were run and how they ended: by exit code, or else by the output of tests, linters, compilers
+and type checkers. Without evidence the outcome is `unknown`. Silence means success only for tools that are silent when
+all is well. Behind a pipe the exit code is the last command's, so failing output outweighs it."""
 
 from __future__ import annotations
 
@@ -28,15 +22,11 @@ from proxy.core.observers.step import (
 )
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MAX_COMMANDS_PER_STEP = 20
-"""Commands of one step that are told apart."""
+MAX_COMMANDS_PER_STEP = 20  # of one step
 MAX_DISPLAYED_COMMAND_LENGTH = 200
-"""Characters of a command as it is told."""
 
 
 class CommandOutcome(StrEnum):
-    """How a command ended."""
-
     OK = "ok"
     FAILED = "failed"
     UNKNOWN = "unknown"
@@ -46,7 +36,7 @@ TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
 
 class CommandRun(msgspec.Struct, frozen=True):
-    """A command on one line, how it ended, and what kind it is: test, lint, build, types, or empty."""
+    """A command on one line, its outcome, and its kind: test, lint, build, types, or empty."""
 
     command: str
     outcome: CommandOutcome
@@ -54,7 +44,7 @@ class CommandRun(msgspec.Struct, frozen=True):
 
 
 def observe_commands(step: Step, names: ToolRoles) -> tuple[CommandRun, ...]:
-    """The commands of a step, in order. A line of several that are of a kind gives one for each of these."""
+    """The commands of a step, in order. A line with several known kinds of command gives one run for each."""
     found: list[CommandRun] = []
     for done in step.executions:
         lines = command_lines_of(done, names)
@@ -68,8 +58,7 @@ def observe_commands(step: Step, names: ToolRoles) -> tuple[CommandRun, ...]:
 
 
 def last_outcome_by_kind(ran: Iterable[CommandRun]) -> Mapping[str, bool]:
-    """The last known state of each kind of command: `{"test": False, "lint": True}` (S3-05). A command whose end is
-    unknown changes nothing."""
+    """The last known outcome by kind: `{"test": False, "lint": True}`. Unknown outcomes are skipped."""
     return {
         each.kind: each.outcome is CommandOutcome.OK
         for each in ran
@@ -83,8 +72,8 @@ _COMMAND_IN_SCRIPT = re.compile(r"""["']?(?:cmd|command)["']?\s*:\s*("(?:[^"\\]|
 
 
 def command_lines_of(done: ToolExecution, names: ToolRoles) -> tuple[str, ...]:
-    """The command lines of a call, as they were given; an argv is one line. A script that calls a shell tool (code
-    mode) gives the command texts that stand in it."""
+    """The command lines of a call as they were given; an argv becomes one line. A script that calls a shell tool (code
+    mode) gives the command texts in it."""
     known = names.spec_of(done.call.name)
     if known is None or known.role is not ToolRole.SHELL:
         return ()
@@ -114,7 +103,7 @@ def _lines_in_arguments(arguments: Mapping[str, object], known: ToolSpec) -> Ite
 
 
 def _join_argv(words: list[str]) -> str:
-    """`["bash", "-lc", "make test"]` is the line `make test`."""
+    """`["bash", "-lc", "make test"]` becomes `make test`."""
     if len(words) > 2 and words[0].rpartition("/")[2] in _SHELL_PROGRAMS and words[1].startswith("-"):
         return words[2]
     return " ".join(words)
@@ -122,7 +111,7 @@ def _join_argv(words: list[str]) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ the state
 def _execution_of_part(done: ToolExecution, record: Mapping[str, object]) -> ToolExecution:
-    """One part of a result of several as a result of its own."""
+    """One part of a batched result as an execution of its own."""
     said = record.get("result")
     text = said if isinstance(said, str) else ""
     if exit_code(text) is None:
@@ -215,13 +204,12 @@ _SUCCESS_WORDS = (
     "file",
     "finished",
 )
-_SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})
-"""Kinds of tools that say nothing when all is well, through a pipe too, but not into a file."""
+_SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})  # silent when all is well, also behind a pipe, but not into a file
 _EMPTY_OUTPUT = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
 
 
 def _outcome_of_check(done: ToolExecution, *, hidden: bool) -> CommandOutcome:
-    """`hidden`: the exit code may be that of another command of the line."""
+    """`hidden`: the exit code may be another command's."""
     if not done.answered:
         return CommandOutcome.UNKNOWN
     code = exit_code(done.result)
@@ -300,7 +288,7 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def command_kind_of(words: tuple[str, ...]) -> str:
-    """Test, lint, build, types, or empty: by the words of one command."""
+    """The kind of a command by its words: test, lint, build, types, or empty."""
     text = " ".join(words)[:MAX_DISPLAYED_COMMAND_LENGTH]
     for _ in range(4):
         shorter = _WRAPPER_PREFIX.sub("", text, count=1)

@@ -1,10 +1,5 @@
-"""The errors that results told of, and how they ended.
-
-An error here is a name or a line that a later reader would look for: the exception, the failing test, the compiler's
-message. The law: **only a result that went wrong has errors**; a file that speaks of errors has none.
-
-What this module does not do: it explains nothing and links no error to its cause.
-"""
+"""Collects the errors in failed results: the exception, the failing test, the compiler's message. Results of successful
+calls have no errors, whatever a file in them says."""
 
 from __future__ import annotations
 
@@ -19,9 +14,7 @@ from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lin
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 
 MAX_ERRORS_PER_STEP = 4
-"""Errors of one step."""
 MAX_ERROR_LENGTH = 160
-"""Characters of an error's line."""
 
 _ERROR_LINE = re.compile(
     r"""^[ \t]*(?:E[ \t]+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Panic)\b:?[ \t]*[^\n]*   # FileNotFoundError: ...
@@ -52,14 +45,14 @@ _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 
 class ObservedError(msgspec.Struct, frozen=True):
-    """An error on one line, and the kind of the command it arose in: test, lint, build, types, or empty."""
+    """An error on one line, and the kind of command that reported it: test, lint, build, types, or empty."""
 
     line: str
     kind: str = ""
 
 
 def observe_errors(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
-    """The distinct errors of a step's results, in order; lines that differ in numbers alone are one."""
+    """Distinct errors of a step, in order; lines that differ only in numbers are one."""
     found: dict[str, ObservedError] = {}
     for done in step.executions:
         for error in _errors_of_call(done, names):
@@ -68,7 +61,7 @@ def observe_errors(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[O
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
-    """How an error ended, by the last state of its kind: `fixed`, `still failing`, or empty where nothing says."""
+    """`fixed`, `still failing`, or empty if unknown, by the last outcome of the error's kind of command."""
     if error.kind not in probes:
         return ""
     return "fixed" if probes[error.kind] else "still failing"
@@ -96,6 +89,6 @@ def _has_failure(done: ToolExecution, ran: tuple[CommandRun, ...]) -> bool:
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:
-    """What a tool says of its own failure, the exit code apart: first of all, a command at last."""
+    """The first line of a tool's own failure message, exit code lines skipped; the last one for a command."""
     lines = [line for line in text.splitlines() if line.strip() and not _EXIT_LINE.match(line)]
     return lines[-1:] if last else lines[:1]

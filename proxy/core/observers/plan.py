@@ -1,12 +1,7 @@
-"""The client's plan: what its plan tools say, and what that means for the items mirrored so far (S1-76).
-
-Two forms are known. A tool of the one kind states the whole list each time; a tool of the other creates or changes one
-item a call, and the client's own id of a new item stands in the result. The law: **the client's list is mirrored, never
-judged**: what a call said is taken as it stands, and a call that failed, or that nobody can read, changes nothing.
-
-What this module does not do: it makes no frames. `reconciled` says what is to happen to which item; whether a frame
-is opened, kept waiting or left out is for its caller.
-"""
+"""Reads the client's plan tools and reconciles the plan with the items known so far. One kind of tool states the whole
+list each time; the other creates or updates one item per call, and returns the id of a new item in its result. The
+client's list is taken as stated; a failed or unreadable call changes nothing. `reconcile_plan` says what changed, and
+its caller changes the frames."""
 
 from __future__ import annotations
 
@@ -20,21 +15,14 @@ from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MAX_PLAN_ITEMS = 300
-"""Items of one list that are looked at; who plans more has made a list of data."""
-MAX_RENAME_CANDIDATES = 40
-"""Items of one list that are compared word by word with those they may have been."""
+MAX_PLAN_ITEMS = 300  # of one list; a longer one is data
+MAX_RENAME_CANDIDATES = 40  # items of one list that are compared word by word
 MAX_TITLE_LENGTH = 300
-"""Characters of a title."""
-MIN_TITLE_SIMILARITY = 0.5
-"""Share of common words from which a changed title is the same item under a new name."""
-GOAL_KEY = "goal"
-"""The id of what a goal tool sets: there is one."""
+MIN_TITLE_SIMILARITY = 0.5  # share of common words from which a changed title is the same item renamed
+GOAL_KEY = "goal"  # a goal tool has one item
 
 
 class ItemStatus(StrEnum):
-    """Where an item of a plan stands."""
-
     PLANNED = "planned"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -52,7 +40,7 @@ _STATUS_BY_WORD = {word: status for status, words in _STATUS_WORDS.items() for w
 
 
 class PlanItem(msgspec.Struct, frozen=True):
-    """One item as the client says it. `key` is the client's id when it gives one, else the title."""
+    """An item as the client states it. `key` is the client's id if there is one, else the title."""
 
     key: str
     title: str
@@ -60,15 +48,14 @@ class PlanItem(msgspec.Struct, frozen=True):
 
 
 class PlanReplaced(msgspec.Struct, frozen=True):
-    """The whole list as it is from now on, in its order."""
+    """The whole new list, in its order."""
 
     items: tuple[PlanItem, ...]
-    entry: str = ""
-    """Id of the result's entry."""
+    entry: str = ""  # of the result
 
 
 class PlanItemChanged(msgspec.Struct, frozen=True):
-    """One item was created or updated. Title and status are None where the call leaves them as they are."""
+    """One item was created or updated. None means that the call leaves title or status unchanged."""
 
     key: str
     title: str | None
@@ -81,7 +68,7 @@ PlanChange = PlanReplaced | PlanItemChanged
 
 
 def observe_plan(step: Step, names: ToolRoles) -> tuple[PlanChange, ...]:
-    """What the calls of a step say of the plan, in their order."""
+    """What the calls of a step change in the plan, in order."""
     return tuple(seen for done in step.executions if (seen := _plan_change_of_call(done, names)) is not None)
 
 
@@ -118,7 +105,7 @@ _READ_ONLY_ACTIONS = frozenset({"view", "list", "get", "read"})
 
 
 def _parse_list(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanReplaced | None:
-    """None where the call only looks, or where no part of it can be read as a list."""
+    """None where the call only reads, or no part of it is a list."""
     asked = (arguments.get(name) for name in ("command", "action"))
     if any(isinstance(word, str) and word in _READ_ONLY_ACTIONS for word in asked):
         return None
@@ -132,7 +119,7 @@ def _parse_list(arguments: Mapping[str, object], known: ToolSpec, done: ToolExec
 
 
 def _parse_list_text(text: str) -> object:
-    """A list that was sent as text: JSON, or a checklist."""
+    """A list sent as text: JSON, or a checklist."""
     value = decode_json_or_text(text)
     if isinstance(value, list):
         return value
@@ -154,7 +141,7 @@ _ITEM_IDS = ("id", "taskId", "task_id")
 
 
 def _parse_item(part: object) -> PlanItem | None:
-    """None for what has no title; a status nobody knows is a plan still."""
+    """None without a title; an unknown status counts as planned."""
     if isinstance(part, str):
         part = {"content": part}
     if not isinstance(part, dict):
@@ -170,7 +157,7 @@ def _parse_item(part: object) -> PlanItem | None:
 
 
 def _first_text(fields: Mapping[str, object], names: Iterable[str]) -> str:
-    """On one line and within bounds; empty where there is none."""
+    """On one line and within bounds; empty without any."""
     texts = (" ".join(value.split()) for name in names if isinstance(value := fields.get(name), str))
     return next((text[:MAX_TITLE_LENGTH] for text in texts if text), "")
 
@@ -205,7 +192,7 @@ def _parse_creation(arguments: Mapping[str, object], known: ToolSpec, done: Tool
 
 
 def _id_in_result(result: str) -> str:
-    """The id a client gave to a new item, from what it answered."""
+    """The id that the client gave to a new item, from its answer."""
     value = decode_json_or_text(result) if result[:1] == "{" else None
     if isinstance(value, dict):
         inner = value.get("task")
@@ -231,7 +218,7 @@ def _parse_goal(arguments: Mapping[str, object], known: ToolSpec, done: ToolExec
 
 # ----------------------------------------------------------------------------------------------------------- mirroring
 class MirroredItem(msgspec.Struct, frozen=True):
-    """An item as it was mirrored last. `frame` is empty for one that `reconciled` has just found."""
+    """A known plan item and its frame. `frame` is empty for an item that `reconcile_plan` just found."""
 
     frame: str
     key: str
@@ -240,28 +227,21 @@ class MirroredItem(msgspec.Struct, frozen=True):
 
 
 class PlanDiff(msgspec.Struct, frozen=True):
-    """What is to happen to which item. Each list is in the plan's order; they are to be worked off in this order of
-    lists, so that what is new exists before it is entered. New items stand in `planned` with no frame and the status
-    they came with, and again, as the same value, in `entered` or `completed` where that applies; no two new items are
-    equal. Known items are given as they were."""
+    """What happens to which item. The lists are to be applied in this order, so that new items exist before they are
+    entered; each is in plan order. A new item is in `planned` without a frame and with its initial status, and as an
+    equal value in `entered` or `completed` where that applies; no two new items are equal."""
 
     planned: tuple[MirroredItem, ...] = ()
-    renamed: tuple[tuple[MirroredItem, str], ...] = ()
-    """With the new title."""
-    entered: tuple[MirroredItem, ...] = ()
-    """In progress now and not before; several at once are all here."""
-    paused: tuple[MirroredItem, ...] = ()
-    """In progress before, only planned now."""
-    completed: tuple[MirroredItem, ...] = ()
-    """Those that never were in progress too."""
+    renamed: tuple[tuple[MirroredItem, str], ...] = ()  # with the new title
+    entered: tuple[MirroredItem, ...] = ()  # newly in progress; several at once are all listed
+    paused: tuple[MirroredItem, ...] = ()  # in progress before, only planned now
+    completed: tuple[MirroredItem, ...] = ()  # also those never in progress
     removed: tuple[MirroredItem, ...] = ()
 
 
 def reconcile_plan(known: Sequence[MirroredItem], seen: PlanChange) -> PlanDiff:
-    """What `seen` changes of the items mirrored so far, which are given in the order they were planned in.
-
-    An item that is final stays so: seen live again, it is planned anew. What the list no longer names is removed.
-    """
+    """The difference that `seen` makes to the `known` items, which are in plan order. A final item stays final: seen
+    again as open, it is planned anew. Items that the new list lacks are removed."""
     if isinstance(seen, PlanReplaced):
         return _diff_list(known, seen.items[:MAX_PLAN_ITEMS])
     return _diff_item(known, seen)
@@ -282,7 +262,7 @@ def _diff_list(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> Plan
 
 
 def _new_item(item: PlanItem, taken: set[str]) -> MirroredItem:
-    """A new item under a key that no other live one has; `taken` grows by it."""
+    """A new item under an unused key, which is added to `taken`."""
     key, number = item.key, 1
     while key in taken:
         number += 1
@@ -292,7 +272,7 @@ def _new_item(item: PlanItem, taken: set[str]) -> MirroredItem:
 
 
 def _build_diff(moved: Sequence[tuple[MirroredItem, PlanItem]], gone: Sequence[MirroredItem]) -> PlanDiff:
-    """`moved`: each item of the plan as it was (new ones: as they came) and as it is."""
+    """`moved` pairs each item as it was (new ones: as they came) with its new state."""
 
     def those(status: ItemStatus) -> Iterator[MirroredItem]:
         return (was for was, now in moved if now.status is status and (not was.frame or was.status is not status))
@@ -321,8 +301,8 @@ def _diff_item(known: Sequence[MirroredItem], seen: PlanItemChanged) -> PlanDiff
 
 
 def _find_target(known: Sequence[MirroredItem], seen: PlanItemChanged) -> MirroredItem | None:
-    """The item a change is about: by its id, live before final, newest first. A created item is a new one, but for one
-    that is live under the same id."""
+    """The item that a change is about: by id, open ones before final, newest first. Creating an item gives a new one
+    unless an open one has that id."""
     under = [was for was in reversed(known) if was.key == seen.key]
     live = [was for was in under if was.status in OPEN_STATUSES]
     return next(iter(live if seen.created else (*live, *under)), None)
@@ -330,11 +310,9 @@ def _find_target(known: Sequence[MirroredItem], seen: PlanItemChanged) -> Mirror
 
 # ----------------------------------------------------------------------------------------------------- who is who again
 def _match_items(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> dict[int, int]:
-    """Position in the list -> position among the known ones, each used once.
-
-    First by title and id, then by title, both preferring the same status; what is left over on both sides is the same
-    item under a new name where its id, or else its status, is the same and its words are similar.
-    """
+    """Index in the new list -> index among the known items, each used once. Items match by title and id, then by title,
+    preferring equal status. The rest match as renamed where the id is equal, or else the status, and the titles are
+    similar."""
     pairs: dict[int, int] = {}
     free = dict.fromkeys(range(len(known)))
     same = _positions_by_title(known)
@@ -381,12 +359,11 @@ def _match_renamed(
 
 
 def _fits_renamed_item(was: ItemStatus, now: ItemStatus) -> bool:
-    """One under way keeps the name it began with, so it has to be known again when it is done."""
+    """An item in progress keeps its first name, so it must be recognised again when it is done."""
     return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
 
 
 def _may_become(was: ItemStatus, now: ItemStatus) -> bool:
-    """What is final stays as it is."""
     return was in OPEN_STATUSES or was is now
 
 
@@ -398,11 +375,11 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 
 
 def _title_words(title: str) -> frozenset[str]:
-    """Letters of scripts that set no spaces count as words."""
+    """In scripts without spaces every letter counts as a word."""
     return frozenset(_WORD.findall(title.casefold()))
 
 
 def _are_similar_titles(mine: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Two titles of one item: half of the words of both are the same, or the shorter is part of the longer."""
+    """Half of all words are shared, or the shorter title is part of the longer."""
     common = len(mine & theirs)
     return common >= MIN_TITLE_SIMILARITY * len(mine | theirs) or (common > 1 and common == min(len(mine), len(theirs)))

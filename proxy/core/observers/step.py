@@ -1,10 +1,5 @@
-"""What an observer looks at: one call group with its results, complete, and the words that stand around it.
-
-The law: **a step is a value**; what was seen in it is a function of it and of the table of names alone. Arguments are
-what a model wrote, so nothing here trusts them: what is not JSON is taken as the text it is.
-
-What this module does not do: it knows no tool and judges nothing.
-"""
+"""The input of an observer: one complete call group with its results and the assistant's text, as a value. Arguments
+come from a model and are not trusted: what is not JSON counts as text."""
 
 from __future__ import annotations
 
@@ -17,17 +12,15 @@ from msgspec.structs import replace
 from proxy.core.frames import PathEntry, Tree, call_key
 from proxy.core.ledger import Call, Message, Round
 
-RESULT_HEAD_LENGTH = 3_000
+RESULT_HEAD_LENGTH = 3_000  # characters examined at either end of a result, where a tool reports its outcome
 RESULT_TAIL_LENGTH = 3_000
-"""Characters looked at, at both ends of a result: what a tool says of its own outcome stands there."""
-MAX_LINES_PER_WORD = 20
-MAX_LINE_LENGTH = 240
-"""Lines in which one word is found, and characters of each, that are looked at more closely."""
+MAX_LINES_PER_WORD = 20  # matching lines that are examined closely
+MAX_LINE_LENGTH = 240  # characters of each
 
 
 class ToolExecution(msgspec.Struct, frozen=True):
-    """A call of the client's tools and its result; `entry` is the id of the result's entry, `result` its text, answered
-    False where none came. `failed`: the client says that the call went wrong, whatever the text tells."""
+    """A call of a client tool and its result. `entry` is the id of the result's entry; `answered` is False without a
+    result; `failed` is the client's own flag, whatever the text says."""
 
     call: Call
     result: str
@@ -37,15 +30,12 @@ class ToolExecution(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One call group with its results, complete, and what stands around it."""
-
-    assistant_text: str
-    """The assistant's text in the same message."""
+    assistant_text: str  # of the same message
     executions: tuple[ToolExecution, ...]
 
 
 def decode_json_or_text(text: str) -> object:
-    """JSON as values; what is none stands for itself (a custom tool's arguments are plain text)."""
+    """JSON as values; anything else as the text itself, such as a custom tool's plain arguments."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -67,9 +57,8 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def lines_containing(text: str, marks: tuple[str, ...]) -> str:
-    """The lines of a text that hold one of `marks`, which are in small letters, in order; of each mark the last
-    `LINES`, for what came of it all stands at the end. Looking for a few words first keeps the expressions that follow
-    off the rest, which is nearly everything."""
+    """The lines that contain one of `marks` (lowercase); for each mark the last `MAX_LINES_PER_WORD`, because the
+    outcome stands at the end. This pre-check keeps slow expressions off nearly all of the text."""
     small = text.lower()
     if len(small) != len(text):
         text = small  # a few letters change their length, and then the places are no longer the same
@@ -86,7 +75,6 @@ def lines_containing(text: str, marks: tuple[str, ...]) -> str:
 
 
 def head_and_tail_of(text: str) -> str:
-    """Both ends of a text, as far as anyone looks into it."""
     return (
         text
         if len(text) <= RESULT_HEAD_LENGTH + RESULT_TAIL_LENGTH
@@ -98,17 +86,16 @@ _ROUND = attrgetter("round")
 
 
 def message_of(path_entry: PathEntry) -> Message | None:
-    """The message that stands for it on the line."""
+    """The message that the entry has in the context."""
     return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
 
 
 def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
-    """The rounds of turns among them, in order."""
     return filter(None, map(_ROUND, path_entries))
 
 
 def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Message]:
-    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
+    """The messages of a span with the proxy's results behind their calls, as the context shows them now."""
     for placement in path_entries:
         message = message_of(placement)
         if message is not None:
@@ -120,7 +107,7 @@ def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Messa
 
 
 def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
-    """The call groups of the client's tools, in order, each with the results that followed it."""
+    """The client's call groups, in order, each with its results."""
     opened: Message | None = None
     results: dict[str, tuple[Message, str]] = {}
     for placement in path_entries:
@@ -138,7 +125,7 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
 
 
 def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
-    """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
+    """One call group; `results` maps call ids to a message and the id of its entry."""
     done = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
     return Step(message.text, tuple(done))
 

@@ -1,16 +1,11 @@
-"""Frames seen in what the client says, without the model's help.
+"""Infers frames from the client's plan, the user's requests and the results of subagents, without the model's help.
 
-Items of the client's plan become frames: planned, entered when the client marks them in progress, ended when it marks
-them completed. A request of the user that starts something else ends the work before it and opens a frame of its own;
-a "yes", a correction or a question about the same thing goes on with it. The laws: **what is inferred takes nothing off
-a line** (only a fold does, see `folding`), and **a frame that the model pushed is never ended here**: inside one,
-nothing but the client's plan is followed.
+Plan items become frames: planned, entered when the client marks them in progress, ended when it marks them completed. A
+user request that starts something else ends the work before it and opens a frame; a "yes", a correction or a follow-up
+question continues it. An inferred frame removes nothing from the context (only a fold does), and a frame that the model
+pushed is never ended here: inside one, only the plan is followed.
 
-An event is decided where the next assistant turn will begin: at the last of the messages that stand between two turns,
-so a call group is complete and its results are known.
-
-What this module does not do: it weighs nothing and cuts nothing; that a subagent began is seen where its conversation
-opens (`reception`), here only that it ended.
+Events are decided at the last client message before the next assistant turn, when every call group has its results.
 """
 
 from __future__ import annotations
@@ -68,14 +63,12 @@ from proxy.core.observers import (
 )
 from proxy.core.text import cut_for_display
 
-MAX_RESULTS_LENGTH = 1_200
-"""Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
+MAX_RESULTS_LENGTH = 1_200  # characters of closing text kept as results; the frame's log has all of it
 MAX_SHORT_RESULTS_LENGTH = 350
-"""Characters of its short form."""
 
 
 class InferenceRules(msgspec.Struct, frozen=True):
-    """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
+    """Whether the client's plan and the user's requests are followed, and the roles of tools."""
 
     tool_roles: ToolRoles
     follows_plans: bool = True
@@ -84,7 +77,7 @@ class InferenceRules(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Inference:
-    """The tree while events are decided, one on top of the other."""
+    """The tree while events are decided, each applied before the next is decided."""
 
     tree: Tree
     placed: Sequence[PathEntry]
@@ -107,8 +100,8 @@ class _Inference:
 def infer_frames(
     path_state: PathState, run: Sequence[Entry], now: int, watch: InferenceRules
 ) -> tuple[FrameEvent, ...]:
-    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `path_state`
-    holds the path up to the entry before it, `run[:-1]` included."""
+    """Events decided at the last entry of `run`, the client's messages between two assistant turns. `path_state` is the
+    path up to the entry before it, `run[:-1]` included."""
     messages = [entry.message for entry in run if entry.message]
     said = [m.text for m in messages if m.role == "user" and m.text.strip()]
     tree = reopen_root(path_state.tree, now) if ends_with_user_message(messages) else path_state.tree
@@ -125,7 +118,7 @@ def infer_frames(
 
 # ---------------------------------------------------------------------------------------------------------------- plan
 def _follow_plan(scene: _Inference, run: Sequence[Entry]) -> None:
-    """Mirror what the calls before `run` did to the client's plan (S1-76)."""
+    """Apply to the frames what the calls before `run` did to the client's plan."""
     called = next((p for p in reversed(scene.placed) if (m := message_of(p)) and m.role == "assistant"), None)
     said = message_of(called) if called else None
     if called is None or said is None or not said.calls:
@@ -144,8 +137,8 @@ def _follow_plan(scene: _Inference, run: Sequence[Entry]) -> None:
 
 
 def _belongs_to_several_frames(scene: _Inference, called: PathEntry) -> bool:
-    """Whether an item cannot take this group along: its turn belongs to several frames, or holds the call that opened
-    the frame above, which would leave the line together with what it returns."""
+    """Whether an item must not own this call group: its turn belongs to several frames, or holds the call that opened
+    the frame above and would leave the context together with that frame's results."""
     if called.round is None:
         return False
     opened = any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
@@ -153,12 +146,13 @@ def _belongs_to_several_frames(scene: _Inference, called: PathEntry) -> bool:
 
 
 def _split_turns(path_entries: Iterable[PathEntry]) -> frozenset[str]:
-    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
-    none can take them as a whole."""
+    """Turns in which the model pushed or popped: their rounds belong to several frames, so no frame can own the whole
+    turn."""
     owners: dict[str, str] = {}
     return frozenset(p.entry.id for p in path_entries if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
 
+# Status of a frame as the client's plan shows it.
 _ITEM_STATUS: Mapping[Status, ItemStatus] = {
     Status.PLANNED: ItemStatus.PLANNED,
     Status.BLOCKED: ItemStatus.PLANNED,
@@ -167,12 +161,11 @@ _ITEM_STATUS: Mapping[Status, ItemStatus] = {
     Status.FAILED: ItemStatus.COMPLETED,
     Status.INVALIDATED: ItemStatus.REMOVED,
 }
-"""How a frame stands in the client's plan."""
 
 
 def _mirrored_items(tree: Tree) -> list[MirroredItem]:
-    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it, or a
-    frame that has returned: named again, it is planned anew."""
+    """The known plan items, in plan order. Open items of an ended tree, and items below a frame that has returned, are
+    left out: if the client names one again, it is planned anew."""
     plan = [f for f in tree.frames.values() if f.origin == "plan"]
     left = {
         f.id
@@ -193,7 +186,7 @@ def _top_frame(tree: Tree, frame: Frame) -> Frame:
 
 
 def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
-    """Whether it stands below a frame that has returned: what that did would be on the line again with it."""
+    """Whether an ancestor has returned. Entering the frame would put that ancestor's work back into the context."""
     open_ones = {f.id for f in path_to(tree, tree.active)}
     return any(not a.has_no_opening_call and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
 
@@ -229,13 +222,13 @@ def _apply_plan_diff(scene: _Inference, changes: PlanDiff, group: tuple[str, ...
 
 
 def _end_auto_frame(scene: _Inference) -> None:
-    """What the proxy parted off by itself ends where the client's plan has a say."""
+    """End the automatic frame: the client's plan takes precedence."""
     if scene.tree.active_frame.origin == "auto":
         _end_frame(scene, scene.tree.active, Status.COMPLETED)
 
 
 def _resume_open_item(scene: _Inference) -> None:
-    """Of several items under way the newest owned what was done; once it has ended, the one before it does."""
+    """Reactivate the next older open item. Of several items in progress, the newest one owns the work until it ends."""
     beside = (f for f in children(scene.tree, scene.tree.active) if f.origin == "plan")
     under_way = [f for f in beside if f.status is Status.IN_PROGRESS]
     if under_way:
@@ -247,7 +240,7 @@ def _enter_event(frame: Frame, taking: tuple[str, ...] = ()) -> FrameEntered:
 
 
 def _plan_parent(tree: Tree) -> str:
-    """Under which frame an item of the plan belongs: the active one, or where the other items are."""
+    """The frame under which new items are planned: the active one, or the parent of the other items."""
     active = tree.active_frame
     while active.origin in ("plan", "part", "auto") and active.parent:
         active = tree.frames[active.parent]
@@ -255,7 +248,7 @@ def _plan_parent(tree: Tree) -> str:
 
 
 def _may_enter(tree: Tree, frame: Frame) -> bool:
-    """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
+    """Whether `frame` may become active: only the model leaves a frame that it pushed."""
     if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
         return False
     above = {a.id for a in ancestors(tree, frame.id)}
@@ -264,8 +257,8 @@ def _may_enter(tree: Tree, frame: Frame) -> bool:
 
 
 def _complete_item(scene: _Inference, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
-    """End an item; one that never started starts with the group that says so. A group that only ends it belongs to the
-    frame above (`handed_on`)."""
+    """End an item; one that never started begins with the group that completes it. `handed_on`: the group only ends the
+    item, so it belongs to the frame above."""
     found = scene.tree.frames[frame]
     if found.status is not Status.IN_PROGRESS:
         if not _may_enter(scene.tree, found):
@@ -276,7 +269,7 @@ def _complete_item(scene: _Inference, frame: str, group: tuple[str, ...], *, han
 
 
 def _end_item(scene: _Inference, frame: str, status: Status, carried: tuple[str, ...]) -> None:
-    """End an item, unless the model pushed a frame below it that is at work."""
+    """End an item, unless a frame that the model pushed below it is in progress."""
     pushed = (f for f in _descendants_of(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
     if scene.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
         _end_frame(scene, frame, status, carried=carried)
@@ -295,8 +288,8 @@ def _end_frame(scene: _Inference, frame: str, status: Status, *, carried: tuple[
 def build_pop_event(
     path_state: PathState, frame: str, status: Status, names: ToolRoles, carried: tuple[str, ...] = ()
 ) -> FramePopped:
-    """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
-    invalidated meanwhile, of which their calls tell then."""
+    """The end of an inferred frame, with the results, artifacts and decisions found in its entries. Frames of the model
+    on the return path that were invalidated meanwhile are carried along, because their calls' results must say so."""
     way = return_path(path_state.tree, frame)
     told = ""
     if (called := outermost_called_frame(way)) is not None:
@@ -321,8 +314,8 @@ def build_pop_event(
 
 # ----------------------------------------------------------------------------------------------------------- subagents
 def _follow_subagents(scene: _Inference, messages: Sequence[Message]) -> None:
-    """The result of the call that delegated it ends a subagent's frame (S1-71f); one whose call the client goes on
-    without is blocked."""
+    """End a subagent's frame with the result of its call; if the client went on without that result, the frame is
+    blocked."""
     waiting = [f for f in scene.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
     if not waiting:
         return
@@ -340,7 +333,7 @@ def _follow_subagents(scene: _Inference, messages: Sequence[Message]) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ requests
 def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]) -> None:
-    """A message of the user: does it go on with the work before it, or start something else?"""
+    """Decide whether a user message continues the work before it or starts a new request."""
     ended_at = _closing_message_index(scene)
     closing = message_of(scene.placed[ended_at]) if ended_at is not None else None
     if ended_at is None or closing is None:
@@ -365,8 +358,8 @@ def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]
 
 
 def _closing_message_index(scene: _Inference) -> int | None:
-    """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
-    and where the last turn did not end in words."""
+    """Index of the assistant text that ended the work for the last request. None inside a frame that the model pushed,
+    and where the last turn did not end in text."""
     tree, path_entries = scene.tree, scene.placed
     home = _request_parent(tree)
     if home.parent:
@@ -384,7 +377,7 @@ def _closing_message_index(scene: _Inference) -> int | None:
 
 
 def _request_parent(tree: Tree) -> Frame:
-    """The frame in which requests begin and end here."""
+    """The frame under which requests get their frames."""
     return next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
 
 
@@ -396,18 +389,18 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
 
 
 def _open_request(tree: Tree) -> Frame | None:
-    """The request of the user that is worked on, where it has a frame of its own."""
+    """The frame of the user's current request, if it has one."""
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
 def has_tool_calls(messages: Iterable[Message | None]) -> bool:
-    """Whether anything was done that could be folded: talk alone is no frame, and nothing is inferred from it."""
+    """Whether there are tool calls that could be folded; talk alone never becomes a frame."""
     return any(m.calls for m in messages if m)
 
 
 def _close_request(scene: _Inference, home: Frame, before: Sequence[PathEntry]) -> None:
-    """End the work for the request before: items that are still open are blocked, for the client may go on with them.
-    The first request of a conversation has no frame until it ends; then what was done for it becomes one."""
+    """End the work for the previous request. Open items are blocked, so that the client may resume them. The first
+    request of a conversation gets its frame only now."""
     request = _open_request(scene.tree)
     for frame in reversed(path_to(scene.tree, scene.tree.active)):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:

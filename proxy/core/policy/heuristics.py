@@ -1,12 +1,6 @@
-"""The seven heuristics: four that speak for a push, three that speak for a pop, each from 0 to 100 (S1-85 to S1-91).
-
-Each is a function of the signals that gives points with the figures they are made of. The constants are those of the
-requirement rows; steps are tables, the highest one that is exceeded counts.
-
-The law: **a score is explained by its inputs alone**.
-
-What this module does not do: it weighs no heuristic against another (`combining` does) and suggests nothing.
-"""
+"""Seven heuristics, four for a push and three for a pop, each scoring 0 to 100. Each is a pure function of the signals,
+and its score names the figures it is made of. The constants are those of the requirement rows; a table of steps gives
+the points of the highest step that is exceeded."""
 
 from __future__ import annotations
 
@@ -18,8 +12,7 @@ from proxy.core.frames import POP, PUSH, Status
 from proxy.core.policy.autonomy_rules import MAX_SCORE
 from proxy.core.policy.signals import FrameSignals
 
-PointSteps = Sequence[tuple[float, int]]
-"""(exceeded, points), the highest first."""
+PointSteps = Sequence[tuple[float, int]]  # (exceeded, points), the highest first
 ScoreInput = int | float | bool | str
 
 POINTS_PER_ERROR, MAX_ERROR_POINTS, NEW_GOAL_POINTS = 15, 50, 30
@@ -33,14 +26,13 @@ POINTS_PER_ARTIFACT, MAX_ARTIFACT_POINTS = 10, 30
 COVERAGE_POINTS = 30
 IDLE_TURN_STEPS: PointSteps = ((5, 70), (3, 40), (1, 20))
 FAILURE_STEPS: PointSteps = ((3, 40), (1, 20))
-STUCK_THRESHOLD = 60
-"""Points of stagnation above which a pop would end the frame as blocked or failed."""
+STUCK_THRESHOLD = 60  # above it, stagnation means the frame is stuck: blocked or failed
 USAGE_STEPS: PointSteps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
 
 
 class HeuristicScore(msgspec.Struct, frozen=True):
-    """Points from 0 to 100 and what they are made of. `reason` is a few words for whoever reads a suggestion, `status`
-    what a pop for this reason would end the frame as."""
+    """Points from 0 to 100 and their inputs. `reason` is a few words for a suggestion; `status` is what a pop would end
+    the frame as."""
 
     points: int
     reason: str
@@ -49,8 +41,8 @@ class HeuristicScore(msgspec.Struct, frozen=True):
 
 
 class Heuristic(msgspec.Struct, frozen=True):
-    """One of the seven; `kind` is what it speaks for. `points` are asked with every request, `told` only of what has
-    some weight: it makes the score of them."""
+    """One of the seven; `kind` is push or pop. `count_points` is cheap and runs at every request;
+    `build_score` runs only when the points matter."""
 
     name: str
     kind: str
@@ -71,7 +63,7 @@ def _points_for_switch(seen: FrameSignals) -> int:
 
 
 def _points_for_other_topic(seen: FrameSignals) -> int:
-    """The share is of the request's own keywords; without a new goal the words count nothing."""
+    """Points by the share of the request's own keywords; 0 without a new goal."""
     if not seen.goal_keywords:
         return 0
     return round_half_up(
@@ -103,14 +95,14 @@ def _points_for_usage(seen: FrameSignals) -> int:
 
 # ---------------------------------------------------------------------------------------------------------- the scores
 def failure_boundary(seen: FrameSignals, points: int) -> HeuristicScore:
-    """Errors without a success since, and something else to do: a unit that may be tried again (S0-05)."""
+    """Errors without a success since, and a new goal: a unit that may be tried again."""
     told = [_pluralize(seen.errors, "error") + " since the last success"] if seen.errors else []
     told += ["a new goal"] if seen.goal else []
     return _build_heuristic_score(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
 
 
 def context_switch(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The user asks for something in other words, and other files come into it (S0-06)."""
+    """The user asks for something in other words, and other files are involved."""
     shared = len(seen.frame_keywords & seen.goal_keywords)
     words = _points_for_other_topic(seen)
     told = [f"{shared} of the {len(seen.goal_keywords)} keywords of the request are this frame's"] if words else []
@@ -121,18 +113,17 @@ def context_switch(seen: FrameSignals, points: int) -> HeuristicScore:
 
 
 def complexity(seen: FrameSignals, points: int) -> HeuristicScore:
-    """So much was done that a part of it deserves a summary of its own (S0-07)."""
+    """Enough was done that a part of it deserves a summary of its own."""
     told = f"{seen.messages} messages and {_pluralize(seen.files, 'changed file')} in this frame"
     return _build_heuristic_score(points, told, messages=seen.messages, files=seen.files)
 
 
 def duration(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The frame's own messages have grown long."""
     return _build_heuristic_score(points, f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
 
 
 def goal_completion(seen: FrameSignals, points: int) -> HeuristicScore:
-    """What the frame was for seems to be done."""
+    """The frame's goal seems to be reached."""
     signs = f" ({', '.join(seen.successes[:3])})" if seen.successes else ""
     told = f"{_pluralize(len(seen.successes), 'sign')} of success{signs}, {_pluralize(seen.artifacts, 'file')} made"
     covered, artifacts = round(seen.goal_coverage, 2), seen.artifacts
@@ -142,7 +133,7 @@ def goal_completion(seen: FrameSignals, points: int) -> HeuristicScore:
 
 
 def stagnation(seen: FrameSignals, points: int) -> HeuristicScore:
-    """Turns that gave nothing new, and failures that stayed."""
+    """Turns without news, and failures that stayed."""
     failing = len(seen.failures) > len(seen.successes)
     status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK_THRESHOLD else ""
     told = f"{_pluralize(seen.idle_turns, 'turn')} without progress, {_pluralize(len(seen.failures), 'failure')}"
@@ -150,7 +141,6 @@ def stagnation(seen: FrameSignals, points: int) -> HeuristicScore:
 
 
 def context_overflow(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The model's window is nearly full."""
     share = round(seen.usage, 3)
     status = Status.COMPLETED if len(seen.successes) > len(seen.failures) else Status.BLOCKED
     return _build_heuristic_score(points, f"the window is {seen.usage:.0%} full", status, usage=share)
@@ -171,7 +161,7 @@ HEURISTICS: Mapping[str, Heuristic] = {
 
 
 def round_half_up(value: float) -> int:
-    """Rounded, one half upwards: the constants were made that way, and Python rounds to even."""
+    """Round, with one half upwards. Python rounds half to even, which would shift the requirement's figures."""
     return int(value + 0.5)
 
 

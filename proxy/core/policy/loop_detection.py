@@ -1,23 +1,12 @@
-"""Loops in the work of one frame: the same again, to and fro, the same task failed again (S3-20 to S3-23, C12).
+"""Finds loops in the work of one frame, and writes the note and the refusal that the model reads.
 
-Three patterns are known. *Repetition*: the same call gave the same result, three times in direct succession or five
-times among the newest calls. *Alternation*: two or three steps take turns, and each gives what it gave before.
-*Failures*: a task failed, was tried again, and failed again.
+Three patterns count. Repetition: the same call gave the same result, three times in succession or five times among the
+newest calls. Alternation: two or three steps take turns with unchanged results. Failures: a task failed, was retried,
+and failed again.
 
-The law: **what gives something new is no loop**. A call counts as the same only with its result, so a test that fails
-otherwise, a file that reads differently, an edit with other words break every pattern; between scattered calls a
-change that is no part of the pattern does too. Nothing is counted across a change of frame, new words of the user, or
-a call that only waits. When in doubt there is no loop: a warning that is wrong costs more than one that comes late.
-
-What this module does not do: it refuses no call, and says nothing of calls that are no part of the pattern; what the
-model is told of a loop is written by `warning`.
-
-What is said of a loop: to the model behind the results that closed it, and as the result of a call that is refused.
-
-The law: **a warning is kept to what was counted**. It names the pattern, how often it ran and what to do instead, and
-shows the calls in a few words; a note stands in an element with the nonce, so no text of a tool can forge it.
-
-What this module does not do: it finds no loop, and chooses no call that is refused (`loops` does both).
+A call equals another only together with its result, so a changed test result or file breaks every pattern, and so does
+a change between scattered calls. Counting stops at a change of frame, new words of the user, or a call that only waits.
+In doubt there is no loop: a wrong warning costs more than a late one.
 """
 
 from __future__ import annotations
@@ -49,7 +38,6 @@ from proxy.core.observers import (
 from proxy.core.text import element, escape_xml
 
 MAX_DISPLAYED_CALL_LENGTH = 120
-"""Characters of a call as it is told."""
 
 
 def describe_call(done: ToolExecution, names: ToolRoles) -> str:
@@ -59,7 +47,6 @@ def describe_call(done: ToolExecution, names: ToolRoles) -> str:
 
 
 def shorten(text: str) -> str:
-    """The beginning of a text, on one line."""
     words = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
     return words if len(words) <= MAX_DISPLAYED_CALL_LENGTH else words[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
 
@@ -69,12 +56,11 @@ REFUSED_CALL_RESULT = (
     "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
     "call is run."
 )
-"""The result of a call that is refused (S3-24)."""
 
 
 def loop_note(loop: Loop, nonce: str) -> str:
-    """What the model is told of it: the pattern, the count, and what to do instead. No text of a tool can forge it, for
-    none knows the nonce."""
+    """The note for the model: the pattern, its count, and what to do instead. The nonce keeps tool output from forging
+    it."""
     named = ", ".join(f"`{each}`" for each in loop.shown)
     match loop.kind:
         case "failures":
@@ -100,27 +86,19 @@ def loop_note(loop: Loop, nonce: str) -> str:
 
 REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
 LOOP_KINDS = (REPETITION, ALTERNATION, FAILURES)
-MIN_SCATTERED_CALLS = 5
-"""Same calls among the newest ones, others between them, that are a loop."""
-MIN_ALTERNATION_ROUNDS = 2
-"""Rounds of an alternation that are a loop: A, B, A, B."""
+MIN_SCATTERED_CALLS = 5  # same calls among the newest ones, with others between them
+MIN_ALTERNATION_ROUNDS = 2  # A, B, A, B
 MIN_FAILED_ATTEMPTS = 2
-"""Failed attempts at one task that are a loop."""
-REPEAT_WARNING_FACTOR = 2
-"""A loop that goes on is told of again when it has run so many times as long."""
-MAX_PARSED_ARGUMENTS_LENGTH = 4_000
-"""Characters of arguments that are read as JSON; longer ones stand for themselves."""
-CACHED_SIGNATURES = 1_024
-"""Calls whose signature is remembered: with each request the newest ones are asked for again."""
-MAX_COMPARED_LENGTH = 50_000
-"""Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
-MAX_LENGTH_DIFFERENCE = 64
-"""Characters by which the lengths of two such results may differ."""
+REPEAT_WARNING_FACTOR = 2  # a loop that goes on is reported again at this multiple of its length
+MAX_PARSED_ARGUMENTS_LENGTH = 4_000  # characters; longer arguments are compared as text
+CACHED_SIGNATURES = 1_024  # signatures are asked for again at every request
+MAX_COMPARED_LENGTH = 50_000  # characters; longer results are compared exactly, times and addresses included
+MAX_LENGTH_DIFFERENCE = 64  # characters by which such results may differ in length
 
 
 class LoopRules(msgspec.Struct, frozen=True):
-    """`repeats`: same calls in direct succession that are a loop. `window`: how many of the newest calls are looked at.
-    `period`: how many steps may take turns at most; 1 knows no alternation."""
+    """`repeats`: same calls in succession that make a loop. `window`: how many of the newest calls are examined.
+    `period`: how many steps may alternate at most; 1 disables alternation."""
 
     repeats: int = 3
     window: int = 20
@@ -128,26 +106,23 @@ class LoopRules(msgspec.Struct, frozen=True):
 
 
 class SignedCall(NamedTuple):
-    """A call with its result. `signature` is the same for calls that ask for the same."""
+    """A call with its result. Calls that ask for the same have the same `signature`."""
 
     signature: str
     execution: ToolExecution
 
 
-StepSignature = tuple[str, ...]
-"""The signatures of a step, sorted: what it asked for."""
+StepSignature = tuple[str, ...]  # of one step's calls, sorted
 
 
 class SignedStep(NamedTuple):
-    """A call group with its results."""
-
     signature: StepSignature
     calls: tuple[SignedCall, ...]
 
 
 def find_new_loop(path_state: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
-    """The loop that the newest step of a path closes, or a frame that failed again; None where there is none, or where
-    it has been told of and has not grown much since."""
+    """The loop that the newest step of a path closes, or a frame that failed again. None where there is none, or where
+    it was already reported and has not grown much since."""
     run = current_run_of(path_state, rules.window)
     found = _find_loop(run, path_state.tree, names, rules)
     if found is None:
@@ -162,14 +137,14 @@ def find_new_loop(path_state: PathState, names: ToolRoles, rules: LoopRules) -> 
 
 
 def active_loops(path_state: PathState, window: int) -> tuple[Loop, ...]:
-    """The loops of a path that were warned of in the work that goes on at its end."""
+    """Loops that were reported in the work at the end of a path."""
     at = _entry_ids(current_run_of(path_state, window))
     return tuple(loop for loop in path_state.tree.loops if loop.at in at)
 
 
 def looping_signatures(path_state: PathState, names: ToolRoles, window: int) -> frozenset[str]:
-    """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
-    of the pattern, makes them worth a try again (C12)."""
+    """Signatures of the looping calls at the end of a path. A later change by another call removes them, because trying
+    again is then worthwhile."""
     loops = [loop for loop in active_loops(path_state, window) if loop.kind != FAILURES]
     if not loops:
         return frozenset()
@@ -208,8 +183,8 @@ def _is_same_loop(told: Loop, found: Loop) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- the run
 def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
-    """The newest work that belongs together, oldest first: at most `window` calls with their results, behind the last
-    change of frame, the last new words of the user, and the point up to which a person cleared the loops."""
+    """The newest connected work, oldest first: at most `window` calls with results since the last change of frame, new
+    words of the user, or a person's clearing of the loops."""
     tree = path_state.tree
     owner = tree.active_frame.owner if tree.active else ""
     run: list[PathEntry] = []
@@ -232,8 +207,8 @@ def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
 
 
 def _is_new_user_text(path_entries: Sequence[PathEntry], at: int) -> bool:
-    """Whether these are words of the user that were not said the time before: an agent without a person is told "go
-    on" again and again."""
+    """Whether these are user words that differ from the last ones: unattended agents receive "go on" again and
+    again."""
     said = _user_text(path_entries[at])
     if not said:
         return False
@@ -250,8 +225,7 @@ def _user_text(path_entry: PathEntry) -> str:
 
 # ----------------------------------------------------------------------------------------------------------- the steps
 def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep]:
-    """The call groups of a run, oldest first, hidden ones among them. A call without a result says nothing, and is
-    left out."""
+    """The call groups of a run, oldest first, hidden ones included. Calls without a result are left out."""
     results: dict[str, Message] = {}
     found: list[SignedStep] = []
     for path_entry in reversed(run):
@@ -271,7 +245,7 @@ def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep
 
 
 def _results_of_round(hidden: Round) -> dict[str, Message]:
-    """What was answered here, by call. A call that was refused did nothing."""
+    """Results inside a hidden round, by call id. Refused calls are left out, because they did nothing."""
     refused_ids = hidden.spoken.refused_call_ids
     return {result.answers: result for result in hidden.results if result.answers not in refused_ids}
 
@@ -280,19 +254,19 @@ def _sign_call(call: Call, result: Message, names: ToolRoles) -> SignedCall:
     return SignedCall(call_signature(call, names), ToolExecution(call, result.text, failed=result.failed))
 
 
+# Why a command is run: reworded each time for the same command.
 _EXPLANATION_ARGUMENTS = frozenset(
     {"description", "explanation", "justification", "reason", "summary", "thought", "security_risk"}
 )
-"""Arguments in which a model says why it runs a command: other words each time, for the same command."""
+# They name the call itself; normalized.
 _CALL_ID_ARGUMENTS = frozenset(
     {"callid", "toolcallid", "tooluseid", "requestid", "traceid", "idempotencykey", "timestamp"}
 )
-"""Arguments that name the call itself, by plain name."""
 
 
 def call_signature(call: Call, names: ToolRoles) -> str:
-    """What a call asks for, as 16 hex digits: its name and its arguments, however they are spelt (S3-20). What names
-    the call itself, and what a model says beside a command, does not count."""
+    """Name and normalized arguments of a call, hashed to 16 hex digits. Arguments that identify the call itself, and a
+    model's explanation of a command, are left out."""
     if len(call.arguments) > MAX_PARSED_ARGUMENTS_LENGTH:
         return _hash_signature(call.name, call.arguments)
     return _cached_signature(call.name, call.arguments, names.role_of(call.name) is ToolRole.SHELL)
@@ -316,7 +290,7 @@ def _hash_signature(name: str, text: str) -> str:
 
 
 def _normalize(value: object) -> object:
-    """White space around a text and the spelling of a whole number do not count."""
+    """A value without surrounding white space and with one spelling of whole numbers."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, float) and value.is_integer():
@@ -333,13 +307,13 @@ def _encode(value: object) -> str:
         return repr(value)[:MAX_PARSED_ARGUMENTS_LENGTH]
 
 
+# Times, durations, addresses and random ids.
 _VOLATILE_TEXT = re.compile(
     r"""\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z? | \b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b
       | \b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds|milliseconds)\b | \b0x[0-9a-f]{4,}\b
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Times, durations, addresses and random ids: they differ where nothing else does."""
 
 
 def _is_same_result(one: ToolExecution, other: ToolExecution) -> bool:
@@ -352,7 +326,7 @@ def _is_same_result(one: ToolExecution, other: ToolExecution) -> bool:
 
 
 def _is_same_step(one: SignedStep, other: SignedStep) -> bool:
-    """The same calls with the same results, whatever their order."""
+    """The same calls with the same results, in any order."""
     if one.signature != other.signature:
         return False
     pairs = zip(sorted(one.calls, key=_signature_of), sorted(other.calls, key=_signature_of), strict=True)
@@ -365,13 +339,13 @@ def _signature_of(acted: SignedCall) -> str:
 
 # -------------------------------------------------------------------------------------------------------- the patterns
 def _has_repeated_call(steps: Sequence[SignedStep]) -> bool:
-    """Whether a call of the newest step was made before: nearly always none was, and there is nothing to look for."""
+    """Whether a call of the newest step was made before. Checked first, because nearly always none was."""
     newest = set(steps[-1].signature)
     return any(not newest.isdisjoint(step.signature) for step in steps[:-1])
 
 
 def _is_waiting_step(step: SignedStep, names: ToolRoles) -> bool:
-    """To ask again whether something has come by now is no loop."""
+    """Whether a step only waits; polling again is no loop."""
     return any(is_waiting(each.execution, names) for each in step.calls)
 
 
@@ -382,7 +356,7 @@ def _find_repetition(steps: Sequence[SignedStep], names: ToolRoles, repeats: int
 
 
 def _find_alternation(steps: Sequence[SignedStep], names: ToolRoles, period: int) -> Loop | None:
-    """The shortest period counts."""
+    """The shortest repeating period."""
     for length in range(2, period + 1):
         pattern = steps[-length:]
         if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, names) for step in pattern):
@@ -396,7 +370,8 @@ def _find_alternation(steps: Sequence[SignedStep], names: ToolRoles, period: int
 
 
 def _find_scattered_repetition(steps: Sequence[SignedStep], names: ToolRoles) -> Loop | None:
-    """A call of the newest step that gave the same all along, with others between and no change among these."""
+    """A call of the newest step that always gave the same result, with other calls between but no change among
+    these."""
     for newest in steps[-1].calls:
         count = 0
         for step in reversed(steps):
@@ -420,8 +395,8 @@ def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, names: Too
 
 
 def find_repeated_failure(tree: Tree) -> Loop | None:
-    """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
-    what they retry, or by their title (S3-23)."""
+    """The child of the active frame that ended last, if it failed and had failed before. Attempts are linked by what
+    they retry, or by title."""
     ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
     if not ended:
         return None

@@ -1,11 +1,6 @@
-"""The tools of autonomy: how much the proxy decides, whether a push or a pop seems due, what was suggested (S1-126 to
-S1-130).
-
-The laws: **what the model leaves out is observed** (the original took nothing for everything it was not told, D2), and
-**the model changes no more than the configuration lets it**: without a word there it only reads.
-
-What this module does not do: it pushes and pops nothing; whoever asks decides.
-"""
+"""Tools about autonomy: the rules in force, whether a push or a pop seems due, and the suggestions made. Figures that
+the model leaves out of its call are taken from observed traffic. The model changes only what the configuration allows;
+otherwise it may only read."""
 
 from __future__ import annotations
 
@@ -46,14 +41,12 @@ from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag
 
 MAX_HISTORY_SHOWN = 20  # S1-129
 MAX_LIST_LENGTH = 1_000
-MAX_NUMBER = 10**12
-"""Of a figure that a model gives."""
+MAX_NUMBER = 10**12  # bound of a figure given by the model
 ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until the user speaks again."
 
 
 # -------------------------------------------------------------------------------------------------------- how much
 def configure_autonomy(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Show the rules that are in force here; change what the configuration lets the model change (S1-126)."""
     before = _effective_rules(tool_context)
     if flag_argument(arguments, "reset"):
         _require_permission(tool_context, *sorted(_chosen_rule_groups(tool_context)))
@@ -72,11 +65,12 @@ def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, said: str) -
 
 
 def _chosen_rule_groups(tool_context: ToolContext) -> set[str]:
-    """The parts of the rules in which something was chosen for this conversation."""
+    """The groups of rules in which something was chosen for this conversation."""
     chosen = tool_context.tree.suggestion_state.settings
     return {_GROUP_OF_RULE[name] for name in RULE_NAMES if getattr(chosen, name) is not None}
 
 
+# The word of `model_may_set` that covers a rule.
 _GROUP_OF_RULE = {
     "level": "level",
     "push_threshold": "thresholds",
@@ -85,11 +79,10 @@ _GROUP_OF_RULE = {
     "suggest_in_context": "suggestions",
     "heuristics": "heuristics",
 }
-"""Under which word of `model_may_set` a rule is."""
 
 
 def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
-    """What is to be changed, by the name of the rule."""
+    """Requested changes, by rule name."""
     found: dict[str, Any] = {}
     if level := text_argument(arguments, "level"):
         if level not in get_args(AutonomyLevel):
@@ -112,7 +105,7 @@ def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules
 
 
 def _require_permission(tool_context: ToolContext, *parts: str) -> None:
-    """Raises Mistake where the configuration does not let the model change one of these."""
+    """Raises ToolError where the configuration does not let the model change one of these groups."""
     settable = tool_context.settings.autonomy.settable
     if refused := sorted({part for part in parts if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
@@ -144,7 +137,7 @@ def _render_rules(rules: AutonomyRules) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------- is it due?
 def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What speaks for a push here, heuristic by heuristic (S1-127)."""
+    """What speaks for a push here, heuristic by heuristic."""
     seen = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
     told: dict[str, Any] = {}
     if goal := text_argument(arguments, "potentialGoal"):
@@ -171,14 +164,14 @@ def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 
 
 def _is_frame_goal(frame: Frame, goal: str) -> bool:
-    """Whether `goal` is what the frame is for, in the same words. A part of it is a goal of its own."""
+    """Whether `goal` repeats the frame's title or criteria. A part of them is a goal of its own."""
     words = extract_keywords(goal)
     own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
     return bool(words) and any(words == extract_keywords(text) for text in own)
 
 
 def should_pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What speaks for a pop of the active frame, heuristic by heuristic, and as what it would end (S1-128)."""
+    """What speaks for a pop of the active frame, heuristic by heuristic, and the status it would end with."""
     told: dict[str, Any] = {}
     reading = _read_path(tool_context)
     if (successes := _text_list_argument(arguments, "successSignals")) is not None:
@@ -217,7 +210,7 @@ def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
 # ---------------------------------------------------------------------------------------------------- what was
 # suggested
 def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Turn suggestions in context on or off, take back what waits, show the newest of them (S1-129)."""
+    """Turn suggestions in context on or off, withdraw pending ones, and show the newest."""
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
@@ -250,7 +243,7 @@ def _render_suggestion(each: Suggestion, now: int) -> str:
 
 
 def show_autonomy_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
+    """Counts of suggestions and of automatic frames; `reset` starts them again from zero."""
     told = ", ".join(
         f"{name} {count}"
         for name, count in asdict(tally_at(tool_context.tree.suggestion_state, tool_context.now)).items()
@@ -278,7 +271,7 @@ def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:
 
 
 def _text_list_argument(arguments: Mapping[str, Any], name: str) -> list[str] | None:
-    """None where it is left out; a single text is a list of one."""
+    """None where it is left out; a single text becomes a list of one."""
     value = arguments.get(name)
     if value is None:
         return None
@@ -290,7 +283,7 @@ def _text_list_argument(arguments: Mapping[str, Any], name: str) -> list[str] | 
 
 
 def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
-    """How many there are: a number, or the length of a list."""
+    """A number, or the length of a list; None where it is left out."""
     value = arguments.get(name)
     if isinstance(value, list):
         return len(value)

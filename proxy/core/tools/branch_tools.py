@@ -1,23 +1,9 @@
-"""Branching: what it takes to name a point, to begin a line there, to change lines, and to copy from one to another.
+"""Checkpoints and branches: the rules, and the tools checkpoint, branch, switch and inject.
 
-    checkpoint   a name for a point of the current line; it never changes what is sent
-    branch       a new line that begins at a checkpoint
-    switch       back to a line that was left, as it stood
-    inject       messages of another line, or what a frame of it returned, copied once to the end of one
-
-The laws: **lines turn where the user speaks**, and nowhere else: whatever is wanted waits for a request that brings
-nothing but words of the user, so no call group is cut through and every result stands where its call does. And **only
-what is copied crosses over**: a line knows nothing of what was done on another.
-
-What this module does not do: it changes nothing and stores nothing. It gives events and words, and refuses with
-NotAllowed, whose message says what to do instead. What stands on a line is `path_state`'s to say.
-
-The tools that branch: checkpoint, branch, switch, inject.
-
-The law: **nothing turns in the middle of a turn**. A branch or a switch that the model asks for begins with the user's
-next message; what is copied is the result of the call that asks for it, so it stands at the end of the line, once.
-
-What this module does not do: it says what may be done nowhere (`branching` does); here is only how a model asks.
+Branches turn only where the user speaks: a requested branch or switch waits for a request that brings nothing but user
+words, so no call group is cut and every result stays behind its call. A branch knows nothing of the work on another
+one, except for messages that were copied. The functions here return events and texts; `NotAllowed` says what to do
+instead.
 """
 
 from __future__ import annotations
@@ -52,13 +38,10 @@ from proxy.core.text import cut_for_display, element, escape_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.errors import NotAllowed
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Of a checkpoint or a line: it stands in paths and on markers."""
-MAX_CHECKPOINTS = 64
-"""Of one path, named by somebody."""
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # checkpoint or branch name; used in paths and markers
+MAX_CHECKPOINTS = 64  # of one path, automatic ones not counted
 MAX_BRANCHES = 32
-MAX_COPIED_CHARACTERS = 60_000
-"""Characters that are copied at once."""
+MAX_COPIED_CHARACTERS = 60_000  # copied at once
 MAX_REASON_CHARACTERS = 400
 
 
@@ -66,8 +49,8 @@ MAX_REASON_CHARACTERS = 400
 def create_checkpoint(
     path_state: PathState, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
 ) -> CheckpointSet:
-    """A name for the point behind `entry`, or where that leaves calls without results, before it. Without a name it is
-    given one. Raises NotAllowed."""
+    """A checkpoint behind `entry`, or before it where calls would be left without results. Without a name, one is
+    chosen. Raises NotAllowed."""
     lines = path_state.branches
     chosen = _validate_name(name) if name else _unused_name("c", lines.checkpoints)
     if chosen in lines.checkpoints:
@@ -81,8 +64,7 @@ def create_checkpoint(
 
 
 def newest_settled_entry(ledger: Ledger, entry: str) -> str:
-    """The newest entry of the path to `entry` behind which the user could speak: no call before it waits for a
-    result."""
+    """The newest entry on the path to `entry` that leaves no call without a result."""
     at = ledger.entries[entry]
     while at.parent and _has_pending_calls(ledger, at):
         at = ledger.entries[at.parent]
@@ -97,7 +79,6 @@ def _has_pending_calls(ledger: Ledger, entry: Entry) -> bool:
 
 
 def fingerprint_of(thread: Thread | None) -> RequestFingerprint:
-    """How the newest request of a thread looked."""
     return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
 
 
@@ -116,7 +97,7 @@ def _unused_name(letter: str, taken: Mapping[str, object]) -> str:
 
 # ----------------------------------------------------------------------------------------------------- branch, switch
 def request_branch(lines: BranchState, checkpoint: str = "", name: str = "", reason: str = "") -> BranchSwitchRequested:
-    """A new line that begins at a checkpoint; without its name, at the newest one. Raises NotAllowed."""
+    """A new branch that begins at `checkpoint`, by default the newest one. Raises NotAllowed."""
     if not lines.checkpoints:
         raise NotAllowed("There is no checkpoint to begin a branch at. Set one first.", code="no_checkpoint")
     point = lines.checkpoints.get(checkpoint) if checkpoint else newest_checkpoint(lines)
@@ -137,12 +118,12 @@ def request_branch(lines: BranchState, checkpoint: str = "", name: str = "", rea
 
 
 def newest_checkpoint(lines: BranchState) -> Checkpoint:
-    """The checkpoint that was set last; there is one."""
+    """The checkpoint set last; raises StopIteration without any."""
     return lines.checkpoints[next(reversed(tuple(lines.checkpoints)))]
 
 
 def request_switch(lines: BranchState, name: str, reason: str = "") -> BranchSwitchRequested:
-    """Another line, as it was left. Raises NotAllowed."""
+    """Switch to an existing branch. Raises NotAllowed."""
     if name not in lines.start_checkpoints:
         raise NotAllowed(
             f"There is no branch {cut_for_display(name, 40)!r}. {_list_names('Branches', lines.start_checkpoints)}",
@@ -160,8 +141,8 @@ def _list_names(what: str, names: Mapping[str, object]) -> str:
 def due_branch_switch(
     path_state: PathState, ledger: Ledger, run: Sequence[Entry], request: Request, look: RequestFingerprint
 ) -> BranchSwitched | None:
-    """What becomes of a wish at these new messages, the newest of `request`: the lines turn before the first of them;
-    None where nothing is wanted, or has to wait. `look` is of the request before."""
+    """The branch switch that these new messages, the newest of `request`, make due; it happens before the first of
+    them. None where no switch is requested or it must wait. `look` is the fingerprint of the request before."""
     wanted = path_state.branches.requested_switch
     if wanted is None or not _can_switch_now(run, request):
         return None
@@ -171,7 +152,7 @@ def due_branch_switch(
 
 
 def _can_switch_now(run: Sequence[Entry], request: Request) -> bool:
-    """Whether the user speaks, and a line other than the client's history may be sent at all."""
+    """Whether only the user speaks, and the request allows a context other than the client's own history."""
     spoken = all(entry.message is not None and entry.message.role == "user" for entry in run)
     offers = (
         bool(request.tool_names) and request.tool_choice in ("auto", "required") and not request.wants_structured_output
@@ -180,7 +161,6 @@ def _can_switch_now(run: Sequence[Entry], request: Request) -> bool:
 
 
 def ends_with_tool_result(line: PathState) -> bool:
-    """Whether the last on a line is the result of a call."""
     last = next(
         (message for path_entry in reversed(context_entries(line)) if (message := message_of(path_entry))), None
     )
@@ -189,7 +169,7 @@ def ends_with_tool_result(line: PathState) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- inject
 class NumberedMessage(msgspec.Struct, frozen=True):
-    """A message of a line, as it is counted there from 1."""
+    """A message of a branch, numbered from 1."""
 
     number: int
     role: str
@@ -197,7 +177,7 @@ class NumberedMessage(msgspec.Struct, frozen=True):
 
 
 def branch_named(path_state: PathState, name: str) -> PathState:
-    """The story of one of the lines, as it stands or was left. Raises NotAllowed."""
+    """The state of a branch. Raises NotAllowed."""
     if name == path_state.branches.current:
         return path_state
     if name not in path_state.other_branches:
@@ -210,23 +190,22 @@ def branch_named(path_state: PathState, name: str) -> PathState:
 
 
 def copyable_entries(line: PathState) -> list[PathEntry]:
-    """What stands on a line and can be copied: everything but our own words, oldest first."""
+    """Entries of the context without notes of the proxy, oldest first."""
     return [p for p in context_entries(line) if p.entry.kind is not EntryKind.OVERLAY and message_of(p) is not None]
 
 
 def numbered_messages(line: PathState) -> tuple[NumberedMessage, ...]:
-    """The messages that stand on a line, oldest first."""
+    """Messages in a branch's context, oldest first."""
     texts = ((message_of(p), "\n\n".join(map(_display_text, pieces_of(line, [p])))) for p in copyable_entries(line))
     return tuple(NumberedMessage(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)
 
 
 def _display_text(piece: StoredPiece) -> str:
-    """A text as it is, a call with the name of its tool."""
     return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call_arguments else piece.text
 
 
 def copy_texts(path_state: PathState, source: str, numbers: Sequence[int], frame: str) -> tuple[CopiedText, ...]:
-    """Messages of the line `source`, by their numbers on it, or what a frame of it returned. Raises NotAllowed."""
+    """Messages of the branch `source` by number, or the results of one of its frames. Raises NotAllowed."""
     if bool(numbers) is bool(frame):
         raise NotAllowed("Name what to copy: message numbers, or one frame.", code="nothing_chosen")
     line = branch_named(path_state, source)
@@ -262,8 +241,7 @@ def _copy_results(line: PathState, reference: str, source: str) -> CopiedText:
 
 
 def request_injection(lines: BranchState, target: str, source: str, texts: Sequence[CopiedText]) -> InjectionRequested:
-    """These texts are to be copied to the line `target`; without a name, to the one the next request stands on. Raises
-    NotAllowed."""
+    """Copy `texts` to the branch `target`, by default the one the next request uses. Raises NotAllowed."""
     coming = lines.requested_switch.line if lines.requested_switch else lines.current
     to = target or coming
     if to not in (*lines.start_checkpoints, coming):
@@ -284,7 +262,7 @@ FILES_UNCHANGED_NOTE = (
 
 
 def render_branch_switch(event: BranchSwitched, nonce: str) -> str:
-    """What the model is told where a line begins or is taken up again."""
+    """The note for the model where a branch begins or is resumed."""
     if event.at:
         what = (
             f"A branch begins here: {event.line}, at the checkpoint {event.checkpoint}. The work goes on from that "
@@ -299,7 +277,7 @@ def render_branch_switch(event: BranchSwitched, nonce: str) -> str:
 
 
 def render_pending_injections(lines: BranchState, nonce: str) -> str:
-    """What waits for the current line, for the model; empty where nothing does."""
+    """Copied texts that wait for the current branch, as text for the model; empty without any."""
     waiting = [each for each in lines.pending_injections if each.branch == lines.current]
     if not waiting:
         return ""
@@ -310,7 +288,7 @@ def render_pending_injections(lines: BranchState, nonce: str) -> str:
 
 
 def render_copied_texts(source: str, texts: Sequence[CopiedText], nonce: str) -> str:
-    """Texts of another line between the markers of stored data."""
+    """Copied texts between the markers of stored data."""
     return "\n".join(
         wrap_in_markers(
             StoredPiece(each.ref, "", "", "", each.role, each.source, each.text),
@@ -332,7 +310,7 @@ CHOICE_MISSING = (
 
 
 def _with_tool_errors(run: RunTool) -> RunTool:
-    """What is refused is a mistake of the model's, told as text."""
+    """NotAllowed as ToolError."""
 
     @wraps(run)
     def answering(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
@@ -346,7 +324,6 @@ def _with_tool_errors(run: RunTool) -> RunTool:
 
 @_with_tool_errors
 def checkpoint(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Name the point before this turn's calls (S2-01)."""
     event = create_checkpoint(
         tool_context.path_state,
         tool_context.ledger,
@@ -365,7 +342,7 @@ def answered_request_entry(tool_context: ToolContext) -> str:
 
 
 def checkpoint_before_push(tool_context: ToolContext, frame: str) -> tuple[CheckpointSet, ...]:
-    """The point before a frame is pushed, where the configuration wants one."""
+    """The automatic checkpoint before a push, where the configuration asks for it."""
     if not tool_context.settings.checkpoint_at_push:
         return ()
     return (
@@ -381,7 +358,6 @@ def checkpoint_before_push(tool_context: ToolContext, frame: str) -> tuple[Check
 
 @_with_tool_errors
 def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Begin a line at a checkpoint (S2-02)."""
     reason, point = text_argument(arguments, "reason"), text_argument(arguments, "checkpoint")
     event = request_branch(tool_context.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
     return ToolResult(
@@ -393,7 +369,6 @@ def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 
 @_with_tool_errors
 def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Go on with a line that was left (S2-03)."""
     event = request_switch(
         tool_context.path_state.branches,
         text_argument(arguments, "branch", "name", required=BRANCH_MISSING),
@@ -404,7 +379,6 @@ def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 
 @_with_tool_errors
 def inject(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Copy from another line (S2-04)."""
     source = text_argument(arguments, "branch", required=SOURCE_MISSING)
     frame = text_argument(arguments, "frameID", "frame_id", "frame")
     texts = copy_texts(tool_context.path_state, source, _message_numbers(arguments), frame)

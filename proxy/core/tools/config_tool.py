@@ -1,14 +1,6 @@
-"""The tool that tells how subagents are tracked (S1-118).
-
-    stack_config     what holds, under the names of its arguments; sets it, where the operator lets the model
-
-The law: **the model only reads** unless the configuration says otherwise (`subagent.model_may_configure`): how
-subagents are tracked holds for everybody who uses this proxy, so it is the operator's. Asked to change something, the
-tool says who does that; a pattern is looked at first, so that whoever passes it on passes on one that works.
-
-What this module does not do: it sets nothing by itself. It says which keys are wanted, and whoever runs the call sets
-them, or tells the model why they cannot be set.
-"""
+"""`stack_config`: shows how subagents are tracked, and changes it where `subagent.model_may_configure` allows. These
+settings hold for every user of the proxy, so without that permission the model only reads and is told what the operator
+can set. The tool returns the settings to change; its caller applies them."""
 
 from __future__ import annotations
 
@@ -36,16 +28,14 @@ SETTING_NAMES = {
     "injectParentContext": "parent_context",
     "propagateSummaries": "",
 }
-"""The names of the tool, and the operator's under `subagent`; empty: fixed here."""
+"""Argument name of the tool -> key under `subagent`; an empty key cannot be changed."""
 PATTERN_ARGUMENTS = ("addPattern", "removePattern")
-MAX_ECHOED_CHARACTERS = 60
-"""Characters of a word of the model's that are said again."""
+MAX_ECHOED_CHARACTERS = 60  # of the model's own text that an error repeats
 
 SettingValue = bool | int | list[str]
 
 
 def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Tell what holds; set what is wanted, where the model may."""
     holds = tool_context.settings.subagents
     named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
     patterns = _changed_patterns(holds, arguments)
@@ -63,7 +53,7 @@ def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any])
 
 
 def setting_values(subagents: SubagentRules) -> dict[str, SettingValue]:
-    """What holds, by the tool's names; times are milliseconds."""
+    """The settings by argument name; times are milliseconds."""
     return {
         "enabled": subagents.enabled,
         "minDuration": subagents.min_duration,
@@ -87,7 +77,7 @@ def _render_value(value: SettingValue) -> str:
 
 
 def _changed_patterns(holds: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
-    """The patterns as they are wanted; None where nothing is said of them."""
+    """The changed list of patterns; None where no pattern is added or removed."""
     added, removed = (text_argument(arguments, name) for name in PATTERN_ARGUMENTS)
     if not added and not removed:
         return None
@@ -103,7 +93,7 @@ def _changed_patterns(holds: SubagentRules, arguments: Mapping[str, Any]) -> lis
 
 
 def _read_setting(arguments: Mapping[str, Any], name: str) -> bool | int | None:
-    """A flag or a number that is given. What is out of bounds is refused where it is set."""
+    """A given flag or number. The configuration checks its bounds."""
     if not SETTING_NAMES[name]:
         raise ToolError(f"Error: {name} cannot be set: it is always as told.")
     return integer_argument(arguments, name) if name in _NUMBER_SETTINGS else flag_argument(arguments, name)

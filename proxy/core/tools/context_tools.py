@@ -1,24 +1,7 @@
-"""The tools that look at the context itself: how large it is and of what, which block it was told, what has left it and
-what is to leave (S1-112, S1-113, S1-116).
-
-    stack_context_info        budgets, what the block chose, the line, the newest usage, what caching is worth
-    stack_context_preview     the block of the active frame, as it was told, or as it would be
-    stack_compaction_info     what left the line and how, what waits to leave it or to come back
-
-The law: **nothing is rendered anew by being looked at**: a block that was told is shown as it was told. People are
-answered from the same values (`proxy.views.contexts`).
-
-What this module does not do: it weighs nothing; whether something pays is `economics`' to say.
-
-The tool that has what the model was told of its frames written anew (S1-114).
-
-    stack_cache_clear     the block of one frame, or of all on the way to the active one
-
-The law: **a block is not rewritten under the model's feet**: all behind it would have to be paid for in full again. So
-this is a wish; `renewing` says when it comes true, and until then the tools that look tell how things are now.
-
-What this module does not do: it changes no line.
-"""
+"""Tools about the context itself: stack_context_info (budgets, sizes, usage, cache prices), stack_context_preview (the
+active frame's block), stack_compaction_info (what left the context, what is pending) and stack_cache_clear. Reading
+never renders a block anew: a block already sent is shown as it was sent. stack_cache_clear only marks blocks as stale,
+because rewriting one at once would invalidate the prompt cache behind it."""
 
 from __future__ import annotations
 
@@ -44,18 +27,16 @@ from proxy.core.tools.base import (
 )
 from proxy.core.tools.inspect_tools import frame_named
 
-DEFAULT_PREVIEW_CHARACTERS = 2_000
-"""Characters of a preview, where nobody says how many (S1-113)."""
+DEFAULT_PREVIEW_CHARACTERS = 2_000  # characters (S1-113)
 MAX_PREVIEW_CHARACTERS = 100_000
-MAX_NAMED_FRAMES = 10
-"""Frames of one kind that are named."""
+MAX_NAMED_FRAMES = 10  # of one kind
 
 
 # ---------------------------------------------------------------------------------------------------------------- info
 class ContextInfo(msgspec.Struct, frozen=True):
-    """What there is on the line of the active frame, in tokens. `changed` are budgets that the configuration sets
-    otherwise than they come; `block` is what was told as the frame was entered, `siblings` of the `finished` ones were
-    told in it; `usage` is what the provider said of the newest round."""
+    """Sizes of the active frame's context, in tokens. `changed_budgets` names the budgets that differ from the
+    defaults; `block` is the block sent when the frame was entered, which showed `siblings` of the `finished` frames;
+    `usage` is the provider's report of the newest round."""
 
     frame: Frame
     budgets: FrameBlockBudgets
@@ -71,8 +52,8 @@ class ContextInfo(msgspec.Struct, frozen=True):
 
 
 def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
-    """The context at the end of a path, where a frame is active; `now` is ms since the epoch. `count` is asked for our
-    own texts on the line."""
+    """The context at the end of a path with an active frame; `now` is ms since the epoch. `count` is asked for texts of
+    the proxy."""
     frame, view, shown = (
         path_state.tree.active_frame,
         surroundings_of(path_state.tree, path_state.tree.active, now),
@@ -95,7 +76,6 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
 
 
 def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What the context is made of (S1-112)."""
     del arguments  # it takes none
     found = measure_context(
         tool_context.path_state, tool_context.settings.budgets, tool_context.now, tool_context.count_tokens
@@ -145,12 +125,12 @@ def _render_cache_prices(prices: CachePrices) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- preview
 def show_context_preview(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The block of the active frame, cut at `maxLength` characters (S1-113)."""
+    """The block of the active frame, cut at `maxLength` characters."""
     return ToolResult(cut_with_remainder(current_block(tool_context), _max_length_argument(arguments)))
 
 
 def current_block(tool_context: ToolContext) -> str:
-    """As it was told; where none was, as it would be."""
+    """The block as it was sent; where none was, as it would be."""
     opening = tool_context.tree.active_frame.opening
     if opening is not None and opening.block:
         return opening.block
@@ -168,7 +148,7 @@ def current_block(tool_context: ToolContext) -> str:
 
 
 def cut_with_remainder(text: str, most: int) -> str:
-    """At most so many characters, and how many more there are."""
+    """At most `most` characters, and how many more there are."""
     return text if len(text) <= most else f"{text[:most]}\n... {len(text) - most:,} more characters"
 
 
@@ -182,10 +162,9 @@ def _max_length_argument(arguments: Mapping[str, Any]) -> int:
 
 # ---------------------------------------------------------------------------------------------------------- compaction
 class CompactionState(msgspec.Struct, frozen=True):
-    """Ids of frames: `returned` stand as the result of their call, `folded` as a trace, and so do `parted`, parts of
-    long work; `ended` are over and stand on the line still, until it pays to fold them; `wanted` were asked back and
-    come at the next cheap moment; `completing` are subagents' whose result is awaited. `trims`: how often the line
-    was cut because it did not fit."""
+    """Ids of frames. `returned` are shown as their call's result; `folded`, and the parts of long work in `parted`, as
+    a trace; `ended` are over but not folded yet; `wanted` were recalled and return at the next cheap moment;
+    `completing` are subagents whose result is awaited. `trims` counts cuts made because the context did not fit."""
 
     returned: tuple[str, ...]
     folded: tuple[str, ...]
@@ -197,7 +176,6 @@ class CompactionState(msgspec.Struct, frozen=True):
 
 
 def compaction_state_of(tree: Tree) -> CompactionState:
-    """What has left the line, by how it did, and what waits."""
     frames, folded = tree.frames.values(), {trim.frame for trim in tree.removals if trim.frame}
     over = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
     return CompactionState(
@@ -214,12 +192,11 @@ def compaction_state_of(tree: Tree) -> CompactionState:
 
 
 def _awaits_fold(tree: Tree, over: Frame) -> bool:
-    """Whether what it did stands on the line until a fold takes it."""
+    """Whether an ended frame's entries stay in the context until a fold."""
     return is_ended_root(tree, over) or (over.has_no_opening_call and bool(over.parent) and over.origin != "subagent")
 
 
 def show_compaction_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What left the line, and what is pending (S1-116)."""
     del arguments  # it takes none
     found = compaction_state_of(tool_context.tree)
     return ToolResult("\n".join(_render_compactions(tool_context.tree, found)))
@@ -285,7 +262,7 @@ NO_BLOCK = (
 
 
 def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Have blocks written anew when that breaks nothing."""
+    """Mark blocks as stale; they are rewritten when that is cheap."""
     known = frames_with_block(tool_context.tree)
     if not known:
         raise ToolError(NO_BLOCK)

@@ -1,11 +1,9 @@
-"""The tools that move: push, pop, activate.
+"""The tools that change the active frame: push, pop, activate.
 
-The law: **a call group belongs to the frame it was made in.** The first push or activate of a group is done, further
-ones become planned siblings. A pop runs only when every call of its group is a stack call: beside client calls there
-are results the model has not read. Consecutive pops each return into the next. A push in the group of a pop has no
-call of its own on the line, so its block is appended to the value that the pop returned.
-
-What this module does not do: it changes nothing. It says what happened, and what the model is told.
+A call group belongs to the frame it was made in. The first push or activate of a group takes effect; further ones
+become planned siblings. A pop runs only if every call of its group is a stack call, because results of client calls
+would be unread. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left in
+the context, so its block is appended to the results of that pop.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ RESULTS_MISSING = (
 
 # --------------------------------------------------------------------------------------------------------------- push
 def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Open a frame under the active one; in a group that opened one already, plan it as a sibling (S1-105)."""
+    """Open a frame under the active one; if the group has opened a frame already, plan it as a sibling."""
     title = text_argument(arguments, "title", required=TITLE_MISSING)
     criteria = text_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
     compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
@@ -109,13 +107,13 @@ def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
-    """A model that planned a frame often pushes it by its title instead of activating it."""
+    """A planned child with this title: models often push a planned frame by title instead of activating it."""
     waiting = [f for f in children(tree, tree.active) if f.status is Status.PLANNED]
     return next((f for f in waiting if f.title.casefold() == title.casefold()), None)
 
 
 def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
-    """A sibling of what the group opened; where the frame around that is over by now, it goes under the active one."""
+    """Plan a sibling of the frame the group opened; if the parent has ended by now, plan under the active frame."""
     opened = tool_context.tree.frames[tool_context.call_group.opened_frame]
     around = tool_context.tree.frames[opened.parent or opened.id]
     parent = around.id if around.status is Status.IN_PROGRESS else tool_context.tree.active
@@ -129,8 +127,7 @@ def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacte
 
 
 def _opening_call(tool_context: ToolContext) -> OpeningCall:
-    """The call whose result stands for a frame opened now: this one, or, behind a pop, the one that opened what was
-    popped."""
+    """The call whose result shows the new frame: this one, or, behind a pop, the call that opened the popped frame."""
     if (back := tool_context.call_group.returned_opening) is not None:
         return OpeningCall(back.turn, back.call, tool_context.tree.result_texts.get((back.turn, back.call), ""), "fork")
     return OpeningCall(
@@ -142,7 +139,7 @@ def _opening_call(tool_context: ToolContext) -> OpeningCall:
 
 
 def _child_view(tool_context: ToolContext) -> str:
-    """Of the parents, a model with a small window sees what its block tells, and no more than is asked for."""
+    """What the child sees of its parents. For a model with a small window, `fork` and `auto` become `isolate`."""
     view = tool_context.settings.child_view
     if tool_context.settings.block_format.minimal and view in ("fork", AUTO_VIEW):
         return "isolate"
@@ -157,14 +154,14 @@ def _child_view(tool_context: ToolContext) -> str:
 
 
 def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
-    """The attempt before: as it is named, else the one by the same title that failed here."""
+    """The named earlier attempt, or the failed one with the same title."""
     frame = find_frame(tree, reference) if reference else newest_failed_attempt(tree, title)
     return frame.id if frame else ""
 
 
 def _with_block(tool_context: ToolContext, event: Opened, before: str) -> Opened:
-    """The event with what its frame is told as it begins: of the attempt `before`, and of the tree around it. In a fork
-    that stands on this very line, so it is told in as little as there is room for."""
+    """The event with the new frame's block, which includes the earlier attempt `before`. In a fork the parent's context
+    stays, so the block must fit into the free tokens."""
     tree = reduce(tool_context.tree, event, tool_context.now)
     told = before + _render_block(tool_context, tree, event.frame)
     stands_here = event.view == "fork" and tool_context.call_group.returned_opening is None
@@ -201,7 +198,7 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- pop
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """End the active frame, or an ancestor of it with everything open below, and return its results (S1-106)."""
+    """End the active frame, or an ancestor and everything open below it, and return its results."""
     target = _frame_to_pop(tool_context.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = text_argument(arguments, "results", "result", required=RESULTS_MISSING)
@@ -264,9 +261,9 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
 
 
 def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
-    """Complete `event` with what the parent is told, append it, and give the tree after it. The files are those of
-    everything done inside, for all of it leaves with the frame (S2-12); the decisions also those of frames below that
-    no call opened, for nothing else tells them."""
+    """Complete `event` with its artifacts and decisions, append it, and return the tree after it. Files come from
+    everything done inside, because all of it leaves with the frame; decisions also from frames below that no call
+    opened, because nothing else reports them."""
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
@@ -314,9 +311,9 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
 
 
 def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> bool:
-    """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
-    compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
-    hand, which is not told yet."""
+    """Whether the call that opened the frame to be popped has left the context, as when the client compacts its
+    history. Then no result can replace the frame's work, and the work stays. `turn` is the current turn, which is not
+    in the context yet."""
     called = outermost_called_frame(return_path(path_state.tree, frame.id))
     opening = called.opening if called else None
     if opening is None or opening.turn == turn:
@@ -333,21 +330,20 @@ def _pop_text(tool_context: ToolContext, tree: Tree, target: Frame, status: Stat
 
 
 def active_frame_text(tree: Tree) -> str:
-    """Where the work goes on behind an end."""
     return f" You are back in {tree.active} ({tree.active_frame.title})."
 
 
 def location_text(tool_context: ToolContext, tree: Tree, words: str) -> str:
-    """`words` of where the work is in `tree`, if this message is the place for them. One that stays with the frame it
-    was made in is still read there when what it began is over: then the result of the call that began it says it."""
+    """`words` about the active frame of `tree`, if this message should carry them. The message stays in the context of
+    its home frame, so where that frame ends later, the result of the call that opened it carries the words instead."""
     stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
     return "" if stays and tree.active != tool_context.call_group.home_frame else words
 
 
 # ----------------------------------------------------------------------------------------------------------- activate
 def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6). One that
-    failed is tried again as another frame (S0-39)."""
+    """Begin a planned frame below the active one, or resume a blocked one as a new segment. A failed frame is tried
+    again as a new frame."""
     reference = text_argument(
         arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
     )
@@ -379,7 +375,7 @@ def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
 
 
 def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:
-    """The frames between the active one and `frame` that begin, or are resumed, with it: the highest first."""
+    """Frames between the active one and `frame` that begin or resume with it, topmost first."""
     above = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
     between = [tree.frames[f] for f in above[above.index(tree.active) + 1 :]]
     if ended := next((f for f in between if f.status in FINAL_STATUSES), None):
@@ -390,7 +386,7 @@ def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:
 
 
 def _earlier_attempt_text(frame: Frame) -> str:
-    """What an earlier attempt at a resumed frame came to; its entries do not come back to the line."""
+    """What an earlier attempt at a resumed frame came to; its entries do not return to the context."""
     if frame.status is not Status.BLOCKED:
         return ""
     return f'Earlier attempt (ref="{frame.id}", blocked): {frame.results}\n\n'

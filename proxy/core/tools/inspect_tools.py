@@ -1,8 +1,5 @@
-"""The tools that only look: status, tree, details and summary of a frame, and the whole state as JSON.
-
-The law: **nothing happens here**; an outcome of this module has no events. What they print is for the model and for
-people, so every text of a frame stands on one line, cut where the layout needs it; `stack_get_state` cuts nothing.
-"""
+"""Tools that only read: status, tree, details and summary of a frame, and the whole state as JSON. They produce no
+events. Texts of frames are put on one line and cut to fit the layout; `stack_get_state` cuts nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +12,11 @@ from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, 
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 
-STATE_VERSION = 1
-"""Of the shape of `state_of` (S1-07, S1-08)."""
+STATE_VERSION = 1  # of the shape of `tree_state` (S1-07, S1-08)
 MAX_STATUS_CHARACTERS = 60  # S1-107
 PREVIEW_CHARACTERS = 100  # S1-107
 PREVIEW_DEPTH = 2
-MAX_KNOWN_FRAMES = 30
-"""Frames an error names, so that the model finds the one it meant."""
+MAX_KNOWN_FRAMES = 30  # frames that an error lists
 
 STATUS_ICONS: Mapping[Status, str] = {
     Status.PLANNED: "[P]",
@@ -50,7 +45,7 @@ TREE_ORDER = (
 
 
 def frame_named(tree: Tree, reference: str) -> Frame:
-    """The frame meant by an id, a unique beginning of one, or a title (S0-40)."""
+    """The frame with this id, unique prefix of an id, or title. Raises ToolError."""
     frame = find_frame(tree, reference.strip().strip("\"'"))
     if frame is None:
         raise ToolError(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames_text(tree)}")
@@ -58,31 +53,30 @@ def frame_named(tree: Tree, reference: str) -> Frame:
 
 
 def known_frames_text(tree: Tree) -> str:
-    """The newest frames by id, for an error the model can act on."""
+    """The newest frames, for an error the model can act on."""
     newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES]
     return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
 
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:
-    """The tree with what open frames made so far."""
+    """The tree with the artifacts that open frames have so far."""
     return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree
 
 
 def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
-    """Roots, and orphans: frames whose parent is not known."""
+    """Orphans are frames whose parent is unknown."""
     roots = [f for f in tree.frames.values() if not f.parent]
     return roots, [f for f in tree.frames.values() if f.parent and f.parent not in tree.frames]
 
 
 # -------------------------------------------------------------------------------------------------------------- status
 def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """All frames in order of birth, with icons and short texts (S1-107)."""
     del arguments  # it takes none
     return ToolResult(render_status(tool_context.tree))
 
 
 def render_status(state: Tree) -> str:
-    """The same of any tree that has an active frame."""
+    """All frames in order of creation, with icons and short texts; the tree must have an active frame."""
     roots, orphans = _roots_and_orphans(state)
     lines = [line for root in roots for line in _status_lines(state, root, 0)]
     if orphans:
@@ -108,8 +102,7 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
 
 # ---------------------------------------------------------------------------------------------------------------- tree
 def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
-    it."""
+    """The drawn tree. With `showFull` false, only the active path and its direct children."""
     reference = text_argument(arguments, "rootID", "root_id")
     known = _tree_with_artifacts(tool_context)
     root = frame_named(known, reference) if reference else None
@@ -125,8 +118,8 @@ def draw_tree(
     details: bool = False,
     marks: Mapping[str, str] | None = None,
 ) -> str:
-    """The tree from `root` down, or all of it, the newest root first; below it the legend and the counts. `marks` are
-    words behind the ids of frames."""
+    """The tree from `root` down, or all of it with the newest root first, then the legend and the counts. `marks` are
+    shown behind frame ids."""
     roots, orphans = _roots_and_orphans(state)
     top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
     drawing = TreeDrawing(state, full, details, marks or {})
@@ -136,8 +129,6 @@ def draw_tree(
 
 
 class TreeDrawing:
-    """One drawing of a tree: what of it is shown."""
-
     def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
         self.state, self.shows_all_frames, self.shows_details, self.marks = state, full, details, marks
         self.active_path = {f.id for f in path_to(state, state.active)} if state.active else set()
@@ -181,7 +172,6 @@ def _status_counts(state: Tree) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- details
 def show_details(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Everything known of one frame (S1-109)."""
     known = _tree_with_artifacts(tool_context)
     missing = f"Error: frameID is missing: an id or a title. {known_frames_text(known)}"
     frame = frame_named(known, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
@@ -219,7 +209,7 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
 
 # ------------------------------------------------------------------------------------------------------------- summary
 def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
+    """A frame's results, artifacts and decisions, also before it ends."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
     known = _tree_with_artifacts(tool_context)
     frame = frame_named(known, reference) if reference else known.active_frame
@@ -227,7 +217,7 @@ def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 
 
 def _summary_lines(frame: Frame) -> Iterator[str]:
-    """Fixed sections; one without content says so."""
+    """Fixed sections; an empty one says so."""
     yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)} [{frame.id}] {frame.status}"
     yield f"results: {remove_illegal_xml(frame.results) or 'none yet'}"
     for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
@@ -236,10 +226,8 @@ def _summary_lines(frame: Frame) -> Iterator[str]:
 
 # --------------------------------------------------------------------------------------------------------------- state
 def tree_state(state: Tree, logs: str = "frames") -> dict[str, Any]:
-    """The tree under the names of S1-08 and S1-09. Times are ms since the epoch; what does not apply is left out.
-
-    `logs` is the folder that `logPath` is relative to: where an export writes one file for each frame.
-    """
+    """The tree as JSON values, in the format of S1-08 and S1-09. Times are ms since the epoch; empty fields are left
+    out. `logPath` is relative to the folder `logs`, where an export writes one file per frame."""
     found: dict[str, Any] = {
         "version": STATE_VERSION,
         "frames": {frame.id: _frame_state(state, frame, logs) for frame in state.frames.values()},
@@ -276,7 +264,6 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
 
 
 def get_state(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The state as JSON (S1-131)."""
     del arguments  # it takes none
     return ToolResult(
         remove_illegal_xml(json.dumps(tree_state(_tree_with_artifacts(tool_context)), ensure_ascii=False))

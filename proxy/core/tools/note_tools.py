@@ -1,18 +1,9 @@
-"""The tool that sums up the active frame while it goes on (S1-65, S1-115).
+"""Tools that record something on a frame: stack_frame_summarize, stack_add_artifact, stack_add_decision.
 
-    stack_frame_summarize     what stands so far gets a summary, which is kept
-
-The laws: **the frame stays active and its line as it is**: the summary is kept beside the work, and told in its place
-only when that leaves the line, with the next request that finds nothing of it cached or the window nearly full. And
-**the model's words stay whole**, within `WORDS` tokens; what is known exactly of the work (files, commands, decisions,
-errors) is written beside them from the calls, for people, and told anew in the trace.
-
-What this module does not do: it takes nothing off a line (`folding` does), and it asks no model.
-
-The tools that note something on a frame: an artifact it made, a decision it took.
-
-The law: **notes are kept, never changed**. An artifact is listed once; a decision stands with its reason. They travel
-with the frame: into its compaction, and into the blocks of the frames after it.
+A summary changes neither the frame nor its context: it is stored, and replaces the work only when that leaves the
+context. It keeps the model's words, up to `MAX_NOTE_TOKENS`, beside facts taken from the calls (files, commands,
+decisions, errors). Artifacts and decisions are never edited; they appear in the frame's compaction and in the blocks of
+later frames.
 """
 
 from __future__ import annotations
@@ -39,20 +30,17 @@ from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text
 from proxy.core.tools.branch_tools import answered_request_entry
 from proxy.core.tools.inspect_tools import frame_named
 
-MAX_NOTE_TOKENS = 600
-"""Tokens of the model's own words that are kept."""
+MAX_NOTE_TOKENS = 600  # of the model's own words
 CUT_MARKER = "[cut]"
-MAX_SUMMARY_ITEMS = 40
-"""Items of one kind that a summary lists, the newest."""
+MAX_SUMMARY_ITEMS = 40  # of one kind, the newest
 MAX_ITEM_CHARACTERS = 200
-"""Characters of one of them."""
 NOTHING_TO_SUMMARIZE = (
     "Error: nothing was done in {frame} yet that could be summed up. Give a note, or go on and ask later."
 )
 
 
 def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Keep a summary of what the active frame did so far: the note, else what was said last, and what is known."""
+    """Store a summary of the active frame so far: the note, else the last assistant text, and the known facts."""
     frame = tool_context.tree.active_frame
     if frame.status in RETURN_STATUSES:
         raise ToolError(
@@ -71,7 +59,7 @@ def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> 
 
 
 def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
-    """What the frame did up to this turn, oldest first."""
+    """Entries of the frame before this turn, oldest first."""
     mine = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
     return [p for p in mine if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
 
@@ -82,7 +70,7 @@ def _last_assistant_text(own: list[PathEntry]) -> str:
 
 
 def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFacts) -> Iterator[str]:
-    """Fixed sections; one without content says so (S1-68, C11)."""
+    """Fixed sections; an empty one says so."""
     planned = [f"{f.title} ({f.id})" for f in children(tool_context.tree, frame.id) if f.status is Status.PLANNED]
     yield f"State: {words or 'none'}"
     for name, items in (
@@ -126,7 +114,7 @@ DECISION_MISSING = "Error: decision is missing. Say what was decided, and why."
 
 
 def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Note what the frame made; twice is once (S1-110)."""
+    """Record an artifact, once."""
     artifact = text_argument(arguments, "artifact", "path", required=ARTIFACT_MISSING)
     frame = _target_frame(tool_context, arguments)
     if artifact in frame.artifacts:
@@ -135,8 +123,8 @@ def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Too
 
 
 def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Note what was decided, with the reason where one is given (S1-111). With `supersedes` it takes the place of an
-    earlier decision of the frame, which is kept with its end (S2-26)."""
+    """Record a decision with its reason. `supersedes` names an earlier decision of the frame, which is kept as
+    ended."""
     decision = text_argument(arguments, "decision", required=DECISION_MISSING)
     reason = text_argument(arguments, "reason", "rationale")
     frame = _target_frame(tool_context, arguments)
@@ -151,7 +139,7 @@ def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Too
 
 
 def _superseded_decision(frame: Frame, reference: str) -> str:
-    """The decision of `frame` that is meant, by its words or some of them; empty where none is."""
+    """The decision of `frame` that has or contains this text; empty without a reference."""
     if not reference:
         return ""
     wanted = reference.casefold()
@@ -166,7 +154,7 @@ def _superseded_decision(frame: Frame, reference: str) -> str:
 
 
 def _target_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Frame:
-    """The frame that is named, else the active one; what ended takes no more notes."""
+    """The named frame, else the active one. Raises ToolError if it has ended."""
     reference = text_argument(arguments, "frameID", "frame_id")
     frame = frame_named(tool_context.tree, reference) if reference else tool_context.tree.active_frame
     if frame.status in FINAL_STATUSES:

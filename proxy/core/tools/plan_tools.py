@@ -1,10 +1,6 @@
-"""The tools that plan: plan, change a plan, invalidate.
-
-The law: **a plan is mutable, a begun frame is not.** Title and criteria change only while a frame is planned;
-invalidation takes the planned descendants along, warns of those in progress, and leaves what ended as it is.
-
-What this module does not do: planned frames cost no line and begin nothing by themselves.
-"""
+"""Tools that plan: plan frames, change a planned frame, invalidate. Title and criteria change only while a frame is
+planned. Invalidation includes planned descendants, warns about those in progress, and leaves ended ones unchanged.
+Planned frames take no room in the context and do not begin by themselves."""
 
 from __future__ import annotations
 
@@ -45,17 +41,14 @@ from proxy.core.tools.frame_tools import (
     refuse_if_root_ended,
 )
 
-MAX_PLANNED_FRAMES = 40
-"""Frames one call may plan."""
-MAX_SHOWN_CHARACTERS = 200
-"""Characters of a title or a criterion that an answer repeats."""
+MAX_PLANNED_FRAMES = 40  # of one call
+MAX_SHOWN_CHARACTERS = 200  # of a title or criterion repeated in an answer
 NUMBERS_PER_CALL = 1_000
-"""Frame ids are made of the number of the call in its turn; the children of one plan call count below it."""
+"""Frame ids contain the call's number in its turn; the frames of one plan call are numbered below it."""
 
 
 def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Plan one frame, several children, or both; change a planned one by `frameID` (S1-122, S1-123, C21). All or
-    none."""
+    """Plan one frame, several children, or both; with `frameID`, change a planned frame. All or nothing."""
     if reference := text_argument(arguments, "frameID", "frame_id"):
         return _replan(tool_context, reference, arguments)
     parent = _parent_frame(tool_context.tree, text_argument(arguments, "parentSessionID", "parent"))
@@ -71,8 +64,7 @@ def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[str, Any]) -> tuple[FramePlanned, ...]:
-    """The frames of a plan, parents before their children. Asked for once in a call: ids count from the first of
-    them."""
+    """The planned frames, parents before children. Call it once per tool call, because it numbers the ids from 1."""
     made = 0
 
     def new() -> str:
@@ -108,7 +100,7 @@ def _children_argument(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _parent_frame(tree: Tree, reference: str) -> Frame:
-    """Explicit, else the active frame (S1-42). It may itself be planned."""
+    """The named frame, else the active one; it may itself be planned."""
     frame = find_frame(tree, reference) if reference else tree.active_frame
     if frame is None:
         raise ToolError(
@@ -161,7 +153,6 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
 
 # --------------------------------------------------------------------------------------------------------- invalidate
 def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """A frame is no longer relevant (S1-77 to S1-80, S1-125)."""
     reason = text_argument(
         arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant."
     )
@@ -200,8 +191,8 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
 
 
 def _group_after_invalidation(tool_context: ToolContext, frame: Frame, event: FrameInvalidated) -> CallGroup | None:
-    """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
-    frame."""
+    """The changed group where the home frame was invalidated: the group has left the context, so a push behind it is
+    attached to the call that opened the frame."""
     called = outermost_called_frame(return_path(tool_context.tree, frame.id))
     leaves = tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame == frame.id
     if frame.id != tool_context.tree.active or not leaves or event.stays or called is None:

@@ -1,17 +1,10 @@
-"""Recall: the stored text of what left the line, given back unchanged.
+"""`stack_recall`: returns stored texts that left the context, unchanged.
 
-Every text stands between two marker lines of ours, which carry the nonce of the conversation, the ref of its frame,
-who said it, and which page this is (`stored` writes them). The law: **whatever left the line is found**: by its frame,
-its entry, a file it is about, or words in it; also what a client rewrote, compacted or left on another branch. Words
-that are not where they were looked for are looked for everywhere.
-
-Only this conversation is looked at, with the ones it was delegated to or forked from, which belong to the same
-tenant; where people allow it, a query also finds what finished frames of the tenant's other conversations came to.
-What the model still has in its context is pointed at instead of repeated. What our own tools answered is not given
-back: it is a view of state, or a copy of what recall finds anyway.
-
-What this module does not do: it changes nothing, and no text. How words are found is `searching`, what a page is
-`pages`.
+A ref may be a frame, an entry or a file path; a query searches for words. Text that a client rewrote, compacted or left
+on another branch is found too, and a query without hits is widened to the whole history. The search covers this
+conversation and those it was delegated to or forked from, and, where allowed, finished frames of the tenant's other
+conversations. Each text stands between two markers with the conversation's nonce, frame ref, speaker and page. Text
+still in the context is named instead of repeated, and results of the stack tools are left out.
 """
 
 from __future__ import annotations
@@ -59,15 +52,12 @@ from proxy.core.text import cut_for_display
 from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.inspect_tools import known_frames_text
 
-MIN_ENTRY_PREFIX = 6
-"""Characters of an entry id from which a unique beginning stands for it."""
+MIN_ENTRY_PREFIX = 6  # shortest unique prefix of an entry id
 MIN_FRAME_PREFIX = 3
-HEADER_TOKENS = 160
-"""Tokens of a page kept for the lines above it."""
+HEADER_TOKENS = 160  # of a page, reserved for its header lines
 MAX_LISTED_CHARACTERS = 160
 MAX_OLDER_SHOWN = 5
-MAX_PAGES_COUNTED = 100
-"""How many pages there are is counted up to here: a model looks for words in what is longer."""
+MAX_PAGES_COUNTED = 100  # more pages are not counted: a model searches by words there
 MANY_PAGES = 4
 FOLDED_EVENT_KIND = "folded"
 NO_HITS = CrossConversationHits((), has_all_words=False)
@@ -76,19 +66,16 @@ REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path;
 
 # ---------------------------------------------------------------------------------------------------------------- what
 class RecallTarget(msgspec.Struct, frozen=True):
-    """What a ref stands for: its texts, and a line that says what it is."""
+    """The texts behind a ref, and a line that describes them."""
 
     title: str
     pieces: tuple[StoredPiece, ...]
 
 
 def find_target(tool_context: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
-    """By id or title a frame with the frames below it, by id an entry, by path the newest text about a file (searched:
-    all of them).
-
-    A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
-    words, this line before the other ones of the path, and this conversation before those beside it.
-    """
+    """What a ref stands for: by id or title a frame with the frames below it, by id an entry, by path the newest text
+    about a file (`searched`: all of them). Priority: full id or title, entry, path, part of a title; this branch before
+    the path's other branches, and this conversation before related ones."""
     frame = find_frame(tool_context.tree, reference)
     if frame and _matches_exactly(frame, reference):
         return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
@@ -111,8 +98,7 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
 
 
 def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
-    """The conversations this one was delegated to, or came from, as far as they are at hand and make sense to us: their
-    newest paths."""
+    """Available conversations that this one was delegated to or came from, each with its newest path."""
     for ledger in tool_context.related_ledgers:
         if tip := ledger.newest_tip():
             try:
@@ -123,7 +109,7 @@ def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathStat
 
 
 def _whole_history(tool_context: ToolContext) -> tuple[StoredPiece, ...]:
-    """Everything this conversation and those beside it hold, the nearest last."""
+    """All texts of this conversation and related ones, the nearest last."""
     stories = [*_related_paths(tool_context), (tool_context.ledger, tool_context.path_state)]
     names = tool_context.settings.tool_roles
     return tuple(
@@ -137,8 +123,8 @@ def _matches_exactly(frame: Frame, reference: str) -> bool:
 
 
 def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: PathState, frame: Frame) -> RecallTarget:
-    """Its own texts, those of its parts among them, then those of the frames below it, then what subagents did in them
-    in conversations of their own; each in ledger order."""
+    """Texts of the frame and its parts, then of the frames below, then of subagents delegated from them; each in ledger
+    order."""
     tree = path_state.tree
     own = _frame_and_parts(tree, frame.id)
     below = [f for f in children(tree, frame.id) if f.id not in own]
@@ -154,7 +140,7 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
 
 
 def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> Iterator[StoredPiece]:
-    """What was said in the conversations behind these frames, as far as they are at hand."""
+    """Texts of the available conversations behind these frames."""
     delegated = {frame.conversation for frame in frames if frame.conversation}
     for ledger, path_state in _related_paths(tool_context) if delegated else ():
         if ledger.conversation.id in delegated:
@@ -164,8 +150,8 @@ def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> 
 def _pieces_of_frames(
     ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[StoredPiece]
 ) -> list[StoredPiece]:
-    """What they own, what was made in them before a pop handed it on, and whatever left the line with them: a ref that
-    was shown once gives what it stood for, also when a later fold has taken it over."""
+    """Texts that the frames own, that were produced in them before a pop handed them on, or that left the context with
+    them. A ref shown once keeps its meaning, even after a later fold covers it."""
     pushed = {frame for frame in frames if not tree.frames[frame].has_no_opening_call}
     folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED_EVENT_KIND)
     decided = (decode_event(event) for event in folds if event.subject in frames)
@@ -174,7 +160,7 @@ def _pieces_of_frames(
 
 
 def _frame_and_parts(tree: Tree, frame: str) -> frozenset[str]:
-    """The frame, and the parts that long work in it was cut into."""
+    """The frame, and the parts that its long work was cut into."""
     own = {frame}
     for below in descendants(tree, frame):
         if below.origin == "part" and below.parent in own:
@@ -185,7 +171,7 @@ def _frame_and_parts(tree: Tree, frame: str) -> frozenset[str]:
 def _target_of_entry(
     tool_context: ToolContext, reference: str, path_entries: Sequence[PathEntry]
 ) -> RecallTarget | None:
-    """An entry by a unique beginning of its id, also one of another branch; `id/2` is the second round of a turn."""
+    """An entry by unique id prefix, on any branch; `id/2` is the second round of a turn."""
     ledger = tool_context.ledger
     prefix, _, number = reference.partition("/")
     if len(prefix) < MIN_ENTRY_PREFIX or (number and not number.isdecimal()):
@@ -208,7 +194,7 @@ def _target_of_entry(
 def _target_of_file(
     reference: str, pieces: Sequence[StoredPiece], names: ToolRoles, *, searched: bool
 ) -> RecallTarget | None:
-    """The newest text about a file: of calls by the table of file tools, else of whatever mentions it."""
+    """The newest text about a file: from calls of file tools, else any text that mentions it."""
     client = [p for p in pieces if not (p.call and p.call.is_stack_call)]
     called = ((p, files_touched_by(p.call, names)) for p in client if p.call)
     about = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
@@ -228,7 +214,7 @@ def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
 
 
 def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
-    """What is in the file stands in the result of a read, and in the arguments of a write or edit."""
+    """A file's content is in the result of a read, and in the arguments of a write or edit."""
     return piece.is_call_arguments is not any(t.how == READ for t in touched)
 
 
@@ -242,7 +228,7 @@ def _looks_like_path(reference: str) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- recall
 def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
+    """The texts behind a ref, page by page; with a query, those that contain its words."""
     query = text_argument(arguments, "query")
     missing = "" if query else f"{REF_MISSING} {known_frames_text(tool_context.tree)}"
     reference = _strip_decoration(text_argument(arguments, *REF_ARGUMENTS, required=missing))
@@ -269,12 +255,12 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 
 
 def _strip_decoration(reference: str) -> str:
-    """Models copy a ref with what stood around it: `ref="f1"`, quotes, brackets."""
+    """Models copy refs with their surroundings: `ref="f1"`, quotes, brackets."""
     return re.sub(r"^ref\s*=\s*", "", reference.strip()).strip("\"'<>[]` ")
 
 
 def _search_text(tool_context: ToolContext, about: RecallTarget, query: str, page: str) -> str:
-    """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
+    """Texts with all the words: of the target, else of the whole history, else the closest matches."""
     others = tool_context.cross_conversation_hits.get(query, NO_HITS) if not about.title else NO_HITS
     answer = _matches_text(
         tool_context, about.title, about.pieces, query, page, others if others.has_all_words else NO_HITS
@@ -304,7 +290,7 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
     page: str,
     others: CrossConversationHits = NO_HITS,
 ) -> str | None:
-    """What of `pieces` has all the words, and what `others` say, which have them too; None where nothing has."""
+    """Matches among `pieces` and in other conversations; None without any."""
     away, here = split_by_visibility(
         tool_context.tree, tool_context.visible_entries, [p for p in pieces if not _is_recall_call(p)]
     )
@@ -323,7 +309,6 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:
-    """What is said of them, behind what is said of this conversation's own."""
     if not others.pieces:
         return ""
     these = f"{len(others.pieces)} finished frames" if len(others.pieces) > 1 else "a finished frame"
@@ -331,7 +316,7 @@ def _other_conversations_note(others: CrossConversationHits) -> str:
 
 
 def _is_recall_call(piece: StoredPiece) -> bool:
-    """An earlier call of recall holds the words that were looked for, and nothing else."""
+    """A recall call contains the searched words and nothing else, so it is no match."""
     return piece.call is not None and is_recall(piece.call)
 
 
@@ -339,7 +324,7 @@ def _is_recall_call(piece: StoredPiece) -> bool:
 def _render_pages(
     tool_context: ToolContext, title: str, away: Sequence[StoredPiece], here: Sequence[StoredPiece], page: str
 ) -> str:
-    """A header, what the model still has, and the pages that were asked for."""
+    """A header, the texts still in the context by name, and the requested pages."""
     pointed = _still_in_context_note(here)
     if not away:
         return "\n".join([title, pointed or "It has no stored text."])
@@ -366,7 +351,7 @@ def _render_page(tool_context: ToolContext, page: Sequence[PagePart], place: str
 
 
 def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:
-    """The first of these pages, and those after it that one call may give too."""
+    """As many of these pages as one call may return, at least the first."""
     left = _max_tokens(tool_context) - HEADER_TOKENS - tool_context.count_tokens(pages[0])
     for at, page in enumerate(pages[1:], 1):
         left -= tool_context.count_tokens(page) + 1
@@ -381,7 +366,6 @@ def _page_size(tool_context: ToolContext) -> PageSize:
 
 
 def _max_tokens(tool_context: ToolContext) -> int:
-    """Tokens that one call may give."""
     return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
 
 
@@ -394,7 +378,7 @@ def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:
 
 
 def _parse_page_range(page: str) -> tuple[int, int]:
-    """The pages that are wanted: `2`, or `2-4`."""
+    """`2` or `2-4`."""
     match = re.fullmatch(r"(\d{1,9})(?:\.0+)?(?:\s*-\s*(\d{1,9}))?", page or "1")
     if match is None:
         raise ToolError(f"Error: page {page[:40]!r} is no number. Give 1, or a range such as 1-2.")

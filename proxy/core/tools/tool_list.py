@@ -1,9 +1,7 @@
-"""The stack tools, one module a family, and the dispatcher that reaches those which are not offered by themselves.
-
-The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the
-same bytes for every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is
-answered; a mistake by the model is answered as text that says what to do.
-"""
+"""The list of the stack tools, the definitions to offer, and the dispatch of a call. To add a tool, write its module
+and add one line to `TOOLS`. The offered definitions never change within one configuration, byte for byte, so they stay
+in the provider's prompt cache. Every call of a `stack_*` name is answered, offered or not; a mistake by the model is
+answered with text that says what to do."""
 
 from __future__ import annotations
 
@@ -58,14 +56,13 @@ TRUNCATED_NOTE = (
     "[the rest is left out: your context window has no room for it now. Ask for less, or make room: pop the frame you "
     "are in.]"
 )
-MIN_ANSWER_TOKENS = 80
-"""Tokens of an answer that is told whole, whatever room there is: most mistakes are told in fewer."""
+MIN_ANSWER_TOKENS = 80  # always answered whole: most error texts are shorter
 BYTES_PER_CHARACTER = 4
 _CORE_TOOL_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
 
 
 def tool_definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
-    """The tools as offered, in their constant order; `profile` is core, full, or passive: recall alone."""
+    """The definitions to offer, in constant order; `profile` is core, full, or passive (recall alone)."""
     if profile == "passive":
         return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.is_core)
     core = sorted((t for t in TOOLS if t.is_core), key=lambda t: _CORE_TOOL_ORDER.index(t.name))
@@ -92,7 +89,7 @@ def _dispatcher_definition() -> Mapping[str, Any]:
 
 
 def run(tool_context: ToolContext, call: Call) -> ToolResult:
-    """Answer one stack call. Never raises for what the model did."""
+    """Answer one stack call. Never raises for a mistake of the model."""
     try:
         arguments = _decode_arguments(call)
         tool, arguments = _select_tool(call.name, arguments)
@@ -107,7 +104,7 @@ def run(tool_context: ToolContext, call: Call) -> ToolResult:
 
 
 def _truncate_to_free_tokens(tool_context: ToolContext, text: str) -> str:
-    """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
+    """Cut an answer that the window has no room for; the provider would refuse the next round for its length."""
     if len(text) * BYTES_PER_CHARACTER <= tool_context.free_tokens:  # no token is less than a byte
         return text
     return truncate_to_tokens(
@@ -140,7 +137,7 @@ def _select_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping
 
 
 def _dispatched_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the dispatcher was given for the operation: in `args`, which some models write as a text, and beside it."""
+    """The arguments for the operation, from `args` (which some models send as text) and from the fields beside it."""
     inner = arguments.get("args")
     if isinstance(inner, str):
         inner = decode_json_or_text(inner) if inner.strip() else None
