@@ -16,7 +16,7 @@ from proxy.core.commands.command_values import InvalidateCommand
 from proxy.core.commands.tree_commands import CommandContext, CommandResult, apply_command
 from proxy.core.frames import Frame, FrameEvent, FramePopped, PathState, Status, Tree, ancestors, reduce
 from proxy.core.observers import message_of
-from proxy.core.tools import frame_tools as moves
+from proxy.core.tools import frame_tools
 
 STOP_REASON = "Stopped by the user."
 
@@ -65,7 +65,9 @@ def _block_open_frames(hand: CommandContext) -> list[CommandResult]:
         return []
     way = (tree.active_frame, *ancestors(tree, tree.active))
     beside = [f for f in _frames_in_progress(tree) if f not in way and f.origin != "subagent"]
-    popped = moves.pop(hand.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}).events
+    popped = frame_tools.pop(
+        hand.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}
+    ).events
     events = (*(FramePopped(f.id, Status.BLOCKED, STOP_REASON, STOP_REASON, stays=True) for f in beside), *popped)
     if any(frame.opening for frame in way) and (
         hand.forbids_user_after_result or _has_unanswered_results(hand.path_state)

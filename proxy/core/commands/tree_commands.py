@@ -55,9 +55,16 @@ from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
 from proxy.core.observers import message_of
 from proxy.core.policy import next_message_effect
 from proxy.core.text import cut_for_display, element, escape_xml, remove_illegal_xml
-from proxy.core.tools import CallGroup, ToolContext, ToolError, ToolResult, ToolSettings, known_frames_text
-from proxy.core.tools import frame_tools as moves
-from proxy.core.tools import plan_tools as plans
+from proxy.core.tools import (
+    CallGroup,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    ToolSettings,
+    frame_tools,
+    known_frames_text,
+    plan_tools,
+)
 from proxy.errors import NotAllowed, NotFound
 
 MAX_RESULTS_CHARACTERS = 1_200  # of the assistant text used as results, and of a lesson in the note
@@ -161,7 +168,7 @@ def _push(hand: CommandContext, command: PushCommand) -> CommandResult:
             f"it under {_frame_label(parent)} "
             "and activate it, or leave the parent away."
         )
-    return _result_of(hand, moves.push(hand.tool_context, _plan_arguments(command.step)))
+    return _result_of(hand, frame_tools.push(hand.tool_context, _plan_arguments(command.step)))
 
 
 def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
@@ -169,7 +176,7 @@ def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame)
     if frame.status is not Status.FAILED:
-        return _result_of(hand, moves.activate(hand.tool_context, {"sessionID": frame.id}))
+        return _result_of(hand, frame_tools.activate(hand.tool_context, {"sessionID": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
             f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
@@ -177,7 +184,7 @@ def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
         )
     return _result_of(
         hand,
-        moves.push(
+        frame_tools.push(
             hand.tool_context, {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id}
         ),
     )
@@ -187,7 +194,7 @@ def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
 def _plan(hand: CommandContext, command: PlanCommand) -> CommandResult:
     parent = _find_frame(hand.tree, command.parent).id if command.parent else hand.tree.active
     steps = [_plan_arguments(step) for step in command.steps]
-    return _result_of(hand, plans.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
+    return _result_of(hand, plan_tools.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
 
 
 def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
@@ -202,7 +209,7 @@ def _rename(hand: CommandContext, command: RenameCommand) -> CommandResult:
         raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
     return _result_of(
         hand,
-        plans.plan(
+        plan_tools.plan(
             hand.tool_context, {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)}
         ),
     )
@@ -224,7 +231,7 @@ def _pop(hand: CommandContext, command: PopCommand) -> CommandResult:
         remove_illegal_xml(command.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
     )
     return _result_of(
-        hand, moves.pop(hand.tool_context, {"frameID": frame.id, "status": command.status, "results": results})
+        hand, frame_tools.pop(hand.tool_context, {"frameID": frame.id, "status": command.status, "results": results})
     )
 
 
@@ -242,7 +249,8 @@ def _invalidate(hand: CommandContext, command: InvalidateCommand) -> CommandResu
         _refuse_if_root_ended(tree)
         _refuse_if_busy(hand, return_path(tree, frame.id))
     return _result_of(
-        hand, plans.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)})
+        hand,
+        plan_tools.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)}),
     )
 
 

@@ -28,8 +28,8 @@ MAX_UNPLACED_TEXTS = 50  # of one file, the newest ones
 
 
 class SeenFile(msgspec.Struct, frozen=True):
-    """The known lines of a file, in order, with their numbers; 0 for text of an edit whose place is unknown. `is_complete`:
-    as far as known, all of the file."""
+    """The known lines of a file, in order, with their numbers; 0 for text of an edit whose place is unknown.
+    `is_complete`: as far as known, all of the file."""
 
     path: str
     numbers: tuple[int, ...]

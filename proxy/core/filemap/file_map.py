@@ -28,7 +28,8 @@ MAX_ENTRIES_IN_REQUEST = 500  # the newest entries of a path that are examined d
 
 
 class FileMap(msgspec.Struct, frozen=True):
-    """The ranked files of a path with their symbols, highest rank first; `seen_count` also counts files without symbols."""
+    """The ranked files of a path with their symbols, highest rank first; `seen_count` also counts files without
+    symbols."""
 
     files: tuple[RankedFile, ...]
     seen_count: int

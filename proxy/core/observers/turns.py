@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.observers import phrases as wording
+from proxy.core.observers import phrases
 
 MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
 MAX_SHORT_MESSAGE_WORDS = 3  # a shorter message cannot start anything unless it says so
@@ -179,15 +179,15 @@ def first_user_text(texts: Iterable[str], most: int) -> str:
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
-    rf"|\b(?:get|go)\sback\sto\b|{wording.any_phrase_pattern(wording.NEW_TOPIC, wording.NEW_TOPIC_UNSPACED)})",
+    rf"|\b(?:get|go)\sback\sto\b|{phrases.any_phrase_pattern(phrases.NEW_TOPIC, phrases.NEW_TOPIC_UNSPACED)})",
     re.IGNORECASE,
 )
 _ACKNOWLEDGEMENT = re.compile(
-    rf"\A(?:{wording.any_phrase_pattern(wording.ACKNOWLEDGEMENTS, wording.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
+    rf"\A(?:{phrases.any_phrase_pattern(phrases.ACKNOWLEDGEMENTS, phrases.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
     re.IGNORECASE,
 )
 _CONTINUATION = re.compile(
-    wording.any_phrase_pattern(wording.CONTINUATIONS, wording.CONTINUATIONS_UNSPACED), re.IGNORECASE
+    phrases.any_phrase_pattern(phrases.CONTINUATIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE
 )
 _INSTRUCTION = re.compile(
     rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
@@ -195,7 +195,7 @@ _INSTRUCTION = re.compile(
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
           | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
         (?:(?:now|please|next)\s)?
-      (?: {wording.any_phrase_pattern(wording.INSTRUCTIONS, wording.INSTRUCTIONS_UNSPACED)}
+      (?: {phrases.any_phrase_pattern(phrases.INSTRUCTIONS, phrases.INSTRUCTIONS_UNSPACED)}
         | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -203,7 +203,7 @@ _INSTRUCTION = re.compile(
 
 # -------------------------------------------------------------------------------------------- what it has to do with it
 _BACK_REFERENCE = re.compile(
-    rf"{wording.any_phrase_pattern(wording.BACK_REFERENCES, wording.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
+    rf"{phrases.any_phrase_pattern(phrases.BACK_REFERENCES, phrases.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
     re.IGNORECASE,
 )
 _THAT_CLAUSE = re.compile(
@@ -258,7 +258,7 @@ def _awaits_answer(closing: str) -> bool:
 
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
-_STOP_WORDS = frozenset(wording.STOP_WORDS.split())
+_STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
 _STEM_LENGTH = 5  # letters: `parser` and `parsing` are one word
 
 

@@ -73,9 +73,9 @@ class FrameSignals(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class FrameActivity:
-    """The messages of one frame, read up to position `entries_read` and entry `last_entry`. `failures` counts failures without a later
-    success, by what was tried (kind of check, else tool); `successes` are passed checks by kind. `idle_turns` counts
-    consecutive turns without news: unchanged results and no changed file."""
+    """The messages of one frame, read up to position `entries_read` and entry `last_entry`. `failures` counts failures
+    without a later success, by what was tried (kind of check, else tool); `successes` are passed checks by kind.
+    `idle_turns` counts consecutive turns without news: unchanged results and no changed file."""
 
     owner: str
     carried: Mapping[str, str]

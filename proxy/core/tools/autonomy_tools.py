@@ -303,48 +303,46 @@ def _define_tool(op: str, description: str, run: Any, **properties: Mapping[str,
     return Tool(f"stack_{op}", op, description, parameters, run, is_listed=False)
 
 
-TOOLS = (
-    _define_tool(
-        "autonomy",
-        "Show how much the proxy decides about frames; change what the configuration allows.",
-        configure_autonomy,
-        level={"type": "string", "enum": list(get_args(AutonomyLevel))},
-        pushThreshold=_NUMBER_SCHEMA,
-        popThreshold=_NUMBER_SCHEMA,
-        suggestInContext=_BOOLEAN_SCHEMA,
-        enableHeuristic=_STRING_SCHEMA,
-        disableHeuristic=_STRING_SCHEMA,
-        reset=_BOOLEAN_SCHEMA,
-    ),
-    _define_tool(
-        "should_push",
-        "What speaks for a push now. What you leave out is observed.",
-        should_push,
-        potentialGoal=_STRING_SCHEMA,
-        recentMessages=_NUMBER_SCHEMA,
-        recentFileChanges=_STRING_LIST_SCHEMA,
-        errorCount=_NUMBER_SCHEMA,
-        tokenCount=_NUMBER_SCHEMA,
-    ),
-    _define_tool(
-        "should_pop",
-        "What speaks for a pop now, and as what. What you leave out is observed.",
-        should_pop,
-        successSignals=_STRING_LIST_SCHEMA,
-        failureSignals=_STRING_LIST_SCHEMA,
-        noProgressTurns=_NUMBER_SCHEMA,
-        tokenCount=_NUMBER_SCHEMA,
-        contextLimit=_NUMBER_SCHEMA,
-    ),
-    _define_tool(
-        "auto_suggest",
-        "Suggestions that wait: show, take back, turn on or off.",
-        configure_suggestions,
-        enable=_BOOLEAN_SCHEMA,
-        clearPending=_BOOLEAN_SCHEMA,
-        showHistory=_BOOLEAN_SCHEMA,
-    ),
-    _define_tool(
-        "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
-    ),
+AUTONOMY = _define_tool(
+    "autonomy",
+    "Show how much the proxy decides about frames; change what the configuration allows.",
+    configure_autonomy,
+    level={"type": "string", "enum": list(get_args(AutonomyLevel))},
+    pushThreshold=_NUMBER_SCHEMA,
+    popThreshold=_NUMBER_SCHEMA,
+    suggestInContext=_BOOLEAN_SCHEMA,
+    enableHeuristic=_STRING_SCHEMA,
+    disableHeuristic=_STRING_SCHEMA,
+    reset=_BOOLEAN_SCHEMA,
+)
+SHOULD_PUSH = _define_tool(
+    "should_push",
+    "What speaks for a push now. What you leave out is observed.",
+    should_push,
+    potentialGoal=_STRING_SCHEMA,
+    recentMessages=_NUMBER_SCHEMA,
+    recentFileChanges=_STRING_LIST_SCHEMA,
+    errorCount=_NUMBER_SCHEMA,
+    tokenCount=_NUMBER_SCHEMA,
+)
+SHOULD_POP = _define_tool(
+    "should_pop",
+    "What speaks for a pop now, and as what. What you leave out is observed.",
+    should_pop,
+    successSignals=_STRING_LIST_SCHEMA,
+    failureSignals=_STRING_LIST_SCHEMA,
+    noProgressTurns=_NUMBER_SCHEMA,
+    tokenCount=_NUMBER_SCHEMA,
+    contextLimit=_NUMBER_SCHEMA,
+)
+AUTO_SUGGEST = _define_tool(
+    "auto_suggest",
+    "Suggestions that wait: show, take back, turn on or off.",
+    configure_suggestions,
+    enable=_BOOLEAN_SCHEMA,
+    clearPending=_BOOLEAN_SCHEMA,
+    showHistory=_BOOLEAN_SCHEMA,
+)
+AUTONOMY_STATS = _define_tool(
+    "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
 )

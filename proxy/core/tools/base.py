@@ -130,15 +130,14 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """`op` is the name behind the dispatcher. Core tools are always offered by themselves; tools that are not listed
-    serve people and are offered only under `tools: full`. A tool that limits its own length is never truncated."""
+    """`op` is the name behind the dispatcher. A tool that is not listed serves people and is offered only under
+    `tools: full`. A tool that limits its own length is never truncated."""
 
     name: str
     op: str
     description: str
     parameters: Mapping[str, Any]
     run: Callable[[ToolContext, Mapping[str, Any]], ToolResult]
-    is_core: bool = False
     is_listed: bool = True
     limits_own_length: bool = False
 

@@ -437,4 +437,3 @@ INJECT = Tool(
     inject,
     is_listed=False,
 )
-TOOLS = (CHECKPOINT, BRANCH, SWITCH, INJECT)

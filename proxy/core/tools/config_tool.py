@@ -113,19 +113,17 @@ def _refusal_text(wanted: list[str]) -> str:
 
 _FLAG, _NUMBER, _STRING = {"type": "boolean"}, {"type": "integer"}, {"type": "string"}
 _NUMBER_SETTINGS = frozenset({"minDuration", "minMessageCount", "idleCompletionDelay"})
-TOOLS = (
-    Tool(
-        "stack_config",
-        "config",
-        "How subagents are tracked.",
-        {
-            "type": "object",
-            "properties": {
-                **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
-                **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
-            },
+CONFIG = Tool(
+    "stack_config",
+    "config",
+    "How subagents are tracked.",
+    {
+        "type": "object",
+        "properties": {
+            **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
+            **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
         },
-        configure_subagents,
-        is_listed=False,
-    ),
+    },
+    configure_subagents,
+    is_listed=False,
 )

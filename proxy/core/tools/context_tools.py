@@ -225,34 +225,32 @@ def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- tools
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-TOOLS = (
-    Tool(
-        "stack_context_info",
-        "context_info",
-        "What the context is made of.",
-        _NO_PARAMETERS,
-        show_context_info,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_context_preview",
-        "context_preview",
-        "The frame block as it was told.",
-        {
-            "type": "object",
-            "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
-        },
-        show_context_preview,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_compaction_info",
-        "compaction_info",
-        "What left the context, and what is pending.",
-        _NO_PARAMETERS,
-        show_compaction_info,
-        is_listed=False,
-    ),
+CONTEXT_INFO = Tool(
+    "stack_context_info",
+    "context_info",
+    "What the context is made of.",
+    _NO_PARAMETERS,
+    show_context_info,
+    is_listed=False,
+)
+CONTEXT_PREVIEW = Tool(
+    "stack_context_preview",
+    "context_preview",
+    "The frame block as it was told.",
+    {
+        "type": "object",
+        "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
+    },
+    show_context_preview,
+    is_listed=False,
+)
+COMPACTION_INFO = Tool(
+    "stack_compaction_info",
+    "compaction_info",
+    "What left the context, and what is pending.",
+    _NO_PARAMETERS,
+    show_compaction_info,
+    is_listed=False,
 )
 
 
@@ -288,13 +286,11 @@ def _require_block_holder(known: tuple[Frame, ...], frame: Frame) -> Frame:
     return frame
 
 
-CLEAR_TOOLS = (
-    Tool(
-        "stack_cache_clear",
-        "cache_clear",
-        "Have what you were told of your frames written anew, when that breaks no cache.",
-        {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
-        clear_block_cache,
-        is_listed=False,
-    ),
+CACHE_CLEAR = Tool(
+    "stack_cache_clear",
+    "cache_clear",
+    "Have what you were told of your frames written anew, when that breaks no cache.",
+    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
+    clear_block_cache,
+    is_listed=False,
 )

@@ -414,7 +414,6 @@ PUSH = Tool(
         "required": ["title", "successCriteria"],
     },
     push,
-    is_core=True,
     limits_own_length=True,
 )
 POP = Tool(
@@ -435,7 +434,6 @@ POP = Tool(
         "required": ["status", "results"],
     },
     pop,
-    is_core=True,
 )
 ACTIVATE = Tool(
     "stack_frame_activate",
@@ -447,7 +445,5 @@ ACTIVATE = Tool(
         "required": ["sessionID"],
     },
     activate,
-    is_core=True,
     limits_own_length=True,
 )
-TOOLS = (PUSH, POP, ACTIVATE)

@@ -307,4 +307,3 @@ GET_SUMMARY = Tool(
     get_summary,
     is_listed=False,
 )
-TOOLS = (STATUS, TREE, DETAILS, GET_STATE, GET_SUMMARY)

@@ -94,18 +94,16 @@ def _result_text(frame: Frame, *, shortened: bool) -> str:
     )
 
 
-TOOLS = (
-    Tool(
-        "stack_frame_summarize",
-        "summarize",
-        "Keep a summary of the current frame so far; it goes on.",
-        {
-            "type": "object",
-            "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
-        },
-        summarize_frame,
-        is_listed=False,
-    ),
+SUMMARIZE = Tool(
+    "stack_frame_summarize",
+    "summarize",
+    "Keep a summary of the current frame so far; it goes on.",
+    {
+        "type": "object",
+        "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
+    },
+    summarize_frame,
+    is_listed=False,
 )
 
 
@@ -177,4 +175,3 @@ ADD_DECISION = Tool(
     {"type": "object", "properties": {"decision": _STRING_SCHEMA, "reason": _STRING_SCHEMA}, "required": ["decision"]},
     add_decision,
 )
-RECORD_TOOLS = (ADD_ARTIFACT, ADD_DECISION)

@@ -232,7 +232,6 @@ PLAN = Tool(
         },
     },
     plan,
-    is_core=True,
 )
 PLAN_CHILDREN = Tool(
     "stack_frame_plan_children",
@@ -256,4 +255,3 @@ INVALIDATE = Tool(
     },
     invalidate,
 )
-TOOLS = (PLAN, PLAN_CHILDREN, INVALIDATE)

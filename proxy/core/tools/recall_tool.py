@@ -405,7 +405,5 @@ RECALL = Tool(
         },
     },
     recall,
-    is_core=True,
     limits_own_length=True,
 )
-TOOLS = (RECALL,)

@@ -80,22 +80,20 @@ def _list_tracked(known: list[Frame]) -> str:
     return f"Tracked: {'; '.join(named)}."
 
 
-COMPLETE_TOOLS = (
-    Tool(
-        "stack_subagent_complete",
-        "subagent_complete",
-        "End the frame of a subagent before its result comes.",
-        {
-            "type": "object",
-            "properties": {
-                "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
-                "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
-                "summary": {"type": "string"},
-            },
+SUBAGENT_COMPLETE = Tool(
+    "stack_subagent_complete",
+    "subagent_complete",
+    "End the frame of a subagent before its result comes.",
+    {
+        "type": "object",
+        "properties": {
+            "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
+            "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
+            "summary": {"type": "string"},
         },
-        complete_subagent,
-        is_listed=False,
-    ),
+    },
+    complete_subagent,
+    is_listed=False,
 )
 
 
@@ -204,21 +202,19 @@ def _stats_lines(tool_context: ToolContext, frames: Sequence[Frame], *, active: 
         yield from (_subagent_line(frame, tool_context.now) for frame in at_work[:MAX_SUBAGENT_ROWS])
 
 
-TOOLS = (
-    Tool(
-        "stack_stats",
-        "stats",
-        "Subagents of this conversation, counted.",
-        {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
-        show_subagent_stats,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_subagent_list",
-        "subagent_list",
-        "The subagents of this conversation.",
-        {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
-        list_subagents,
-        is_listed=False,
-    ),
+STATS = Tool(
+    "stack_stats",
+    "stats",
+    "Subagents of this conversation, counted.",
+    {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
+    show_subagent_stats,
+    is_listed=False,
+)
+SUBAGENT_LIST = Tool(
+    "stack_subagent_list",
+    "subagent_list",
+    "The subagents of this conversation.",
+    {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
+    list_subagents,
+    is_listed=False,
 )
