@@ -68,38 +68,42 @@ def command_text(message: Message) -> str:
         text
     ):  # the first is the faster one, and enough for nearly all
         return ""
-    said = without_client_elements(text, MAX_MESSAGE_CHARACTERS)
+    command = without_client_elements(text, MAX_MESSAGE_CHARACTERS)
     is_command = (
-        len(said) <= MAX_COMMAND_CHARACTERS and _COMMAND.fullmatch(said) is not None and not _CONTENT_PART.search(said)
+        len(command) <= MAX_COMMAND_CHARACTERS
+        and _COMMAND.fullmatch(command) is not None
+        and not _CONTENT_PART.search(command)
     )
-    return said if is_command else ""
+    return command if is_command else ""
 
 
 def find_commands(messages: Sequence[Message]) -> CommandPositions:
     """The commands in a client's messages, oldest first. A command that the agent answered (the proxy was off) is not
     counted."""
-    past: set[int] = set()
-    before = 0
-    for at, message in enumerate(messages):
+    handled: set[int] = set()
+    preceding_count = 0
+    for index, message in enumerate(messages):
         if not command_text(message):
-            if before and at not in past and not _is_added_by_client(message):
-                before = 0
+            if preceding_count and index not in handled and not _is_added_by_client(message):
+                preceding_count = 0
             continue
-        behind = next((n for n in range(at + 1, len(messages)) if not _is_added_by_client(messages[n])), len(messages))
-        if behind == len(messages):
-            return CommandPositions(frozenset(past), at, before)
-        if messages[behind].role == "assistant" and _is_proxy_answer(messages[behind]):
-            past |= {at, behind}
-            before += 1
-        elif messages[behind].role == "user":  # its answer never came
-            past.add(at)
-            before += 1
-    return CommandPositions(frozenset(past))
+        next_index = next(
+            (n for n in range(index + 1, len(messages)) if not _is_added_by_client(messages[n])), len(messages)
+        )
+        if next_index == len(messages):
+            return CommandPositions(frozenset(handled), index, preceding_count)
+        if messages[next_index].role == "assistant" and _is_proxy_answer(messages[next_index]):
+            handled |= {index, next_index}
+            preceding_count += 1
+        elif messages[next_index].role == "user":  # its answer never came
+            handled.add(index)
+            preceding_count += 1
+    return CommandPositions(frozenset(handled))
 
 
 def _is_proxy_answer(message: Message) -> bool:
-    said = message.text.strip()
-    return not message.calls and (said.startswith(ANSWER_MARK) or not said)
+    text = message.text.strip()
+    return not message.calls and (text.startswith(ANSWER_MARK) or not text)
 
 
 def _is_added_by_client(message: Message) -> bool:
@@ -108,7 +112,6 @@ def _is_added_by_client(message: Message) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- read
 HELP = "help"
 READ_ONLY_COMMANDS = ("status", "tree", HELP)
 
@@ -129,17 +132,17 @@ USAGE: Mapping[str, str] = {
 
 def help_text() -> str:
     width = max(map(len, USAGE))
-    rows = "\n".join(f"{COMMAND_WORD} {how.ljust(width)}  {what}" for how, what in USAGE.items())
+    rows = "\n".join(f"{COMMAND_WORD} {how.ljust(width)}  {purpose}" for how, purpose in USAGE.items())
     ending = "CRITERIA, STATUS and RESULTS may be left away. FRAME is an id, its beginning, or a title."
     return f"Commands to the proxy. The agent does not see them:\n\n```\n{rows}\n```\n\n{ending}"
 
 
-def parse(said: str) -> FrameCommand | SayCommand | str:
+def parse(command: str) -> FrameCommand | SayCommand | str:
     """The command in a text: a frame command, words for an agent, or one of `READ_ONLY_COMMANDS`. Raises
     InvalidCommand."""
-    found = _COMMAND.fullmatch(said)
-    verb = (found["verb"] or HELP).lower() if found else HELP
-    rest = (found["rest"] or "").strip() if found else ""
+    match = _COMMAND.fullmatch(command)
+    verb = (match["verb"] or HELP).lower() if match else HELP
+    rest = (match["rest"] or "").strip() if match else ""
     if verb in READ_ONLY_COMMANDS:
         return verb
     if (reader := _PARSERS.get(verb)) is None:
@@ -187,20 +190,20 @@ def _parse_rename(rest: str) -> FrameCommand:
 
 
 def _parse_say(rest: str) -> SayCommand:
-    found = _SAY_ARGUMENTS.fullmatch(rest)
-    if found is None or found["text"].startswith("--"):
+    match = _SAY_ARGUMENTS.fullmatch(rest)
+    if match is None or match["text"].startswith("--"):
         raise _usage_error("say")
-    options = found["options"].split()
-    named = [after for option, after in pairwise(options) if option == "--to"]
-    if len(named) > 1:
+    options = match["options"].split()
+    targets = [after for option, after in pairwise(options) if option == "--to"]
+    if len(targets) > 1:
         raise _usage_error("say")
-    return SayCommand(found["text"], "".join(named), "--follow-up" in options)
+    return SayCommand(match["text"], "".join(targets), "--follow-up" in options)
 
 
-def _split_fields(rest: str, most: int) -> list[str]:
+def _split_fields(rest: str, count: int) -> list[str]:
     """The parts between bars, padded with empty ones."""
-    parts = [part.strip() for part in rest.split("|", most - 1)]
-    return parts + [""] * (most - len(parts))
+    parts = [part.strip() for part in rest.split("|", count - 1)]
+    return parts + [""] * (count - len(parts))
 
 
 def _require(text: str, verb: str) -> str:

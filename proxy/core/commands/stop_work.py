@@ -30,26 +30,26 @@ class StopResult(msgspec.Struct, frozen=True):
     still_running: tuple[str, ...] = ()
 
 
-def stop_path(hand: CommandContext) -> StopResult:
-    before = hand.tree
-    if not before.active:
+def stop_path(command_context: CommandContext) -> StopResult:
+    tree_before = command_context.tree
+    if not tree_before.active:
         return StopResult(None)
     steps: list[CommandResult] = []
-    for frame in _topmost_planned(before):
-        steps.append(apply_command(hand, InvalidateCommand(frame.id, STOP_REASON)))
-        hand = replace(hand, path_state=replace(hand.path_state, tree=steps[-1].tree))
-    steps += _block_open_frames(hand)
+    for frame in _topmost_planned(tree_before):
+        steps.append(apply_command(command_context, InvalidateCommand(frame.id, STOP_REASON)))
+        command_context = replace(command_context, path_state=replace(command_context.path_state, tree=steps[-1].tree))
+    steps += _block_open_frames(command_context)
     if not steps:
-        return StopResult(None, still_running=_ids_with_status(before, Status.IN_PROGRESS))
-    after = steps[-1].tree
-    changed = tuple(f.id for f in after.frames.values() if f.status is not before.frames[f.id].status)
-    words = "\n".join(step.model_text for step in steps)
-    done = CommandResult(tuple(e for step in steps for e in step.events), after, changed, words, words)
+        return StopResult(None, still_running=_ids_with_status(tree_before, Status.IN_PROGRESS))
+    tree_after = steps[-1].tree
+    changed = tuple(f.id for f in tree_after.frames.values() if f.status is not tree_before.frames[f.id].status)
+    text = "\n".join(step.model_text for step in steps)
+    result = CommandResult(tuple(e for step in steps for e in step.events), tree_after, changed, text, text)
     blocked, invalidated = (
-        tuple(frame for frame in _ids_with_status(after, status) if frame in changed)
+        tuple(frame for frame in _ids_with_status(tree_after, status) if frame in changed)
         for status in (Status.BLOCKED, Status.INVALIDATED)
     )
-    return StopResult(done, blocked, invalidated, _ids_with_status(after, Status.IN_PROGRESS))
+    return StopResult(result, blocked, invalidated, _ids_with_status(tree_after, Status.IN_PROGRESS))
 
 
 def _topmost_planned(tree: Tree) -> list[Frame]:
@@ -58,25 +58,25 @@ def _topmost_planned(tree: Tree) -> list[Frame]:
     return [tree.frames[i] for i in planned if not planned & {above.id for above in ancestors(tree, i)}]
 
 
-def _block_open_frames(hand: CommandContext) -> list[CommandResult]:
+def _block_open_frames(command_context: CommandContext) -> list[CommandResult]:
     """Block the frames from the active one up to the root, and those in progress beside them."""
-    tree = hand.tree
+    tree = command_context.tree
     if tree.root.status is not Status.IN_PROGRESS:
         return []
-    way = (tree.active_frame, *ancestors(tree, tree.active))
-    beside = [f for f in _frames_in_progress(tree) if f not in way and f.origin != "subagent"]
+    open_frames = (tree.active_frame, *ancestors(tree, tree.active))
+    beside = [f for f in _frames_in_progress(tree) if f not in open_frames and f.origin != "subagent"]
     popped = frame_tools.pop(
-        hand.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}
+        command_context.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}
     ).events
     events = (*(FramePopped(f.id, Status.BLOCKED, STOP_REASON, STOP_REASON, stays=True) for f in beside), *popped)
-    if any(frame.opening for frame in way) and (
-        hand.forbids_user_after_result or _has_unanswered_results(hand.path_state)
+    if any(frame.opening for frame in open_frames) and (
+        command_context.forbids_user_after_result or _has_unanswered_results(command_context.path_state)
     ):
         events = tuple(_keep_in_context(event, tree.root.id) for event in events)
-    after = functools.reduce(lambda known, event: reduce(known, event, hand.now), events, tree)
-    frames = (*beside, *way)
-    words = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
-    return [CommandResult(events, after, tuple(frame.id for frame in frames), words, words)]
+    tree_after = functools.reduce(lambda known, event: reduce(known, event, command_context.now), events, tree)
+    frames = (*beside, *open_frames)
+    text = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
+    return [CommandResult(events, tree_after, tuple(frame.id for frame in frames), text, text)]
 
 
 def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:

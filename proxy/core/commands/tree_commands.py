@@ -110,41 +110,44 @@ class CommandResult(msgspec.Struct, frozen=True):
     user_text: str
 
 
-def apply_command(hand: CommandContext, command: FrameCommand) -> CommandResult:
+def apply_command(command_context: CommandContext, command: FrameCommand) -> CommandResult:
     """Raises UnknownFrame and NotAllowed, whose messages say what to do."""
-    if not hand.tree.active:
+    if not command_context.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:
         match command:
             case PushCommand():
-                return _push(hand, command)
+                return _push(command_context, command)
             case PlanCommand():
-                return _plan(hand, command)
+                return _plan(command_context, command)
             case ActivateCommand():
-                return _activate(hand, command)
+                return _activate(command_context, command)
             case PopCommand():
-                return _pop(hand, command)
+                return _pop(command_context, command)
             case InvalidateCommand():
-                return _invalidate(hand, command)
+                return _invalidate(command_context, command)
             case RenameCommand():
-                return _rename(hand, command)
+                return _rename(command_context, command)
     except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
 
 
-def attach(hand: CommandContext, done: CommandResult) -> list[LedgerEvent]:
+def attach(command_context: CommandContext, result: CommandResult) -> list[LedgerEvent]:
     """The events as ledger events at the newest entry of the path, behind the last round if that is a turn. A frame's
     birth is keyed by its own name, so that it cannot happen twice; other events may recur at this entry."""
-    tip = hand.path_state.tip
-    rounds = hand.ledger.rounds.get(tip, ())
+    tip = command_context.path_state.tip
+    rounds = command_context.ledger.rounds.get(tip, ())
     number = rounds[-1].number if rounds else 0
-    said = (*done.events, UserCommandApplied(hand.command_id, done.model_text, done.user_text))
-    found = [as_ledger_event(event, tip, number, hand.ledger.next_seq + n, hand.now) for n, event in enumerate(said)]
+    events = (*result.events, UserCommandApplied(command_context.command_id, result.model_text, result.user_text))
+    ledger_events = [
+        as_ledger_event(ledger_event, tip, number, command_context.ledger.next_seq + n, command_context.now)
+        for n, ledger_event in enumerate(events)
+    ]
     return [
-        event
-        if isinstance(what, FramePlanned | FrameEntered) and what.frame not in hand.tree.frames
-        else _with_command_id(event, hand.command_id)
-        for what, event in zip(said, found, strict=True)
+        ledger_event
+        if isinstance(frame_event, FramePlanned | FrameEntered) and frame_event.frame not in command_context.tree.frames
+        else _with_command_id(ledger_event, command_context.command_id)
+        for frame_event, ledger_event in zip(events, ledger_events, strict=True)
     ]
 
 
@@ -155,12 +158,11 @@ def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
 def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
     """The answer to the command with this key at an entry; None if it was not applied yet."""
     events = (e for e in ledger.events.get(entry, ()) if e.kind == "by hand" and e.subject == f"/{key}")
-    return next((read.told for e in events if isinstance(read := decode_event(e), UserCommandApplied)), None)
+    return next((applied.told for e in events if isinstance(applied := decode_event(e), UserCommandApplied)), None)
 
 
-# ---------------------------------------------------------------------------------------------------------------- push
-def _push(hand: CommandContext, command: PushCommand) -> CommandResult:
-    tree = hand.tree
+def _push(command_context: CommandContext, command: PushCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
@@ -168,49 +170,56 @@ def _push(hand: CommandContext, command: PushCommand) -> CommandResult:
             f"it under {_frame_label(parent)} "
             "and activate it, or leave the parent away."
         )
-    return _result_of(hand, frame_tools.push(hand.tool_context, _plan_arguments(command.step)))
+    return _result_of(command_context, frame_tools.push(command_context.tool_context, _plan_arguments(command.step)))
 
 
-def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
-    tree = hand.tree
+def _activate(command_context: CommandContext, command: ActivateCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame)
     if frame.status is not Status.FAILED:
-        return _result_of(hand, frame_tools.activate(hand.tool_context, {"sessionID": frame.id}))
+        return _result_of(command_context, frame_tools.activate(command_context.tool_context, {"sessionID": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
             f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
             f"The active frame is {_frame_label(tree.active_frame)}: pop it first."
         )
     return _result_of(
-        hand,
+        command_context,
         frame_tools.push(
-            hand.tool_context, {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id}
+            command_context.tool_context,
+            {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id},
         ),
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- plan
-def _plan(hand: CommandContext, command: PlanCommand) -> CommandResult:
-    parent = _find_frame(hand.tree, command.parent).id if command.parent else hand.tree.active
+def _plan(command_context: CommandContext, command: PlanCommand) -> CommandResult:
+    parent = _find_frame(command_context.tree, command.parent).id if command.parent else command_context.tree.active
     steps = [_plan_arguments(step) for step in command.steps]
-    return _result_of(hand, plan_tools.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
+    return _result_of(
+        command_context, plan_tools.plan(command_context.tool_context, {"parentSessionID": parent, "children": steps})
+    )
 
 
 def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
-    below = [_plan_arguments(child) for child in step.children]
+    child_arguments = [_plan_arguments(child) for child in step.children]
     title = remove_illegal_xml(step.title).strip()
-    return {"title": title, "successCriteria": remove_illegal_xml(step.criteria).strip() or title, "children": below}
+    return {
+        "title": title,
+        "successCriteria": remove_illegal_xml(step.criteria).strip() or title,
+        "children": child_arguments,
+    }
 
 
-def _rename(hand: CommandContext, command: RenameCommand) -> CommandResult:
-    frame = _find_frame(hand.tree, command.frame)
+def _rename(command_context: CommandContext, command: RenameCommand) -> CommandResult:
+    frame = _find_frame(command_context.tree, command.frame)
     if not command.title and not command.criteria:
         raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
     return _result_of(
-        hand,
+        command_context,
         plan_tools.plan(
-            hand.tool_context, {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)}
+            command_context.tool_context,
+            {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)},
         ),
     )
 
@@ -219,38 +228,44 @@ def _changed_fields(*, title: str, criteria: str) -> Mapping[str, str]:
     return {name: remove_illegal_xml(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
 
 
-# ----------------------------------------------------------------------------------------------------------------- end
-def _pop(hand: CommandContext, command: PopCommand) -> CommandResult:
-    tree = hand.tree
+def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame) if command.frame else tree.active_frame
-    open_ones = (tree.active_frame, *ancestors(tree, tree.active))
-    below = [f for f in open_ones if frame.id in {a.id for a in ancestors(tree, f.id)}]
-    _refuse_if_busy(hand, [*below, *return_path(tree, frame.id)])
+    open_frames = (tree.active_frame, *ancestors(tree, tree.active))
+    below = [f for f in open_frames if frame.id in {a.id for a in ancestors(tree, f.id)}]
+    _refuse_if_busy(command_context, [*below, *return_path(tree, frame.id)])
     results = (
-        remove_illegal_xml(command.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
+        remove_illegal_xml(command.results).strip()
+        or _last_assistant_text(command_context.path_state, frame)
+        or DEFAULT_RESULTS
     )
     return _result_of(
-        hand, frame_tools.pop(hand.tool_context, {"frameID": frame.id, "status": command.status, "results": results})
+        command_context,
+        frame_tools.pop(
+            command_context.tool_context, {"frameID": frame.id, "status": command.status, "results": results}
+        ),
     )
 
 
-def _last_assistant_text(story: PathState, frame: Frame) -> str:
+def _last_assistant_text(path_state: PathState, frame: Frame) -> str:
     """The last assistant text in a frame, used as its results."""
-    own = (path_entry for path_entry in story.entries if owner_of(story, path_entry) == frame.owner)
-    said = [m.text for p in own if (m := message_of(p)) is not None and m.role == "assistant"]
-    return results_from_texts(said)[:MAX_RESULTS_CHARACTERS]
+    own_entries = (path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry) == frame.owner)
+    texts = [m.text for p in own_entries if (m := message_of(p)) is not None and m.role == "assistant"]
+    return results_from_texts(texts)[:MAX_RESULTS_CHARACTERS]
 
 
-def _invalidate(hand: CommandContext, command: InvalidateCommand) -> CommandResult:
-    tree = hand.tree
+def _invalidate(command_context: CommandContext, command: InvalidateCommand) -> CommandResult:
+    tree = command_context.tree
     frame = _find_frame(tree, command.frame)
     if frame.id == tree.active and frame.parent:
         _refuse_if_root_ended(tree)
-        _refuse_if_busy(hand, return_path(tree, frame.id))
+        _refuse_if_busy(command_context, return_path(tree, frame.id))
     return _result_of(
-        hand,
-        plan_tools.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)}),
+        command_context,
+        plan_tools.invalidate(
+            command_context.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)}
+        ),
     )
 
 
@@ -259,19 +274,19 @@ def _refuse_if_root_ended(tree: Tree) -> None:
         raise NotAllowed(f"The root frame is {tree.root.status}. {_next_message_text(tree.root)}")
 
 
-def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
+def _refuse_if_busy(command_context: CommandContext, frames: Sequence[Frame]) -> None:
     """Raises NotAllowed where ending these frames would remove running work from the context, or would leave a model
     with a user message behind a result that it does not accept."""
-    called = next((frame for frame in left if frame.opening is not None), None)
+    called = next((frame for frame in frames if frame.opening is not None), None)
     if called is None:
         return
-    if not _is_idle(hand):
+    if not _is_idle(command_context):
         raise NotAllowed(
             f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it "
             f"has answered, then do "
             "this again; or tell the agent to end the frame."
         )
-    if hand.forbids_user_after_result:
+    if command_context.forbids_user_after_result:
         raise NotAllowed(
             f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a "
             f"frame that somebody else "
@@ -279,29 +294,33 @@ def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
         )
 
 
-def _is_idle(hand: CommandContext) -> bool:
+def _is_idle(command_context: CommandContext) -> bool:
     """Whether the path ends with a finished answer."""
-    entry = hand.ledger.entries.get(hand.path_state.tip)
+    entry = command_context.ledger.entries.get(command_context.path_state.tip)
     if entry is None:
         return False
     if entry.kind is EntryKind.TURN:
-        last = hand.ledger.rounds.get(entry.id, ())[-1:]
-        return any(done.last and done.spoken.complete and not done.spoken.client_calls for done in last)
+        last_rounds = command_context.ledger.rounds.get(entry.id, ())[-1:]
+        return any(
+            last_round.last and last_round.spoken.complete and not last_round.spoken.client_calls
+            for last_round in last_rounds
+        )
     return entry.message is not None and entry.message.role == "assistant" and not entry.message.calls
 
 
-# --------------------------------------------------------------------------------------------------------------- words
-def _result_of(hand: CommandContext, outcome: ToolResult) -> CommandResult:
-    events = tuple(own for event in outcome.events for own in _as_user_events(hand.tree, event))
-    tree = hand.tree
+def _result_of(command_context: CommandContext, tool_result: ToolResult) -> CommandResult:
+    events = tuple(
+        user_event for event in tool_result.events for user_event in _as_user_events(command_context.tree, event)
+    )
+    tree = command_context.tree
     lines: list[str] = []
     for event in events:
-        after = reduce(tree, event, hand.now)
+        after = reduce(tree, event, command_context.now)
         lines += _event_lines(tree, after, event)
         tree = after
-    about = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
-    words = "\n".join(lines)
-    return CommandResult(events, tree, about, words, f"{words}\n{_active_frame_text(tree)}")
+    frame_ids = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
+    text = "\n".join(lines)
+    return CommandResult(events, tree, frame_ids, text, f"{text}\n{_active_frame_text(tree)}")
 
 
 def _active_frame_text(tree: Tree) -> str:
@@ -333,8 +352,8 @@ def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
     """What happened, one line each, for the model and the person."""
     match event:
         case FrameEntered():
-            known = tree.frames.get(event.frame)
-            how = "Begun" if known is None or known.status is Status.PLANNED else "Resumed"
+            earlier = tree.frames.get(event.frame)
+            how = "Begun" if earlier is None or earlier.status is Status.PLANNED else "Resumed"
             yield f"{how}: {_with_criteria(after.frames[event.frame])}"
             yield from _earlier_attempt_lines(after, after.frames[event.frame])
         case FramePlanned():
@@ -346,16 +365,17 @@ def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
         case FrameInvalidated():
             yield f"Invalidated: {_frame_label(after.frames[event.frame])}. Reason: {cut_for_display(event.reason)}"
             if event.cascade:
-                gone = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
-                yield f"Invalidated with it: {gone}."
+                invalidated = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
+                yield f"Invalidated with it: {invalidated}."
         case _:
             return
 
 
 def _earlier_attempt_lines(tree: Tree, frame: Frame) -> Iterator[str]:
-    before = tree.frames.get(frame.retry_of)
-    if before is not None:
-        yield f"It was tried before, as {before.id}, which {before.status}: {before.results[:MAX_RESULTS_CHARACTERS]}"
+    earlier = tree.frames.get(frame.retry_of)
+    if earlier is not None:
+        results = earlier.results[:MAX_RESULTS_CHARACTERS]
+        yield f"It was tried before, as {earlier.id}, which {earlier.status}: {results}"
     elif frame.results:
         yield f"What came of it so far: {frame.results[:MAX_RESULTS_CHARACTERS]}"
 
@@ -378,11 +398,10 @@ def _find_frame(tree: Tree, reference: str) -> Frame:
     return frame
 
 
-# ---------------------------------------------------------------------------------------------------------------- note
 def commands_note(tree: Tree, nonce: str) -> str:
     """The note about what a person did since the last note. The nonce keeps tool output from forging it."""
-    said = [line for words in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in words.splitlines()]
-    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in said), *_next_step_lines(tree)]
+    changes = [line for text in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in text.splitlines()]
+    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in changes), *_next_step_lines(tree)]
     return element("stack-context", {"note": "by hand", "nonce": nonce}, escape_xml("\n".join(lines)))
 
 

@@ -40,7 +40,7 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     tree: Tree,
     frame: str,
     read: SymbolReader = symbols_by_patterns,
-    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    tool_roles: ToolRoles = DEFAULT_TOOL_ROLES,
     *,
     at_once: bool = False,
 ) -> FileMap:
@@ -48,7 +48,7 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     criteria, rank higher; with an empty `frame` all files count alike. `at_once` limits the work for use during a
     request."""
     path_entries = path_state.entries[-MAX_ENTRIES_IN_REQUEST if at_once else -MAX_ENTRIES :]
-    contents = collect_contents(path_entries, names)
+    contents = collect_contents(path_entries, tool_roles)
     code = [file for file in contents.files if language_of(file.path)]
     files = newest_files(code, MAX_CHARACTERS_IN_REQUEST if at_once else MAX_CHARACTERS)
     symbols = tuple(read(files))
@@ -70,13 +70,13 @@ def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
     count: CountTokens,
     *,
     most: int = DEFAULT_MAP_TOKENS,
-    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    tool_roles: ToolRoles = DEFAULT_TOOL_ROLES,
 ) -> str:
     """The map as part of a frame's block, in at most `most` tokens and at most `room`. It runs during a request, so it
     examines less and uses no grammar."""
     if min(room, most) < MIN_MAP_TOKENS:
         return ""
-    mapped = build_file_map(path_state, tree, frame, names=names, at_once=True)
+    mapped = build_file_map(path_state, tree, frame, tool_roles=tool_roles, at_once=True)
     return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, min(room, most), count), mapped.seen_count)
 
 

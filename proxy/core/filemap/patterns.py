@@ -24,7 +24,6 @@ def language_of(path: str) -> str:
     return LANGUAGE_BY_EXTENSION.get(path.rpartition(".")[2].casefold() if "." in path.rpartition("/")[2] else "", "")
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
 _WORD = re.compile(r"[^\W\d]\w{1,79}")
 
 
@@ -43,7 +42,6 @@ def _symbols_of_file(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> Fil
     return build_symbols(file, found, uses)
 
 
-# ---------------------------------------------------------------------------------------------------- how a line begins
 # They look like method names.
 _KEYWORDS = frozenset(
     [

@@ -45,12 +45,17 @@ def rank_files(
     starts = [focus.get(file.path, 0.0) for file in files]
     ranks = page_rank(len(files), edges, starts)
     shares = _rank_by_target(edges, ranks)
-    found = [
-        RankedFile(file.path, file.is_complete, ranks[at], tuple(_rank_definitions(symbols[at], at, shares, ranks[at])))
-        for at, file in enumerate(files)
-        if symbols[at].definitions
+    ranked = [
+        RankedFile(
+            file.path,
+            file.is_complete,
+            ranks[index],
+            tuple(_rank_definitions(symbols[index], index, shares, ranks[index])),
+        )
+        for index, file in enumerate(files)
+        if symbols[index].definitions
     ]
-    return tuple(sorted(found, key=lambda each: (-round(each.rank, 12), each.path)))
+    return tuple(sorted(ranked, key=lambda each: (-round(each.rank, 12), each.path)))
 
 
 def page_rank(count: int, edges: ReferenceGraph, starts: Sequence[float]) -> list[float]:
@@ -60,26 +65,26 @@ def page_rank(count: int, edges: ReferenceGraph, starts: Sequence[float]) -> lis
         return []
     whole = sum(starts)
     begin = [weight / whole for weight in starts] if whole > 0 else [1 / count] * count
-    leaving = {source: sum(targets.values()) for source, targets in edges.items()}
+    weights_out = {source: sum(targets.values()) for source, targets in edges.items()}
     ranks = list(begin)
     for _ in range(ITERATIONS):
-        stuck = sum(rank for at, rank in enumerate(ranks) if not leaving.get(at))
-        following = [(1 - DAMPING + DAMPING * stuck) * weight for weight in begin]
+        dangling_rank = sum(rank for index, rank in enumerate(ranks) if not weights_out.get(index))
+        next_ranks = [(1 - DAMPING + DAMPING * dangling_rank) * weight for weight in begin]
         for source, targets in edges.items():
             for (target, _name), weight in targets.items():
-                following[target] += DAMPING * ranks[source] * weight / leaving[source]
-        ranks = following
+                next_ranks[target] += DAMPING * ranks[source] * weight / weights_out[source]
+        ranks = next_ranks
     return ranks
 
 
-def mentioned_paths(words: str, files: Sequence[SeenFile], symbols: Sequence[FileSymbols]) -> Iterator[str]:
+def mentioned_paths(text: str, files: Sequence[SeenFile], symbols: Sequence[FileSymbols]) -> Iterator[str]:
     """Paths of files that a text names, by file name or by a definition."""
-    named = set(_WORDS.findall(words))
-    for file, known in zip(files, symbols, strict=True):
+    words_in_text = set(_WORDS.findall(text))
+    for file, file_symbols in zip(files, symbols, strict=True):
         name = file.path.replace("\\", "/").rpartition("/")[2]
         stem = name.partition(".")[0]
-        by_file = name in words or (len(stem) >= MIN_NAME_LENGTH and stem in named)
-        if by_file or any(d.name in named for d in known.definitions if _is_distinctive(d.name)):
+        by_file = name in text or (len(stem) >= MIN_NAME_LENGTH and stem in words_in_text)
+        if by_file or any(d.name in words_in_text for d in file_symbols.definitions if _is_distinctive(d.name)):
             yield file.path
 
 
@@ -94,21 +99,21 @@ def _is_distinctive(name: str) -> bool:
 
 def _build_graph(symbols: Sequence[FileSymbols]) -> ReferenceGraph:
     defining: dict[str, set[int]] = defaultdict(set)
-    for at, known in enumerate(symbols):
-        for definition in known.definitions:
+    for index, file_symbols in enumerate(symbols):
+        for definition in file_symbols.definitions:
             if len(definition.name) >= MIN_NAME_LENGTH:
-                defining[definition.name].add(at)
+                defining[definition.name].add(index)
     edges: dict[int, dict[tuple[int, str], float]] = {}
-    for source, known in enumerate(symbols):
-        found: dict[tuple[int, str], float] = {}
-        for name, times in sorted((known.references or {}).items()):
+    for source, file_symbols in enumerate(symbols):
+        edges_out: dict[tuple[int, str], float] = {}
+        for name, times in sorted((file_symbols.references or {}).items()):
             targets = defining.get(name, set()) - {source}
             if not targets or len(defining[name]) > MAX_DEFINING_FILES or source in defining[name]:
                 continue  # a name that a file defines itself means its own
             weight = sqrt(times) * (PRIVATE_NAME_WEIGHT if name.startswith("_") else 1.0) / len(defining[name])
-            found |= {(target, name): weight for target in sorted(targets)}
-        if found:
-            edges[source] = found
+            edges_out |= {(target, name): weight for target in sorted(targets)}
+        if edges_out:
+            edges[source] = edges_out
     return edges
 
 
@@ -116,19 +121,19 @@ def _rank_by_target(edges: ReferenceGraph, ranks: Sequence[float]) -> Mapping[tu
     """Rank that flows to each (file, name)."""
     shares: dict[tuple[int, str], float] = defaultdict(float)
     for source, targets in edges.items():
-        leaving = sum(targets.values())
+        weight_out = sum(targets.values())
         for target, weight in targets.items():
-            shares[target] += ranks[source] * weight / leaving
+            shares[target] += ranks[source] * weight / weight_out
     return shares
 
 
 def _rank_definitions(
-    known: FileSymbols, at: int, shares: Mapping[tuple[int, str], float], rank: float
+    file_symbols: FileSymbols, index: int, shares: Mapping[tuple[int, str], float], rank: float
 ) -> Iterator[tuple[Definition, float]]:
     """Each definition gets the rank of its name; of several with one name, the first gets it."""
-    told: set[str] = set()
-    for definition in known.definitions:
-        own = 0.0 if definition.name in told else shares.get((at, definition.name), 0.0)
-        told.add(definition.name)
-        quiet = PRIVATE_NAME_WEIGHT if definition.name.startswith("_") else 1.0
-        yield definition, own + rank * UNUSED_DEFINITION_WEIGHT * quiet
+    seen_names: set[str] = set()
+    for definition in file_symbols.definitions:
+        share = 0.0 if definition.name in seen_names else shares.get((index, definition.name), 0.0)
+        seen_names.add(definition.name)
+        factor = PRIVATE_NAME_WEIGHT if definition.name.startswith("_") else 1.0
+        yield definition, share + rank * UNUSED_DEFINITION_WEIGHT * factor

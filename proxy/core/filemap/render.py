@@ -28,11 +28,13 @@ PARTIAL_FILE_SUFFIX = " (parts)"
 def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: CountTokens) -> tuple[RankedFile, ...]:
     """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and `seen`
     files were seen in all."""
-    found = [(rank, at, row) for at, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)]
-    order = sorted(found, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
+    definitions = [
+        (rank, index, row) for index, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)
+    ]
+    order = sorted(definitions, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
 
     def first(most: int) -> tuple[RankedFile, ...]:
-        return _keep_definitions(files, {(at, row) for _, at, row in order[:most]})
+        return _keep_definitions(files, {(index, row) for _, index, row in order[:most]})
 
     low, high = 0, len(order)
     while low < high:
@@ -42,11 +44,13 @@ def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: Co
 
 
 def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -> tuple[RankedFile, ...]:
-    held = (
-        replace(file, definitions=tuple(each for row, each in enumerate(file.definitions) if (at, row) in kept))
+    trimmed = (
+        replace(
+            file, definitions=tuple(definition for row, definition in enumerate(file.definitions) if (at, row) in kept)
+        )
         for at, file in enumerate(files)
     )
-    return tuple(file for file in held if file.definitions)
+    return tuple(file for file in trimmed if file.definitions)
 
 
 def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
@@ -70,5 +74,7 @@ def common_folder(paths: Sequence[str]) -> str:
     if len(paths) < 2:
         return ""
     first, last = min(paths), max(paths)
-    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[: first.rfind("/", 0, same) + 1]
+    shared_length = next(
+        (at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[: first.rfind("/", 0, shared_length) + 1]

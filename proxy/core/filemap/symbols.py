@@ -38,14 +38,16 @@ def build_symbols(file: SeenFile, found: Iterable[tuple[str, int]], uses: Mappin
     """Symbols of a file from the names `found` in it, with line indexes, and the counts of all names it `uses`,
     definitions included. A definition counts once per line."""
     definitions: dict[tuple[str, int], Definition] = {}
-    left = Counter(uses)
+    remaining = Counter(uses)
     for name, row in found:
         if len(definitions) < MAX_DEFINITIONS and len(name) <= MAX_SYMBOL_LENGTH and (name, row) not in definitions:
             definitions[name, row] = Definition(name, file.numbers[row], _shorten_line(file.lines[row]))
-            left[name] -= 1
-    kept = [(name, times) for name, times in left.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH]
+            remaining[name] -= 1
+    references = [
+        (name, times) for name, times in remaining.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH
+    ]
     in_order = sorted(definitions.items(), key=lambda each: each[0][1])
-    return FileSymbols(tuple(definition for _, definition in in_order), dict(kept[:MAX_REFERENCES]))
+    return FileSymbols(tuple(definition for _, definition in in_order), dict(references[:MAX_REFERENCES]))
 
 
 def _shorten_line(line: str) -> str:

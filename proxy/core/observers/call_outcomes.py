@@ -53,14 +53,14 @@ _EXIT_CODE_WINDOW = 300  # characters at either end of a result where an exit co
 _EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
 
 
-def call_failed(done: ToolExecution) -> bool:
+def call_failed(execution: ToolExecution) -> bool:
     """Whether the result or the client says that the call failed. False for a call without a result."""
-    if done.failed or not done.answered:
+    if execution.failed or not execution.answered:
         return True
     return (
-        _cached_is_failure_text(done.result)
-        if len(done.result) <= MAX_CACHED_RESULT_LENGTH
-        else is_failure_text(done.result)
+        _cached_is_failure_text(execution.result)
+        if len(execution.result) <= MAX_CACHED_RESULT_LENGTH
+        else is_failure_text(execution.result)
     )
 
 
@@ -71,8 +71,8 @@ def is_failure_text(text: str) -> bool:
     head = text[:MAX_ERROR_TEXT_LENGTH].strip()
     if _ERROR_TAG.match(head):
         return True
-    if head[:1] in ("{", "[") and (said := is_failure_record(text)) is not None:
-        return said
+    if head[:1] in ("{", "[") and (reports_failure := is_failure_record(text)) is not None:
+        return reports_failure
     if len(text) > MAX_ERROR_TEXT_LENGTH:
         return False
     if _ERROR_START.match(_ERROR_PREFIX.sub("", head, count=1)):
@@ -89,8 +89,8 @@ def exit_code(text: str) -> int | None:
         return int(field[1])
     ends = (text[:_EXIT_CODE_WINDOW], text[-_EXIT_CODE_WINDOW:])
     for end in ends[: 1 if len(text) <= _EXIT_CODE_WINDOW else 2]:
-        if _mentions_exit_code(end) and (found := _EXIT_CODE_LINE.search(end)):
-            return int(found[1])
+        if _mentions_exit_code(end) and (match := _EXIT_CODE_LINE.search(end)):
+            return int(match[1])
     return None
 
 
@@ -118,8 +118,10 @@ def output_of(text: str) -> str:
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text
     value = decode_json_or_text(text)
-    records = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
-    printed = [said for record in records for key in _OUTPUT_KEYS if isinstance(said := record.get(key), str) and said]
+    records = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, Mapping)]
+    printed = [
+        output for record in records for key in _OUTPUT_KEYS if isinstance(output := record.get(key), str) and output
+    ]
     return "\n".join(printed) or text
 
 

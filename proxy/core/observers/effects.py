@@ -76,31 +76,32 @@ _CHANGING_TOOL_NAMES = re.compile(
 )
 
 
-def is_waiting(done: ToolExecution, names: ToolRoles) -> bool:
+def is_waiting(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
     """Whether the call polls, or waits for something."""
-    name = normalize_name(done.call.name)
+    name = normalize_name(execution.call.name)
     if any(part in name for part in _WAITING_TOOL_NAMES):
         return True
     return any(
-        command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands_of_call(done, names)
+        command.words[:1] and command.words[0] in _WAITING_COMMANDS
+        for command in _commands_of_call(execution, tool_roles)
     )
 
 
-def _commands_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ShellCommand]:
-    for line in command_lines_of(done, names):
+def _commands_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ShellCommand]:
+    for line in command_lines_of(execution, tool_roles):
         yield from parse_command_line(line)
 
 
-def may_have_side_effects(done: ToolExecution, names: ToolRoles) -> bool:
+def may_have_side_effects(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
     """Whether the call may have changed something. False for a failed call."""
-    if call_failed(done) or done.call.is_stack_call:
+    if call_failed(execution) or execution.call.is_stack_call:
         return False
-    if any(seen.action is not FileAction.READ for seen in observe_files(Step("", (done,)), names)):
+    if any(seen.action is not FileAction.READ for seen in observe_files(Step("", (execution,)), tool_roles)):
         return True
-    role = names.role_of(done.call.name)
+    role = tool_roles.role_of(execution.call.name)
     if role is ToolRole.SHELL:
-        return not all(_is_read_only(command) for command in _commands_of_call(done, names))
-    return role is None and _CHANGING_TOOL_NAMES.search(normalize_name(done.call.name)) is not None
+        return not all(_is_read_only(command) for command in _commands_of_call(execution, tool_roles))
+    return role is None and _CHANGING_TOOL_NAMES.search(normalize_name(execution.call.name)) is not None
 
 
 def _is_read_only(command: ShellCommand) -> bool:

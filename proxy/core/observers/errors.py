@@ -51,11 +51,11 @@ class ObservedError(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def observe_errors(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
+def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
     """Distinct errors of a step, in order; lines that differ only in numbers are one."""
     found: dict[str, ObservedError] = {}
     for done in step.executions:
-        for error in _errors_of_call(done, names):
+        for error in _errors_of_call(done, tool_roles):
             found.setdefault(_NUMBERS.sub("0", error.line), error)
     return tuple(found.values())[:MAX_ERRORS_PER_STEP]
 
@@ -67,25 +67,29 @@ def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
     return "fixed" if probes[error.kind] else "still failing"
 
 
-def _errors_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ObservedError]:
-    if not done.answered:
+def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
+    if not execution.answered:
         return
-    ran = observe_commands(Step("", (done,)), names) if names.role_of(done.call.name) is ToolRole.SHELL else ()
-    if not _has_failure(done, ran):
+    ran = (
+        observe_commands(Step("", (execution,)), tool_roles)
+        if tool_roles.role_of(execution.call.name) is ToolRole.SHELL
+        else ()
+    )
+    if not _has_failure(execution, ran):
         return
     kind = next((each.kind for each in ran if each.kind), "")
-    text = head_and_tail_of(output_of(done.result))
+    text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(text, _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
-    if not lines and call_failed(done):
+    if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(ran))
     for line in lines:
         shown = " ".join(_TAG.sub("", line).split())
         yield ObservedError(shown if len(shown) <= MAX_ERROR_LENGTH else shown[: MAX_ERROR_LENGTH - 1] + "…", kind)
 
 
-def _has_failure(done: ToolExecution, ran: tuple[CommandRun, ...]) -> bool:
-    return any(each.outcome is CommandOutcome.FAILED for each in ran) if ran else call_failed(done)
+def _has_failure(execution: ToolExecution, ran: tuple[CommandRun, ...]) -> bool:
+    return any(each.outcome is CommandOutcome.FAILED for each in ran) if ran else call_failed(execution)
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:

@@ -44,7 +44,6 @@ _FILE_EXTENSIONS = (
 FILE_EXTENSIONS = frozenset(_FILE_EXTENSIONS.split())  # a dot alone is no file name: `os.path`
 
 
-# -------------------------------------------------------------------------------------------------------------- shapes
 _LAST_CHARACTER = r"[A-Za-z0-9_\w]"
 _WORD_CHARACTER = r"[A-Za-z0-9_.@+~$/#\w-]"
 r"""ASCII is spelled out beside `\w`, which is faster, and a lookahead avoids trying both on white space: together a
@@ -142,7 +141,6 @@ def _names_of_new_word(word: str) -> tuple[str, ...]:
 _names_by_word = _BoundedCache(_names_of_new_word)
 
 
-# --------------------------------------------------------------------------------------------------------------- texts
 def names_in_text(text: str) -> frozenset[str]:
     return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_split_words(text)))))
 
@@ -235,7 +233,6 @@ def _cached_names_of_arguments(arguments: str) -> tuple[str, ...]:
     return _names_in_arguments(arguments)
 
 
-# ------------------------------------------------------------------------------------------------------------- ranking
 def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:
     """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance."""
     worths: dict[str, float] = {}

@@ -26,11 +26,11 @@ class StepObservations(msgspec.Struct, frozen=True):
     errors: tuple[ObservedError, ...] = ()
 
 
-def observe(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
+def observe(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
     return StepObservations(
-        plan=observe_plan(step, names),
-        files=observe_files(step, names),
-        commands=observe_commands(step, names),
+        plan=observe_plan(step, tool_roles),
+        files=observe_files(step, tool_roles),
+        commands=observe_commands(step, tool_roles),
         decisions=observe_decisions(step),
-        errors=observe_errors(step, names),
+        errors=observe_errors(step, tool_roles),
     )

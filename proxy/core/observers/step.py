@@ -47,31 +47,31 @@ def texts_in(value: object) -> Iterator[str]:
     """All texts inside decoded arguments, in order."""
     waiting = [value]
     while waiting:
-        at = waiting.pop()
-        if isinstance(at, str):
-            yield at
-        elif isinstance(at, dict):
-            waiting.extend(reversed(at.values()))
-        elif isinstance(at, list):
-            waiting.extend(reversed(at))
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
 
 
 def lines_containing(text: str, marks: tuple[str, ...]) -> str:
     """The lines that contain one of `marks` (lowercase); for each mark the last `MAX_LINES_PER_WORD`, because the
     outcome stands at the end. This pre-check keeps slow expressions off nearly all of the text."""
-    small = text.lower()
-    if len(small) != len(text):
-        text = small  # a few letters change their length, and then the places are no longer the same
-    found: dict[int, int] = {}
+    lowercase = text.lower()
+    if len(lowercase) != len(text):
+        text = lowercase  # a few letters change their length, and then the places are no longer the same
+    line_ends: dict[int, int] = {}
     for mark in marks:
-        at = small.rfind(mark)
+        position = lowercase.rfind(mark)
         for _ in range(MAX_LINES_PER_WORD):
-            if at < 0:
+            if position < 0:
                 break
-            start, end = small.rfind("\n", 0, at) + 1, small.find("\n", at)
-            found[start] = end if end >= 0 else len(small)
-            at = small.rfind(mark, 0, start)
-    return "\n".join(text[start:end][:MAX_LINE_LENGTH] for start, end in sorted(found.items()))
+            start, end = lowercase.rfind("\n", 0, position) + 1, lowercase.find("\n", position)
+            line_ends[start] = end if end >= 0 else len(lowercase)
+            position = lowercase.rfind(mark, 0, start)
+    return "\n".join(text[start:end][:MAX_LINE_LENGTH] for start, end in sorted(line_ends.items()))
 
 
 def head_and_tail_of(text: str) -> str:
@@ -96,22 +96,24 @@ def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
 
 def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Message]:
     """The messages of a span with the proxy's results behind their calls, as the context shows them now."""
-    for placement in path_entries:
-        message = message_of(placement)
+    for path_entry in path_entries:
+        message = message_of(path_entry)
         if message is not None:
             yield message
-        if made := placement.round:
-            for result in made.results:
-                told = tree.result_texts.get((placement.entry.id, call_key(made.number, result.answers)))
-                yield replace(result, text=told) if told else result
+        if finished_round := path_entry.round:
+            for result in finished_round.results:
+                result_text = tree.result_texts.get(
+                    (path_entry.entry.id, call_key(finished_round.number, result.answers))
+                )
+                yield replace(result, text=result_text) if result_text else result
 
 
 def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
     """The client's call groups, in order, each with its results."""
     opened: Message | None = None
     results: dict[str, tuple[Message, str]] = {}
-    for placement in path_entries:
-        message = message_of(placement)
+    for path_entry in path_entries:
+        message = message_of(path_entry)
         if message is None:
             continue
         if message.role == "assistant":
@@ -119,19 +121,19 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
                 yield step_of(opened, results)
             opened, results = message, {}
         elif message.answers:
-            results.setdefault(message.answers, (message, placement.entry.id))
+            results.setdefault(message.answers, (message, path_entry.entry.id))
     if opened is not None:
         yield step_of(opened, results)
 
 
 def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
     """One call group; `results` maps call ids to a message and the id of its entry."""
-    done = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
-    return Step(message.text, tuple(done))
+    executions = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
+    return Step(message.text, tuple(executions))
 
 
-def _execution_of(call: Call, came: tuple[Message, str] | None) -> ToolExecution:
-    if came is None:
+def _execution_of(call: Call, answer: tuple[Message, str] | None) -> ToolExecution:
+    if answer is None:
         return ToolExecution(call, "", answered=False)
-    result, entry = came
+    result, entry = answer
     return ToolExecution(call, result.text, entry, failed=result.failed)

@@ -29,57 +29,59 @@ MIN_SHARED_IDENTIFIERS = 2  # paths and identifiers in common that make a messag
 MIN_TOPIC_WORDS = 4  # topic words of a message that can be about something else
 
 
-def continues_turn(before: str, closing: str, text: str) -> bool:
-    """Whether `text` continues the turn from the user message `before` to the assistant text `closing`. A message that
-    is only client markup always continues."""
-    told = continues_by_wording(closing, text)
-    return continues_by_topic(before, closing, text) if told is None else told
+def continues_turn(previous_text: str, closing: str, text: str) -> bool:
+    """Whether `text` continues the turn from the user message `previous_text` to the assistant text `closing`. A
+    message that is only client markup always continues."""
+    by_wording = continues_by_wording(closing, text)
+    return continues_by_topic(previous_text, closing, text) if by_wording is None else by_wording
 
 
 def continues_by_wording(closing: str, text: str) -> bool | None:
     """The same by wording alone; None where it does not decide."""
-    said = typed_text_of(text)
-    if not said or _CLIENT_TEXT.match(said) or _TASK_NOTICE.match(text):
+    typed = typed_text_of(text)
+    if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text):
         return True
-    if _NEW_TOPIC.search(said[:200]):
+    if _NEW_TOPIC.search(typed[:200]):
         return False
-    if _awaits_answer(closing) and _CHOICE.match(said):
+    if _awaits_answer(closing) and _CHOICE.match(typed):
         return True
-    rest = _without_acknowledgement(said)
+    rest = _without_acknowledgement(typed)
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
     return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
 
 
-def continues_by_topic(before: str, closing: str, text: str) -> bool:
+def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
     """The same by the names and words in both turns, for a message whose wording does not decide."""
-    asked, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
+    awaits_answer, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
     words = _lowercase_words(rest)
-    ordered = bool(_INSTRUCTION.match(rest))
-    before = without_media(before)
-    own = _keyword_stems(words)
-    theirs = _keyword_stems(_lowercase_words(f"{typed_text_of(before)} {closing[-MAX_TURN_TEXT_LENGTH:]}"))
-    shared = len(own & theirs) / len(own) if own else 0.0
-    if asked and len(words) <= MAX_ANSWER_WORDS and not (ordered and shared == 0):
+    is_instruction = bool(_INSTRUCTION.match(rest))
+    previous_text = without_media(previous_text)
+    stems = _keyword_stems(words)
+    previous_stems = _keyword_stems(
+        _lowercase_words(f"{typed_text_of(previous_text)} {closing[-MAX_TURN_TEXT_LENGTH:]}")
+    )
+    shared = len(stems & previous_stems) / len(stems) if stems else 0.0
+    if awaits_answer and len(words) <= MAX_ANSWER_WORDS and not (is_instruction and shared == 0):
         return True
     if (
-        not ordered
+        not is_instruction
         and len(
             _identifiers_in(rest)
-            & _identifiers_in(f"{before[:MAX_TURN_TEXT_LENGTH]} {closing[-MAX_TURN_TEXT_LENGTH:]}")
+            & _identifiers_in(f"{previous_text[:MAX_TURN_TEXT_LENGTH]} {closing[-MAX_TURN_TEXT_LENGTH:]}")
         )
         >= MIN_SHARED_IDENTIFIERS
     ):
         return True
-    if shared >= (RELATED_INSTRUCTION_SHARE if ordered else RELATED_SHARE):
+    if shared >= (RELATED_INSTRUCTION_SHARE if is_instruction else RELATED_SHARE):
         return True
-    return len(own) < (2 if ordered else MIN_TOPIC_WORDS)
+    return len(stems) < (2 if is_instruction else MIN_TOPIC_WORDS)
 
 
-def _without_acknowledgement(said: str) -> str:
+def _without_acknowledgement(text: str) -> str:
     """The text without an acknowledgement at its beginning."""
-    return _ACKNOWLEDGEMENT.sub("", said, count=1).strip()
+    return _ACKNOWLEDGEMENT.sub("", text, count=1).strip()
 
 
 def ends_with_user_message(messages: Sequence[Message]) -> bool:
@@ -95,7 +97,6 @@ def ends_with_user_message(messages: Sequence[Message]) -> bool:
     )
 
 
-# -------------------------------------------------------------------------------------------------------- what was said
 _CLIENT_ELEMENT = re.compile(
     r"<((?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
     r"[-_][a-z_-]+|command-(?:name|message))\b[^>]*>.*?(?:</\1>|\Z)",
@@ -131,19 +132,22 @@ def without_media(text: str, *, named: bool = False) -> str:
     """`text` without images and files; `named` puts a word in place of each."""
     if '"type":"' not in text:
         return text
-    kept, at, over = [], 0, 0
-    for found in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
-        if found.start() < over:
+    parts, copied_until, part_end = [], 0, 0
+    for match in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
+        if match.start() < part_end:
             continue
         try:
-            part, over = _DECODER.raw_decode(text, found.start())
+            part, part_end = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             continue
         kind = part.get("type")
         if kind in _IMAGE_TYPES or kind in _FILE_TYPES:
-            kept += [text[at : found.start()], ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " "]
-            at = over
-    return "".join([*kept, text[at:]])
+            parts += [
+                text[copied_until : match.start()],
+                ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " ",
+            ]
+            copied_until = part_end
+    return "".join([*parts, text[copied_until:]])
 
 
 def typed_text_of(text: str) -> str:
@@ -158,24 +162,23 @@ def _strip_client_markup(text: str) -> str:
     ].strip()
 
 
-def without_client_elements(text: str, most: int) -> str:
-    """The text between client elements, within the first `most` characters."""
+def without_client_elements(text: str, max_characters: int) -> str:
+    """The text between client elements, within the first `max_characters` characters."""
     return (
-        _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:most])).strip()
+        _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:max_characters])).strip()
         if "<" in text
-        else text[:most].strip()
+        else text[:max_characters].strip()
     )
 
 
-def first_user_text(texts: Iterable[str], most: int) -> str:
+def first_user_text(texts: Iterable[str], max_characters: int) -> str:
     """The first user message with words of its own, without client elements and media; if none has any, the first one,
     with a word for each image or file."""
     texts = tuple(texts)
-    said = (without_client_elements(without_media(text), most) for text in texts)
-    return next((words for words in said if words), without_media("".join(texts[:1]), named=True)[:most])
+    own_texts = (without_client_elements(without_media(text), max_characters) for text in texts)
+    return next((words for words in own_texts if words), without_media("".join(texts[:1]), named=True)[:max_characters])
 
 
-# ---------------------------------------------------------------------------------------------------------- its opening
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
@@ -201,7 +204,6 @@ _INSTRUCTION = re.compile(
 )
 
 
-# -------------------------------------------------------------------------------------------- what it has to do with it
 _BACK_REFERENCE = re.compile(
     rf"{phrases.any_phrase_pattern(phrases.BACK_REFERENCES, phrases.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
     re.IGNORECASE,
@@ -252,9 +254,9 @@ _CLOSING_TAIL_LENGTH = 400
 def _awaits_answer(closing: str) -> bool:
     """Whether the closing text waits for an answer; "anything else?" does not."""
     end = closing.rstrip()[-_CLOSING_TAIL_LENGTH:]
-    last = end.rpartition("\n\n")[2] or end
-    asks = bool(_QUESTION.search(last) or _REQUEST_FOR_INPUT.search(last))
-    return asks and not _OFFER_OF_MORE.search(last)
+    last_paragraph = end.rpartition("\n\n")[2] or end
+    asks = bool(_QUESTION.search(last_paragraph) or _REQUEST_FOR_INPUT.search(last_paragraph))
+    return asks and not _OFFER_OF_MORE.search(last_paragraph)
 
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")

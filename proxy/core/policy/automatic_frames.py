@@ -38,34 +38,34 @@ AUTO_FRAME_NUMBER_OFFSET = 2_000
 
 
 class AutonomyInput(msgspec.Struct, frozen=True):
-    """The path up to its last entry `node`, at `now` (ms since the epoch)."""
+    """The path up to its last entry `entry_id`, at `now` (ms since the epoch)."""
 
-    story: PathState
-    node: str
+    path_state: PathState
+    entry_id: str
     now: int
-    names: ToolRoles
+    tool_roles: ToolRoles
     max_depth: int
 
 
 def decide_automatic_frames(
-    at: AutonomyInput, reading: FrameActivity, seen: FrameSignals, rules: AutonomyRules
+    place: AutonomyInput, activity: FrameActivity, signals: FrameSignals, rules: AutonomyRules
 ) -> tuple[FrameEvent, ...]:
     """Events that open or end an automatic frame, from the activity and signals of the active frame."""
-    tree = at.story.tree
-    if not reading.has_all_results or not _may_divide_active_frame(tree):
+    tree = place.path_state.tree
+    if not activity.has_all_results or not _may_divide_active_frame(tree):
         return ()
-    pushes = judge(PUSH, seen, rules).is_reached and not reason_not_to_suggest(tree, PUSH, at.max_depth)
-    pop = judge(POP, seen, rules)
+    pushes = judge(PUSH, signals, rules).is_reached and not reason_not_to_suggest(tree, PUSH, place.max_depth)
+    pop = judge(POP, signals, rules)
     events: list[FrameEvent] = []
     if tree.active_frame.origin == AUTO_ORIGIN and (pushes or pop.is_reached):
         status = Status(pop.status) if pop.is_reached else Status.COMPLETED
-        events.append(build_pop_event(at.story, tree.active, status, at.names))
-        tree = reduce(tree, events[0], at.now)
-        pushes = pushes and bool(seen.goal or not pop.is_reached)  # what is done needs no other part
+        events.append(build_pop_event(place.path_state, tree.active, status, place.tool_roles))
+        tree = reduce(tree, events[0], place.now)
+        pushes = pushes and bool(signals.goal or not pop.is_reached)  # what is done needs no other part
     if pushes:
-        title, criteria = _title_and_criteria(tree, seen.goal)
+        title, criteria = _title_and_criteria(tree, signals.goal)
         events.append(
-            FrameEntered(frame_id(at.node, AUTO_FRAME_NUMBER_OFFSET), tree.active, title, criteria, AUTO_ORIGIN)
+            FrameEntered(frame_id(place.entry_id, AUTO_FRAME_NUMBER_OFFSET), tree.active, title, criteria, AUTO_ORIGIN)
         )
     return tuple(events)
 

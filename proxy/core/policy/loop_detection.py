@@ -40,15 +40,17 @@ from proxy.core.text import element, escape_xml
 MAX_DISPLAYED_CALL_LENGTH = 120
 
 
-def describe_call(done: ToolExecution, names: ToolRoles) -> str:
+def describe_call(execution: ToolExecution, tool_roles: ToolRoles) -> str:
     """A call in a few words: the command, or the name with its arguments."""
-    lines = command_lines_of(done, names)
-    return shorten(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
+    lines = command_lines_of(execution, tool_roles)
+    return shorten(
+        f"{execution.call.name}: {'; '.join(lines)}" if lines else f"{execution.call.name} {execution.call.arguments}"
+    )
 
 
 def shorten(text: str) -> str:
-    words = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
-    return words if len(words) <= MAX_DISPLAYED_CALL_LENGTH else words[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
+    line = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
+    return line if len(line) <= MAX_DISPLAYED_CALL_LENGTH else line[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
 
 
 REFUSED_CALL_RESULT = (
@@ -61,27 +63,27 @@ REFUSED_CALL_RESULT = (
 def loop_note(loop: Loop, nonce: str) -> str:
     """The note for the model: the pattern, its count, and what to do instead. The nonce keeps tool output from forging
     it."""
-    named = ", ".join(f"`{each}`" for each in loop.shown)
+    calls = ", ".join(f"`{each}`" for each in loop.shown)
     match loop.kind:
         case "failures":
-            what = f"The task {named} has now failed {loop.count} times."
+            finding = f"The task {calls} has now failed {loop.count} times."
             instead = (
                 "Before another attempt, say what was different each time and what the failures have in common; then "
                 "choose another way, split the task, or tell the user what blocks it."
             )
         case "alternation":
-            what = f"These steps have taken turns {loop.count} times, each with the same result as before: {named}."
+            finding = f"These steps have taken turns {loop.count} times, each with the same result as before: {calls}."
             instead = (
                 "Another turn will show the same. Use these results, or change something else first: look elsewhere, "
                 "check an assumption, or tell the user what is missing."
             )
         case _:
-            what = f"This was called {loop.count} times and gave the same result each time: {named}."
+            finding = f"This was called {loop.count} times and gave the same result each time: {calls}."
             instead = (
                 "Calling it again will give the same again. Use that result, or change something else first: look "
                 "elsewhere, check an assumption, or tell the user what is missing."
             )
-    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{what} {instead}"))
+    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{finding} {instead}"))
 
 
 REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
@@ -120,68 +122,72 @@ class SignedStep(NamedTuple):
     calls: tuple[SignedCall, ...]
 
 
-def find_new_loop(path_state: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
+def find_new_loop(path_state: PathState, tool_roles: ToolRoles, rules: LoopRules) -> Loop | None:
     """The loop that the newest step of a path closes, or a frame that failed again. None where there is none, or where
     it was already reported and has not grown much since."""
     run = current_run_of(path_state, rules.window)
-    found = _find_loop(run, path_state.tree, names, rules)
-    if found is None:
+    loop = _find_loop(run, path_state.tree, tool_roles, rules)
+    if loop is None:
         return None
-    at = _entry_ids(run)
-    told = (
-        loop
-        for loop in path_state.tree.loops
-        if _is_same_loop(loop, found) and (loop.at in at or found.kind == FAILURES)
+    entry_ids = _entry_ids(run)
+    reported = (
+        earlier
+        for earlier in path_state.tree.loops
+        if _is_same_loop(earlier, loop) and (earlier.at in entry_ids or loop.kind == FAILURES)
     )
-    return None if any(found.count < REPEAT_WARNING_FACTOR * loop.count for loop in told) else found
+    return None if any(loop.count < REPEAT_WARNING_FACTOR * earlier.count for earlier in reported) else loop
 
 
 def active_loops(path_state: PathState, window: int) -> tuple[Loop, ...]:
     """Loops that were reported in the work at the end of a path."""
-    at = _entry_ids(current_run_of(path_state, window))
-    return tuple(loop for loop in path_state.tree.loops if loop.at in at)
+    entry_ids = _entry_ids(current_run_of(path_state, window))
+    return tuple(loop for loop in path_state.tree.loops if loop.at in entry_ids)
 
 
-def looping_signatures(path_state: PathState, names: ToolRoles, window: int) -> frozenset[str]:
+def looping_signatures(path_state: PathState, tool_roles: ToolRoles, window: int) -> frozenset[str]:
     """Signatures of the looping calls at the end of a path. A later change by another call removes them, because trying
     again is then worthwhile."""
     loops = [loop for loop in active_loops(path_state, window) if loop.kind != FAILURES]
     if not loops:
         return frozenset()
     run = current_run_of(path_state, window)
-    found: set[str] = set()
+    signatures: set[str] = set()
     for loop in loops:
-        closed = next(at for at, path_entry in enumerate(run) if loop.at in (path_entry.path_id, path_entry.entry.id))
-        since = (acted for step in _signed_steps(run[closed + 1 :], names) for acted in step.calls)
+        closing_index = next(
+            index for index, path_entry in enumerate(run) if loop.at in (path_entry.path_id, path_entry.entry.id)
+        )
+        later_calls = (
+            signed_call for step in _signed_steps(run[closing_index + 1 :], tool_roles) for signed_call in step.calls
+        )
         if not any(
-            acted.signature not in loop.calls and may_have_side_effects(acted.execution, names) for acted in since
+            signed_call.signature not in loop.calls and may_have_side_effects(signed_call.execution, tool_roles)
+            for signed_call in later_calls
         ):
-            found.update(loop.calls)
-    return frozenset(found)
+            signatures.update(loop.calls)
+    return frozenset(signatures)
 
 
 def _entry_ids(run: Sequence[PathEntry]) -> frozenset[str]:
     return frozenset(entry for path_entry in run for entry in (path_entry.path_id, path_entry.entry.id))
 
 
-def _find_loop(run: Sequence[PathEntry], tree: Tree, names: ToolRoles, rules: LoopRules) -> Loop | None:
-    steps = _signed_steps(run, names)
-    if steps and steps[-1].signature and _has_repeated_call(steps) and not _is_waiting_step(steps[-1], names):
-        found = (
-            _find_repetition(steps, names, rules.repeats)
-            or _find_alternation(steps, names, rules.period)
-            or _find_scattered_repetition(steps, names)
+def _find_loop(run: Sequence[PathEntry], tree: Tree, tool_roles: ToolRoles, rules: LoopRules) -> Loop | None:
+    steps = _signed_steps(run, tool_roles)
+    if steps and steps[-1].signature and _has_repeated_call(steps) and not _is_waiting_step(steps[-1], tool_roles):
+        loop = (
+            _find_repetition(steps, tool_roles, rules.repeats)
+            or _find_alternation(steps, tool_roles, rules.period)
+            or _find_scattered_repetition(steps, tool_roles)
         )
-        if found is not None:
-            return found
+        if loop is not None:
+            return loop
     return find_repeated_failure(tree)
 
 
-def _is_same_loop(told: Loop, found: Loop) -> bool:
-    return told.kind == found.kind and set(told.calls) == set(found.calls)
+def _is_same_loop(one: Loop, other: Loop) -> bool:
+    return one.kind == other.kind and set(one.calls) == set(other.calls)
 
 
-# ------------------------------------------------------------------------------------------------------------- the run
 def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
     """The newest connected work, oldest first: at most `window` calls with results since the last change of frame, new
     words of the user, or a person's clearing of the loops."""
@@ -189,31 +195,31 @@ def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
     owner = tree.active_frame.owner if tree.active else ""
     run: list[PathEntry] = []
     calls = 0
-    for at in range(len(path_state.entries) - 1, -1, -1):
-        path_entry = path_state.entries[at]
+    for index in range(len(path_state.entries) - 1, -1, -1):
+        path_entry = path_state.entries[index]
         if path_entry.entry.kind is EntryKind.OVERLAY:
             continue
         cleared = tree.loops_cleared_at and tree.loops_cleared_at in (path_entry.path_id, path_entry.entry.id)
         if cleared or owner_of(path_state, path_entry) != owner:
             break
-        said = message_of(path_entry)
-        if said is not None and said.role == "user" and _is_new_user_text(path_state.entries, at):
+        message = message_of(path_entry)
+        if message is not None and message.role == "user" and _is_new_user_text(path_state.entries, index):
             break
-        calls += len(said.calls) if said else 0
+        calls += len(message.calls) if message else 0
         if calls > window:
             break
         run.append(path_entry)
     return run[::-1]
 
 
-def _is_new_user_text(path_entries: Sequence[PathEntry], at: int) -> bool:
+def _is_new_user_text(path_entries: Sequence[PathEntry], index: int) -> bool:
     """Whether these are user words that differ from the last ones: unattended agents receive "go on" again and
     again."""
-    said = _user_text(path_entries[at])
-    if not said:
+    user_text = _user_text(path_entries[index])
+    if not user_text:
         return False
-    before = (words for earlier in reversed(path_entries[:at]) if (words := _user_text(earlier)))
-    return next(before, "") != said
+    earlier_texts = (text for earlier in reversed(path_entries[:index]) if (text := _user_text(earlier)))
+    return next(earlier_texts, "") != user_text
 
 
 def _user_text(path_entry: PathEntry) -> str:
@@ -223,11 +229,10 @@ def _user_text(path_entry: PathEntry) -> str:
     return typed_text_of(message.text)
 
 
-# ----------------------------------------------------------------------------------------------------------- the steps
-def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep]:
+def _signed_steps(run: Sequence[PathEntry], tool_roles: ToolRoles) -> list[SignedStep]:
     """The call groups of a run, oldest first, hidden ones included. Calls without a result are left out."""
     results: dict[str, Message] = {}
-    found: list[SignedStep] = []
+    steps: list[SignedStep] = []
     for path_entry in reversed(run):
         if path_entry.round is not None:
             results |= _results_of_round(path_entry.round)
@@ -237,21 +242,25 @@ def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep
         if message.answers:
             results[message.answers] = message
         elif message.calls:
-            acted = tuple([_sign_call(call, results[call.id], names) for call in message.calls if call.id in results])
-            if acted:
-                found.append(SignedStep(tuple(sorted([each.signature for each in acted])), acted))
+            signed_calls = tuple(
+                [_sign_call(call, results[call.id], tool_roles) for call in message.calls if call.id in results]
+            )
+            if signed_calls:
+                steps.append(
+                    SignedStep(tuple(sorted([signed_call.signature for signed_call in signed_calls])), signed_calls)
+                )
             results = {}
-    return found[::-1]
+    return steps[::-1]
 
 
-def _results_of_round(hidden: Round) -> dict[str, Message]:
+def _results_of_round(hidden_round: Round) -> dict[str, Message]:
     """Results inside a hidden round, by call id. Refused calls are left out, because they did nothing."""
-    refused_ids = hidden.spoken.refused_call_ids
-    return {result.answers: result for result in hidden.results if result.answers not in refused_ids}
+    refused_ids = hidden_round.spoken.refused_call_ids
+    return {result.answers: result for result in hidden_round.results if result.answers not in refused_ids}
 
 
-def _sign_call(call: Call, result: Message, names: ToolRoles) -> SignedCall:
-    return SignedCall(call_signature(call, names), ToolExecution(call, result.text, failed=result.failed))
+def _sign_call(call: Call, result: Message, tool_roles: ToolRoles) -> SignedCall:
+    return SignedCall(call_signature(call, tool_roles), ToolExecution(call, result.text, failed=result.failed))
 
 
 # Why a command is run: reworded each time for the same command.
@@ -264,20 +273,22 @@ _CALL_ID_ARGUMENTS = frozenset(
 )
 
 
-def call_signature(call: Call, names: ToolRoles) -> str:
+def call_signature(call: Call, tool_roles: ToolRoles) -> str:
     """Name and normalized arguments of a call, hashed to 16 hex digits. Arguments that identify the call itself, and a
     model's explanation of a command, are left out."""
     if len(call.arguments) > MAX_PARSED_ARGUMENTS_LENGTH:
         return _hash_signature(call.name, call.arguments)
-    return _cached_signature(call.name, call.arguments, names.role_of(call.name) is ToolRole.SHELL)
+    return _cached_signature(call.name, call.arguments, tool_roles.role_of(call.name) is ToolRole.SHELL)
 
 
 @memoize(CACHED_SIGNATURES, MAX_PARSED_ARGUMENTS_LENGTH)
 def _cached_signature(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
     value = decode_json_or_text(arguments)
     if isinstance(value, Mapping):
-        beside = _EXPLANATION_ARGUMENTS if is_command else frozenset[str]()
-        value = {k: v for k, v in value.items() if k not in beside and normalize_name(str(k)) not in _CALL_ID_ARGUMENTS}
+        ignored = _EXPLANATION_ARGUMENTS if is_command else frozenset[str]()
+        value = {
+            k: v for k, v in value.items() if k not in ignored and normalize_name(str(k)) not in _CALL_ID_ARGUMENTS
+        }
     try:
         text = _encode(_normalize(value))
     except RecursionError:  # nested too deep to be read
@@ -333,65 +344,69 @@ def _is_same_step(one: SignedStep, other: SignedStep) -> bool:
     return all(_is_same_result(left.execution, right.execution) for left, right in pairs)
 
 
-def _signature_of(acted: SignedCall) -> str:
-    return acted.signature
+def _signature_of(signed_call: SignedCall) -> str:
+    return signed_call.signature
 
 
-# -------------------------------------------------------------------------------------------------------- the patterns
 def _has_repeated_call(steps: Sequence[SignedStep]) -> bool:
     """Whether a call of the newest step was made before. Checked first, because nearly always none was."""
     newest = set(steps[-1].signature)
     return any(not newest.isdisjoint(step.signature) for step in steps[:-1])
 
 
-def _is_waiting_step(step: SignedStep, names: ToolRoles) -> bool:
+def _is_waiting_step(step: SignedStep, tool_roles: ToolRoles) -> bool:
     """Whether a step only waits; polling again is no loop."""
-    return any(is_waiting(each.execution, names) for each in step.calls)
+    return any(is_waiting(each.execution, tool_roles) for each in step.calls)
 
 
-def _find_repetition(steps: Sequence[SignedStep], names: ToolRoles, repeats: int) -> Loop | None:
+def _find_repetition(steps: Sequence[SignedStep], tool_roles: ToolRoles, repeats: int) -> Loop | None:
     newest = steps[-1]
     count = sum(1 for _ in takewhile(lambda step: _is_same_step(step, newest), reversed(steps)))
-    return _build_loop(REPETITION, [newest], count, names) if count >= repeats else None
+    return _build_loop(REPETITION, [newest], count, tool_roles) if count >= repeats else None
 
 
-def _find_alternation(steps: Sequence[SignedStep], names: ToolRoles, period: int) -> Loop | None:
+def _find_alternation(steps: Sequence[SignedStep], tool_roles: ToolRoles, period: int) -> Loop | None:
     """The shortest repeating period."""
     for length in range(2, period + 1):
         pattern = steps[-length:]
-        if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, names) for step in pattern):
+        if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, tool_roles) for step in pattern):
             continue
-        behind = zip(reversed(steps), reversed(steps[:-length]), strict=False)
-        equal = sum(1 for _ in takewhile(lambda pair: _is_same_step(*pair), behind))
+        pairs = zip(reversed(steps), reversed(steps[:-length]), strict=False)
+        equal = sum(1 for _ in takewhile(lambda pair: _is_same_step(*pair), pairs))
         rounds = equal // length + 1
         if rounds >= MIN_ALTERNATION_ROUNDS:
-            return _build_loop(ALTERNATION, pattern, rounds, names)
+            return _build_loop(ALTERNATION, pattern, rounds, tool_roles)
     return None
 
 
-def _find_scattered_repetition(steps: Sequence[SignedStep], names: ToolRoles) -> Loop | None:
+def _find_scattered_repetition(steps: Sequence[SignedStep], tool_roles: ToolRoles) -> Loop | None:
     """A call of the newest step that always gave the same result, with other calls between but no change among
     these."""
     for newest in steps[-1].calls:
         count = 0
         for step in reversed(steps):
-            same = [each for each in step.calls if each.signature == newest.signature]
-            if any(not _is_same_result(each.execution, newest.execution) for each in same):
+            same_calls = [each for each in step.calls if each.signature == newest.signature]
+            if any(not _is_same_result(each.execution, newest.execution) for each in same_calls):
                 break
-            count += bool(same)
+            count += bool(same_calls)
             if any(
-                each.signature != newest.signature and may_have_side_effects(each.execution, names)
+                each.signature != newest.signature and may_have_side_effects(each.execution, tool_roles)
                 for each in step.calls
             ):
                 break
         if count >= MIN_SCATTERED_CALLS:
-            return _build_loop(REPETITION, [SignedStep((newest.signature,), (newest,))], count, names)
+            return _build_loop(REPETITION, [SignedStep((newest.signature,), (newest,))], count, tool_roles)
     return None
 
 
-def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, names: ToolRoles) -> Loop:
-    acted = {each.signature: each for step in pattern for each in step.calls}
-    return Loop(kind, tuple(acted), tuple(describe_call(each.execution, names) for each in acted.values()), count)
+def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, tool_roles: ToolRoles) -> Loop:
+    signed_calls = {each.signature: each for step in pattern for each in step.calls}
+    return Loop(
+        kind,
+        tuple(signed_calls),
+        tuple(describe_call(each.execution, tool_roles) for each in signed_calls.values()),
+        count,
+    )
 
 
 def find_repeated_failure(tree: Tree) -> Loop | None:
@@ -412,11 +427,11 @@ def find_repeated_failure(tree: Tree) -> Loop | None:
 def _is_attempt_at_same_task(tree: Tree, one: Frame, newest: Frame) -> bool:
     if one.id == newest.id or _normalized_title(one) == _normalized_title(newest):
         return True
-    at, seen = newest, {newest.id}
-    while at.retry_of in tree.frames and at.retry_of not in seen:
-        at = tree.frames[at.retry_of]
-        seen.add(at.id)
-    return one.id in seen
+    attempt, seen_ids = newest, {newest.id}
+    while attempt.retry_of in tree.frames and attempt.retry_of not in seen_ids:
+        attempt = tree.frames[attempt.retry_of]
+        seen_ids.add(attempt.id)
+    return one.id in seen_ids
 
 
 def _normalized_title(frame: Frame) -> str:

@@ -16,30 +16,30 @@ REOPENS_ROOT = "reopens it"
 BEGINS_NEW_ROOT = "begins a new root frame beside it"
 
 
-def build_root(words: Iterable[str], frame: str) -> RootStarted:
+def build_root(user_texts: Iterable[str], frame: str) -> RootStarted:
     """The root `frame` for the user's words, oldest message first."""
-    said = first_user_text(words, MAX_CRITERION_CHARACTERS)
-    return RootStarted(frame, title_of(said), said)
+    text = first_user_text(user_texts, MAX_CRITERION_CHARACTERS)
+    return RootStarted(frame, title_of(text), text)
 
 
-def find_new_root(tree: Tree, run: Sequence[Entry], *, newest: bool = False) -> tuple[str, RootStarted] | None:
-    """The root that `run` begins (the client's messages between two assistant turns), and the id of its entry, which is
-    the user's first. None where the current tree goes on. `newest`: use only the last user message, because a history
-    that the client compacted stands before it."""
+def find_new_root(tree: Tree, new_entries: Sequence[Entry], *, newest: bool = False) -> tuple[str, RootStarted] | None:
+    """The root that `new_entries` begins (the client's messages between two assistant turns), and the id of its entry,
+    which is the user's first. None where the current tree goes on. `newest`: use only the last user message, because a
+    history that the client compacted stands before it."""
     if not is_root_ended(tree):
         return None
-    of_user = [(entry.id, m) for entry in run if (m := entry.message) and m.role == "user"]
-    words = [m for _, m in of_user if _is_user_request(m)]
-    if not words:
+    user_messages = [(entry.id, m) for entry in new_entries if (m := entry.message) and m.role == "user"]
+    requests = [m for _, m in user_messages if _is_user_request(m)]
+    if not requests:
         return None
-    entry = of_user[0][0]
-    said = [m.text for m in words]
-    return entry, build_root(said[-1:] if newest else said, frame_id(entry, ROOT_FRAME_NUMBER))
+    entry = user_messages[0][0]
+    texts = [m.text for m in requests]
+    return entry, build_root(texts[-1:] if newest else texts, frame_id(entry, ROOT_FRAME_NUMBER))
 
 
-def build_root_from_person(tree: Tree, entry: str, words: str) -> RootStarted | None:
+def build_root_from_person(tree: Tree, entry: str, text: str) -> RootStarted | None:
     """The root that words from outside the client begin at `entry`; None while the current tree goes on."""
-    return build_root([words], frame_id(entry, ROOT_FRAME_NUMBER)) if is_root_ended(tree) else None
+    return build_root([text], frame_id(entry, ROOT_FRAME_NUMBER)) if is_root_ended(tree) else None
 
 
 def is_root_ended(tree: Tree) -> bool:

@@ -54,8 +54,8 @@ class AutonomyVerdict(msgspec.Struct, frozen=True):
         return self.scores[self.primary].reason if self.primary else ""
 
 
-def judge(kind: str, seen: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
-    scores = {name: each.score(seen) for name, each in HEURISTICS.items() if each.kind == kind}
+def judge(kind: str, signals: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
+    scores = {name: each.score(signals) for name, each in HEURISTICS.items() if each.kind == kind}
     enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
     confidence = _combine([score.points for score in enabled.values()], rules)
     primary = max(enabled, key=lambda name: enabled[name].points, default="")
@@ -65,10 +65,10 @@ def judge(kind: str, seen: FrameSignals, rules: AutonomyRules) -> AutonomyVerdic
     return AutonomyVerdict(kind, confidence, rules.threshold(kind), scores, primary, status)
 
 
-def may_reach_threshold(kind: str, seen: FrameSignals, rules: AutonomyRules) -> bool:
+def may_reach_threshold(kind: str, signals: FrameSignals, rules: AutonomyRules) -> bool:
     """Whether the points alone reach the threshold. Nearly always they do not, and building the full scores is
     spared."""
-    points = [min(MAX_SCORE, points(seen)) for points in _point_functions(kind, rules.heuristics)]
+    points = [min(MAX_SCORE, points(signals)) for points in _point_functions(kind, rules.heuristics)]
     return _combine(points, rules) >= rules.threshold(kind)
 
 

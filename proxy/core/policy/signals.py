@@ -116,16 +116,17 @@ class FrameActivity:
             self.frame_keywords = topic_keywords(f"{frame.title}\n{frame.criteria}")
         return self.frame_keywords
 
-    def coverage_of(self, aims: frozenset[str], successes: Sequence[str]) -> float:
-        """The share of `aims` in the assistant's last text, its changes, or its signs of success; 0 without aims."""
+    def coverage_of(self, keywords: frozenset[str], successes: Sequence[str]) -> float:
+        """The share of `keywords` in the assistant's last text, its changes, or its signs of success; 0 without
+        aims."""
         if not successes:
             return 0.0
         text = "\n".join((*successes, self.last_assistant_text, *sorted(self.artifacts)))
         if text != self.coverage_cache[0]:
             self.coverage_cache = (text, topic_keywords(text))
-        return len(aims & self.coverage_cache[1]) / len(aims) if aims else 0.0
+        return len(keywords & self.coverage_cache[1]) / len(keywords) if keywords else 0.0
 
-    def add_message(self, path_entry: PathEntry, names: ToolRoles) -> None:
+    def add_message(self, path_entry: PathEntry, tool_roles: ToolRoles) -> None:
         message = message_of(path_entry)
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             return
@@ -134,7 +135,7 @@ class FrameActivity:
         if message.role == "assistant":
             self._add_assistant_message(message)
         elif message.answers:
-            self._add_result(message, path_entry.entry.id, names)
+            self._add_result(message, path_entry.entry.id, tool_roles)
         elif message.role == "user" and message.text.strip():
             self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
 
@@ -160,125 +161,124 @@ class FrameActivity:
             self.idle_turns = 0 if self.has_progressed else self.idle_turns + 1
         self.has_open_turn = False
 
-    def _add_result(self, message: Message, entry: str, names: ToolRoles) -> None:
+    def _add_result(self, message: Message, entry: str, tool_roles: ToolRoles) -> None:
         call = self.pending_calls.pop(message.answers, None)
         if call is None:
             return
-        done = ToolExecution(call, message.text, entry, failed=message.failed)
-        role = names.role_of(call.name)
-        went_wrong = self._record_outcome(done, role, names)
-        if not went_wrong and (role in _FILE_CHANGING_ROLES or _PATCH_MARK in call.arguments):
-            self._record_changed_files(done, names)
+        execution = ToolExecution(call, message.text, entry, failed=message.failed)
+        role = tool_roles.role_of(call.name)
+        failed = self._record_outcome(execution, role, tool_roles)
+        if not failed and (role in _FILE_CHANGING_ROLES or _PATCH_MARK in call.arguments):
+            self._record_changed_files(execution, tool_roles)
         if role in _PLAN_ROLES:
-            self._record_plan(done, names)
-        given = hash((call.name, call.arguments, message.text))
-        self.has_progressed |= given not in self.seen_results
-        self.seen_results.add(given)
+            self._record_plan(execution, tool_roles)
+        fingerprint = hash((call.name, call.arguments, message.text))
+        self.has_progressed |= fingerprint not in self.seen_results
+        self.seen_results.add(fingerprint)
         if not self.pending_calls:
             self._finish_turn()
 
-    def _record_outcome(self, done: ToolExecution, role: ToolRole | None, names: ToolRoles) -> bool:
+    def _record_outcome(self, execution: ToolExecution, role: ToolRole | None, tool_roles: ToolRoles) -> bool:
         """Record whether the call, or each check it ran, succeeded. Returns whether the call as such failed."""
-        ran = observe_commands(Step("", (done,)), names) if role is ToolRole.SHELL else ()
-        checks = [each for each in ran if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
+        runs = observe_commands(Step("", (execution,)), tool_roles) if role is ToolRole.SHELL else ()
+        checks = [each for each in runs if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
         for check in checks:
             self._record_check(check.kind, well=check.outcome is CommandOutcome.OK)
             if check.outcome is CommandOutcome.OK:
                 self.successes[check.kind] = check.command
-        wrong = call_failed(done)
+        failed = call_failed(execution)
         if not checks:
-            self._record_check(done.call.name, well=not wrong)
-        return wrong
+            self._record_check(execution.call.name, well=not failed)
+        return failed
 
-    def _record_check(self, what: str, *, well: bool) -> None:
+    def _record_check(self, name: str, *, well: bool) -> None:
         if well:
-            self.failures.pop(what, None)
+            self.failures.pop(name, None)
         else:
-            self.failures[what] = self.failures.get(what, 0) + 1
-            self.successes.pop(what, None)
+            self.failures[name] = self.failures.get(name, 0) + 1
+            self.successes.pop(name, None)
 
-    def _record_changed_files(self, done: ToolExecution, names: ToolRoles) -> None:
+    def _record_changed_files(self, execution: ToolExecution, tool_roles: ToolRoles) -> None:
         files = {
-            seen.path
-            for seen in observe_files(Step("", (done,)), names)
-            if seen.is_certain and seen.action is not FileAction.READ
+            file.path
+            for file in observe_files(Step("", (execution,)), tool_roles)
+            if file.is_certain and file.action is not FileAction.READ
         }
         if files:
             self.changed_files_by_turn[-1].update(files)
             self.artifacts |= files
             self.has_progressed = True
 
-    def _record_plan(self, done: ToolExecution, names: ToolRoles) -> None:
+    def _record_plan(self, execution: ToolExecution, tool_roles: ToolRoles) -> None:
         """A plan item that begins while another one is in progress is a new goal."""
-        for seen in observe_plan(Step("", (done,)), names):
-            title = _item_in_progress(seen)
+        for change in observe_plan(Step("", (execution,)), tool_roles):
+            title = _item_in_progress(change)
             if title and title != self.current_plan_item:
                 self.new_plan_item = title if self.current_plan_item else ""
                 self.current_plan_item = title
 
 
-def _item_in_progress(seen: PlanReplaced | PlanItemChanged) -> str:
-    if isinstance(seen, PlanItemChanged):
-        return seen.title or "" if seen.status is ItemStatus.IN_PROGRESS else ""
-    return next((item.title for item in seen.items if item.status is ItemStatus.IN_PROGRESS), "")
+def _item_in_progress(change: PlanReplaced | PlanItemChanged) -> str:
+    if isinstance(change, PlanItemChanged):
+        return change.title or "" if change.status is ItemStatus.IN_PROGRESS else ""
+    return next((item.title for item in change.items if item.status is ItemStatus.IN_PROGRESS), "")
 
 
-def read_activity(path_state: PathState, names: ToolRoles, known: FrameActivity | None = None) -> FrameActivity:
-    """The activity of the path's active frame. A matching `known` is continued and changed in place."""
+def read_activity(path_state: PathState, tool_roles: ToolRoles, activity: FrameActivity | None = None) -> FrameActivity:
+    """The activity of the path's active frame. A matching `activity` is continued and changed in place."""
     owner = path_state.tree.active_frame.owner
-    if known is None or not _can_continue(path_state, owner, known):
-        known = FrameActivity(owner, path_state.tree.carried_owners)
-    for path_entry in path_state.entries[known.entries_read :]:
+    if activity is None or not _can_continue(path_state, owner, activity):
+        activity = FrameActivity(owner, path_state.tree.carried_owners)
+    for path_entry in path_state.entries[activity.entries_read :]:
         if path_entry.round and path_entry.round.spoken.usage:
-            known.reported_tokens = path_entry.round.spoken.usage.input + path_entry.round.spoken.usage.output
+            activity.reported_tokens = path_entry.round.spoken.usage.input + path_entry.round.spoken.usage.output
         if owner_of(path_state, path_entry) == owner:
-            known.add_message(path_entry, names)
-    known.entries_read = len(path_state.entries)
-    known.last_entry = path_state.entries[-1].path_id if path_state.entries else ""
-    return known
+            activity.add_message(path_entry, tool_roles)
+    activity.entries_read = len(path_state.entries)
+    activity.last_entry = path_state.entries[-1].path_id if path_state.entries else ""
+    return activity
 
 
-def _can_continue(path_state: PathState, owner: str, known: FrameActivity) -> bool:
+def _can_continue(path_state: PathState, owner: str, activity: FrameActivity) -> bool:
     if (
-        known.owner != owner
-        or known.carried != path_state.tree.carried_owners
-        or known.entries_read > len(path_state.entries)
+        activity.owner != owner
+        or activity.carried != path_state.tree.carried_owners
+        or activity.entries_read > len(path_state.entries)
     ):
         return False
-    return not known.entries_read or path_state.entries[known.entries_read - 1].path_id == known.last_entry
+    return not activity.entries_read or path_state.entries[activity.entries_read - 1].path_id == activity.last_entry
 
 
-# -------------------------------------------------------------------------------------------------------- the figures
-def signals_of(reading: FrameActivity, frame: Frame, window: int) -> FrameSignals:
+def signals_of(activity: FrameActivity, frame: Frame, window: int) -> FrameSignals:
     """The figures of a frame; `window` is the model's context window in tokens, 0 where unknown."""
-    goal = _find_new_goal(reading, frame)
-    aims = reading.keywords_of(frame)
-    successes = tuple(reading.successes.values())
+    goal = _find_new_goal(activity, frame)
+    keywords = activity.keywords_of(frame)
+    successes = tuple(activity.successes.values())
     return FrameSignals(
-        errors=sum(reading.failures.values()),
+        errors=sum(activity.failures.values()),
         goal=goal,
-        frame_keywords=aims,
+        frame_keywords=keywords,
         goal_keywords=topic_keywords(goal) if goal else frozenset(),
-        messages=reading.messages,
-        files=len(set().union(*reading.changed_files_by_turn)),
-        tokens=reading.tokens,
+        messages=activity.messages,
+        files=len(set().union(*activity.changed_files_by_turn)),
+        tokens=activity.tokens,
         successes=successes,
-        failures=tuple(what for what, times in reading.failures.items() for _ in range(times)),
-        artifacts=len(reading.artifacts | set(frame.artifacts)),
-        goal_coverage=reading.coverage_of(aims, successes),
-        idle_turns=reading.idle_turns,
-        usage=reading.reported_tokens / (window or DEFAULT_CONTEXT_WINDOW),
+        failures=tuple(what for what, times in activity.failures.items() for _ in range(times)),
+        artifacts=len(activity.artifacts | set(frame.artifacts)),
+        goal_coverage=activity.coverage_of(keywords, successes),
+        idle_turns=activity.idle_turns,
+        usage=activity.reported_tokens / (window or DEFAULT_CONTEXT_WINDOW),
     )
 
 
-def _find_new_goal(reading: FrameActivity, frame: Frame) -> str:
+def _find_new_goal(activity: FrameActivity, frame: Frame) -> str:
     """The last user text where it starts something new, or the plan item that just began. What is said before any work
     is the frame's own goal, not a new one."""
-    if not reading.user_text:
-        return reading.new_plan_item
-    before = reading.previous_user_text or f"{frame.title}\n{frame.criteria}"
+    if not activity.user_text:
+        return activity.new_plan_item
+    previous_text = activity.previous_user_text or f"{frame.title}\n{frame.criteria}"
     return (
-        reading.user_text
-        if reading.has_worked and not continues_turn(before, reading.last_assistant_text, reading.user_text)
+        activity.user_text
+        if activity.has_worked and not continues_turn(previous_text, activity.last_assistant_text, activity.user_text)
         else ""
     )

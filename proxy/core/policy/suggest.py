@@ -33,7 +33,7 @@ SUGGESTION_COMMENT = "<!-- Stack Autonomy Suggestions -->"
 
 
 def make_suggestion(
-    tree: Tree, seen: FrameSignals, rules: AutonomyRules, max_depth: int, now: int
+    tree: Tree, signals: FrameSignals, rules: AutonomyRules, max_depth: int, now: int
 ) -> Suggestion | None:
     """The suggestion due at `now` (ms since the epoch), or None. A pop is preferred to a push."""
     for kind in (POP, PUSH):
@@ -41,11 +41,11 @@ def make_suggestion(
             s.kind == kind and s.is_waiting(now) for s in tree.suggestion_state.history
         ):
             continue
-        if not may_reach_threshold(kind, seen, rules):
+        if not may_reach_threshold(kind, signals, rules):
             continue
-        verdict = judge(kind, seen, rules)
+        verdict = judge(kind, signals, rules)
         if verdict.is_reached:
-            made = _build_suggestion(tree, seen, verdict, told=rules.suggest_in_context)
+            made = _build_suggestion(tree, signals, verdict, told=rules.suggest_in_context)
             if not _was_suggested_before(tree.suggestion_state, made):
                 return made
     return None
@@ -81,10 +81,10 @@ def suggestion_line(verdict: AutonomyVerdict, title: str) -> str:
     return f"[STACK SUGGESTION: Consider {does} - Reason: {verdict.reason} ({verdict.confidence}% confidence)]"
 
 
-def suggestion_note(made: Suggestion, nonce: str) -> str:
+def suggestion_note(suggestion: Suggestion, nonce: str) -> str:
     """The note for the model. The nonce keeps tool output from forging it."""
     # Inside an element quotes are no markup, and the line is to be read as it was made.
-    text = escape_xml(made.text).replace("&quot;", '"').replace("&apos;", "'")
+    text = escape_xml(suggestion.text).replace("&quot;", '"').replace("&apos;", "'")
     return element("stack-context", {"note": "suggestion", "nonce": nonce}, SUGGESTION_COMMENT, text)
 
 
@@ -99,8 +99,8 @@ def tally_at(advice: SuggestionState, now: int) -> SuggestionCounts:
     return replace(advice.counts, ignored=advice.counts.ignored + expired)
 
 
-def _build_suggestion(tree: Tree, seen: FrameSignals, verdict: AutonomyVerdict, *, told: bool) -> Suggestion:
-    title = push_title(tree, seen.goal) if verdict.kind == PUSH else tree.active_frame.title
+def _build_suggestion(tree: Tree, signals: FrameSignals, verdict: AutonomyVerdict, *, told: bool) -> Suggestion:
+    title = push_title(tree, signals.goal) if verdict.kind == PUSH else tree.active_frame.title
     return Suggestion(
         kind=verdict.kind,
         frame=tree.active,
@@ -114,8 +114,8 @@ def _build_suggestion(tree: Tree, seen: FrameSignals, verdict: AutonomyVerdict, 
     )
 
 
-def _was_suggested_before(advice: SuggestionState, made: Suggestion) -> bool:
-    return any(_situation_of(each) == _situation_of(made) for each in advice.history)
+def _was_suggested_before(advice: SuggestionState, suggestion: Suggestion) -> bool:
+    return any(_situation_of(each) == _situation_of(suggestion) for each in advice.history)
 
 
 def _situation_of(each: Suggestion) -> tuple[str, ...]:

@@ -45,17 +45,16 @@ MAX_NUMBER = 10**12  # bound of a figure given by the model
 ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until the user speaks again."
 
 
-# -------------------------------------------------------------------------------------------------------- how much
 def configure_autonomy(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     before = _effective_rules(tool_context)
     if flag_argument(arguments, "reset"):
         _require_permission(tool_context, *sorted(_chosen_rule_groups(tool_context)))
         return _set_rules(tool_context, AutonomySettings(tool_context.now), "What was chosen here is taken back.")
-    wanted = _rule_changes(tool_context, arguments, before)
-    if not wanted:
+    changes = _rule_changes(tool_context, arguments, before)
+    if not changes:
         return ToolResult("\n".join(_render_rules(before)))
     return _set_rules(
-        tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **wanted), "Set."
+        tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **changes), "Set."
     )
 
 
@@ -135,28 +134,27 @@ def _render_rules(rules: AutonomyRules) -> list[str]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- is it due?
 def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a push here, heuristic by heuristic."""
-    seen = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
-    told: dict[str, Any] = {}
+    signals = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
+    given: dict[str, Any] = {}
     if goal := text_argument(arguments, "potentialGoal"):
-        told |= {
+        given |= {
             "goal": "" if _is_frame_goal(tool_context.tree.active_frame, goal) else goal,
             "goal_keywords": topic_keywords(goal),
         }
     if (messages := _count_argument(arguments, "recentMessages")) is not None:
-        told["messages"] = messages
+        given["messages"] = messages
     if (files := _text_list_argument(arguments, "recentFileChanges")) is not None:
-        told["files"] = len(set(files))
+        given["files"] = len(set(files))
     if (errors := _number_argument(arguments, "errorCount")) is not None:
-        told["errors"] = int(errors)
+        given["errors"] = int(errors)
     if (tokens := _number_argument(arguments, "tokenCount")) is not None:
-        told["tokens"] = int(tokens)
-    seen = replace(seen, **told)
-    verdict = judge(PUSH, seen, _effective_rules(tool_context))
+        given["tokens"] = int(tokens)
+    signals = replace(signals, **given)
+    verdict = judge(PUSH, signals, _effective_rules(tool_context))
     advised = (
-        f"Push a frame for {cut_for_display(push_title(tool_context.tree, seen.goal))!r}."
+        f"Push a frame for {cut_for_display(push_title(tool_context.tree, signals.goal))!r}."
         if verdict.is_reached
         else "Go on here."
     )
@@ -166,28 +164,28 @@ def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 def _is_frame_goal(frame: Frame, goal: str) -> bool:
     """Whether `goal` repeats the frame's title or criteria. A part of them is a goal of its own."""
     words = extract_keywords(goal)
-    own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
-    return bool(words) and any(words == extract_keywords(text) for text in own)
+    frame_texts = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
+    return bool(words) and any(words == extract_keywords(text) for text in frame_texts)
 
 
 def should_pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """What speaks for a pop of the active frame, heuristic by heuristic, and the status it would end with."""
-    told: dict[str, Any] = {}
-    reading = _read_path(tool_context)
+    given: dict[str, Any] = {}
+    activity = _read_path(tool_context)
     if (successes := _text_list_argument(arguments, "successSignals")) is not None:
-        covered = reading.coverage_of(reading.keywords_of(tool_context.tree.active_frame), successes)
-        told |= {"successes": tuple(successes), "goal_coverage": covered}
+        covered = activity.coverage_of(activity.keywords_of(tool_context.tree.active_frame), successes)
+        given |= {"successes": tuple(successes), "goal_coverage": covered}
     if (failures := _text_list_argument(arguments, "failureSignals")) is not None:
-        told["failures"] = tuple(failures)
+        given["failures"] = tuple(failures)
     if (idle := _number_argument(arguments, "noProgressTurns")) is not None:
-        told["idle_turns"] = int(idle)
+        given["idle_turns"] = int(idle)
     used, limit = _number_argument(arguments, "tokenCount"), _number_argument(arguments, "contextLimit")
     if limit is not None and limit < 1:
         raise ToolError("Error: contextLimit must be 1 or more: the tokens that fit your window.")
     if used is not None:
-        told["usage"] = used / (limit or tool_context.window_tokens or DEFAULT_CONTEXT_WINDOW)
-    seen = signals_of(reading, tool_context.tree.active_frame, int(limit or 0) or tool_context.window_tokens)
-    verdict = judge(POP, replace(seen, **told), _effective_rules(tool_context))
+        given["usage"] = used / (limit or tool_context.window_tokens or DEFAULT_CONTEXT_WINDOW)
+    signals = signals_of(activity, tool_context.tree.active_frame, int(limit or 0) or tool_context.window_tokens)
+    verdict = judge(POP, replace(signals, **given), _effective_rules(tool_context))
     advised = f"Pop it as {verdict.status}." if verdict.is_reached else "Go on here."
     if verdict.primary and not verdict.is_reached and verdict.status:
         advised += f" A pop now would be {verdict.status}."
@@ -207,8 +205,6 @@ def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------------------- what was
-# suggested
 def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Turn suggestions in context on or off, withdraw pending ones, and show the newest."""
     events: list[FrameEvent] = []
@@ -254,7 +250,6 @@ def show_autonomy_stats(tool_context: ToolContext, arguments: Mapping[str, Any])
     return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
 
 
-# ------------------------------------------------------------------------------------------------------------ arguments
 def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:
     """None where it is left out."""
     value = arguments.get(name)
@@ -291,7 +286,6 @@ def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
     return None if number is None else int(number)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tools
 _BOOLEAN_SCHEMA = {"type": "boolean"}
 _NUMBER_SCHEMA = {"type": "number"}
 _STRING_SCHEMA = {"type": "string"}

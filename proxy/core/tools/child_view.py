@@ -27,20 +27,26 @@ class ViewCosts(msgspec.Struct, frozen=True):
     prices: CachePrices
 
 
-def choose_view(choice: ViewCosts, above: int) -> str:
-    """`isolate` where the parent's context exceeds `above` tokens and reading it in the child costs more than writing
-    the short context."""
-    read = (choice.parent_tokens - choice.isolated_tokens) * choice.prices.read * choice.request_count
-    return "isolate" if choice.parent_tokens > above and read > choice.isolated_tokens * choice.prices.write else "fork"
+def choose_view(costs: ViewCosts, min_parent_tokens: int) -> str:
+    """`isolate` where the parent's context exceeds `min_parent_tokens` tokens and reading it in the child costs more
+    than writing the short context."""
+    read = (costs.parent_tokens - costs.isolated_tokens) * costs.prices.read * costs.request_count
+    return (
+        "isolate"
+        if costs.parent_tokens > min_parent_tokens and read > costs.isolated_tokens * costs.prices.write
+        else "fork"
+    )
 
 
-def view_costs_at(path_state: PathState, shown: frozenset[str], prices: CachePrices, count: CountTokens) -> ViewCosts:
-    """The costs at the end of `path_state`; `shown` are the entries in the context. `count` is asked for texts of the
-    proxy."""
+def view_costs_at(
+    path_state: PathState, visible_entries: frozenset[str], prices: CachePrices, count: CountTokens
+) -> ViewCosts:
+    """The costs at the end of `path_state`; `visible_entries` are the entries in the context. `count` is asked for
+    texts of the proxy."""
     line = sum(
         tokens_in_context(path_state, path_entry, count)
         for path_entry in path_state.entries
-        if path_entry.path_id in shown
+        if path_entry.path_id in visible_entries
     )
     users = sum(
         original_tokens(p) for p in _entries_on_path(path_state) if p.entry.message and p.entry.message.role == "user"

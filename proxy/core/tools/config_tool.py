@@ -36,19 +36,19 @@ SettingValue = bool | int | list[str]
 
 
 def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    holds = tool_context.settings.subagents
+    current = tool_context.settings.subagents
     named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
-    patterns = _changed_patterns(holds, arguments)
+    patterns = _changed_patterns(current, arguments)
     if not named and patterns is None:
-        return ToolResult(_render_settings(holds))
-    if not holds.model_may_configure:
+        return ToolResult(_render_settings(current))
+    if not current.model_may_configure:
         raise ToolError(
             _refusal_text([*named, *(name for name in PATTERN_ARGUMENTS if text_argument(arguments, name))])
         )
-    wanted: dict[str, object] = {SETTING_NAMES[name]: _read_setting(arguments, name) for name in named}
-    wanted |= {} if patterns is None else {"patterns": patterns}
+    changes: dict[str, object] = {SETTING_NAMES[name]: _read_setting(arguments, name) for name in named}
+    changes |= {} if patterns is None else {"patterns": patterns}
     return ToolResult(
-        f"Set, for everybody: {', '.join(wanted)}. Call this without arguments to see what holds.", (), None, wanted
+        f"Set, for everybody: {', '.join(changes)}. Call this without arguments to see what holds.", (), None, changes
     )
 
 
@@ -76,20 +76,20 @@ def _render_value(value: SettingValue) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _changed_patterns(holds: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
+def _changed_patterns(current: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
     """The changed list of patterns; None where no pattern is added or removed."""
     added, removed = (text_argument(arguments, name) for name in PATTERN_ARGUMENTS)
     if not added and not removed:
         return None
     if added and (fault := pattern_error(added)):
         raise ToolError(f"Error: {fault}")
-    if removed and removed not in holds.patterns:
+    if removed and removed not in current.patterns:
         raise ToolError(
             f"Error: {removed[:MAX_ECHOED_CHARACTERS]!r} is none of the patterns. Call this without "
             f"arguments to see them."
         )
-    kept = [pattern for pattern in holds.patterns if pattern != removed]
-    return list(dict.fromkeys((*kept, added))) if added else kept
+    patterns = [pattern for pattern in current.patterns if pattern != removed]
+    return list(dict.fromkeys((*patterns, added))) if added else patterns
 
 
 def _read_setting(arguments: Mapping[str, Any], name: str) -> bool | int | None:
@@ -99,14 +99,14 @@ def _read_setting(arguments: Mapping[str, Any], name: str) -> bool | int | None:
     return integer_argument(arguments, name) if name in _NUMBER_SETTINGS else flag_argument(arguments, name)
 
 
-def _refusal_text(wanted: list[str]) -> str:
+def _refusal_text(names: list[str]) -> str:
     keys = [
         f"subagent.{SETTING_NAMES.get(name, 'patterns')}"
-        for name in wanted
+        for name in names
         if SETTING_NAMES.get(name, PATTERN_ARGUMENTS)
     ]
     where = f" The operator sets {', '.join(dict.fromkeys(keys))}, by `callstack config`." if keys else ""
-    fixed = [name for name in wanted if not SETTING_NAMES.get(name, PATTERN_ARGUMENTS)]
+    fixed = [name for name in names if not SETTING_NAMES.get(name, PATTERN_ARGUMENTS)]
     always = f" {', '.join(fixed)} cannot be set: it is always as told." if fixed else ""
     return f"Error: you may only read this.{where}{always} Call it without arguments to see what holds."
 

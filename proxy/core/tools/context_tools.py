@@ -32,7 +32,6 @@ MAX_PREVIEW_CHARACTERS = 100_000
 MAX_NAMED_FRAMES = 10  # of one kind
 
 
-# ---------------------------------------------------------------------------------------------------------------- info
 class ContextInfo(msgspec.Struct, frozen=True):
     """Sizes of the active frame's context, in tokens. `changed_budgets` names the budgets that differ from the
     defaults; `block` is the block sent when the frame was entered, which showed `siblings` of the `finished` frames;
@@ -54,7 +53,7 @@ class ContextInfo(msgspec.Struct, frozen=True):
 def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
     """The context at the end of a path with an active frame; `now` is ms since the epoch. `count` is asked for texts of
     the proxy."""
-    frame, view, shown = (
+    frame, view, entries = (
         path_state.tree.active_frame,
         surroundings_of(path_state.tree, path_state.tree.active, now),
         context_entries(path_state),
@@ -69,7 +68,7 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
         siblings=sum(map(len, view.sibling_levels)),
         finished=view.finished_count,
         planned=len(view.planned_children),
-        entries=len(shown),
+        entries=len(entries),
         tokens=count_context_tokens(path_state, count),
         usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
     )
@@ -77,35 +76,35 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
 
 def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     del arguments  # it takes none
-    found = measure_context(
+    info = measure_context(
         tool_context.path_state, tool_context.settings.budgets, tool_context.now, tool_context.count_tokens
     )
-    return ToolResult("\n".join(_render_context_info(found, tool_context)))
+    return ToolResult("\n".join(_render_context_info(info, tool_context)))
 
 
-def _render_context_info(found: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
-    budgets = ", ".join(f"{f.name} {getattr(found.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
-    changed = f"; set otherwise than they come: {', '.join(found.changed_budgets)}" if found.changed_budgets else ""
-    yield f"Active: {found.frame.id} ({cut_for_display(found.frame.title)})"
+def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
+    budgets = ", ".join(f"{f.name} {getattr(info.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
+    changed = f"; set otherwise than they come: {', '.join(info.changed_budgets)}" if info.changed_budgets else ""
+    yield f"Active: {info.frame.id} ({cut_for_display(info.frame.title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
-    if found.block:
+    if info.block:
         yield (
-            f"Block: {tool_context.count_tokens(found.block):,} tokens, as told when the frame was entered; "
+            f"Block: {tool_context.count_tokens(info.block):,} tokens, as told when the frame was entered; "
             "it does not change."
         )
     else:
         yield "Block: none was told as this frame began."
     yield (
-        f"Selection: {found.ancestors} above, {found.siblings} of {found.finished} finished beside the path, "
-        f"{found.planned} planned below."
+        f"Selection: {info.ancestors} above, {info.siblings} of {info.finished} finished beside the path, "
+        f"{info.planned} planned below."
     )
     full = (
-        f" of {tool_context.window_tokens:,} ({100 * found.tokens / tool_context.window_tokens:.1f} %)"
+        f" of {tool_context.window_tokens:,} ({100 * info.tokens / tool_context.window_tokens:.1f} %)"
         if tool_context.window_tokens
         else ""
     )
-    yield f"Line: {found.entries} entries, {found.tokens:,} tokens{full}, without the system text and tools."
-    yield f"Last usage: {_render_usage(found.usage)}."
+    yield f"Line: {info.entries} entries, {info.tokens:,} tokens{full}, without the system text and tools."
+    yield f"Last usage: {_render_usage(info.usage)}."
     yield f"Caching: {_render_cache_prices(tool_context.prices)}"
 
 
@@ -123,7 +122,6 @@ def _render_cache_prices(prices: CachePrices) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- preview
 def show_context_preview(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The block of the active frame, cut at `maxLength` characters."""
     return ToolResult(cut_with_remainder(current_block(tool_context), _max_length_argument(arguments)))
@@ -147,20 +145,23 @@ def current_block(tool_context: ToolContext) -> str:
     )
 
 
-def cut_with_remainder(text: str, most: int) -> str:
-    """At most `most` characters, and how many more there are."""
-    return text if len(text) <= most else f"{text[:most]}\n... {len(text) - most:,} more characters"
+def cut_with_remainder(text: str, max_characters: int) -> str:
+    """At most `max_characters` characters, and how many more there are."""
+    return (
+        text
+        if len(text) <= max_characters
+        else f"{text[:max_characters]}\n... {len(text) - max_characters:,} more characters"
+    )
 
 
 def _max_length_argument(arguments: Mapping[str, Any]) -> int:
     wanted = f"a number of characters from 1 to {MAX_PREVIEW_CHARACTERS:,}; default {DEFAULT_PREVIEW_CHARACTERS:,}"
-    told = integer_argument(arguments, "maxLength", wanted)
-    if told is not None and not 1 <= told <= MAX_PREVIEW_CHARACTERS:
+    length = integer_argument(arguments, "maxLength", wanted)
+    if length is not None and not 1 <= length <= MAX_PREVIEW_CHARACTERS:
         raise ToolError(f"Error: maxLength must be {wanted}.")
-    return DEFAULT_PREVIEW_CHARACTERS if told is None else told
+    return DEFAULT_PREVIEW_CHARACTERS if length is None else length
 
 
-# ---------------------------------------------------------------------------------------------------------- compaction
 class CompactionState(msgspec.Struct, frozen=True):
     """Ids of frames. `returned` are shown as their call's result; `folded`, and the parts of long work in `parted`, as
     a trace; `ended` are over but not folded yet; `wanted` were recalled and return at the next cheap moment;
@@ -177,13 +178,13 @@ class CompactionState(msgspec.Struct, frozen=True):
 
 def compaction_state_of(tree: Tree) -> CompactionState:
     frames, folded = tree.frames.values(), {trim.frame for trim in tree.removals if trim.frame}
-    over = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
+    ended = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
     return CompactionState(
-        returned=tuple(f.id for f in over if f.opening is not None),
+        returned=tuple(f.id for f in ended if f.opening is not None),
         folded=tuple(f.id for f in frames if f.id in folded and f.origin != "part"),
         parted=tuple(f.id for f in frames if f.id in folded and f.origin == "part"),
         trims=sum(not trim.frame for trim in tree.removals),
-        ended=tuple(f.id for f in over if _awaits_fold(tree, f) and f.id not in folded),
+        ended=tuple(f.id for f in ended if _awaits_fold(tree, f) and f.id not in folded),
         wanted=tuple(frame for frame in tree.kept_frames if frame in folded),
         completing=tuple(
             f.id for f in frames if f.origin == "subagent" and f.status not in FINAL_STATUSES | RETURN_STATUSES
@@ -191,27 +192,29 @@ def compaction_state_of(tree: Tree) -> CompactionState:
     )
 
 
-def _awaits_fold(tree: Tree, over: Frame) -> bool:
+def _awaits_fold(tree: Tree, frame: Frame) -> bool:
     """Whether an ended frame's entries stay in the context until a fold."""
-    return is_ended_root(tree, over) or (over.has_no_opening_call and bool(over.parent) and over.origin != "subagent")
+    return is_ended_root(tree, frame) or (
+        frame.has_no_opening_call and bool(frame.parent) and frame.origin != "subagent"
+    )
 
 
 def show_compaction_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     del arguments  # it takes none
-    found = compaction_state_of(tool_context.tree)
-    return ToolResult("\n".join(_render_compactions(tool_context.tree, found)))
+    state = compaction_state_of(tool_context.tree)
+    return ToolResult("\n".join(_render_compactions(tool_context.tree, state)))
 
 
-def _render_compactions(tree: Tree, found: CompactionState) -> Iterator[str]:
+def _render_compactions(tree: Tree, state: CompactionState) -> Iterator[str]:
     yield "Off the line, each recalled by its id:"
-    yield f"- as results of their calls: {_list_frames(tree, found.returned)}"
-    yield f"- folded: {_list_frames(tree, found.folded)}"
-    yield f"- parts of long work: {_list_frames(tree, found.parted)}"
-    yield f"- cut because the line did not fit: {found.trims} times"
+    yield f"- as results of their calls: {_list_frames(tree, state.returned)}"
+    yield f"- folded: {_list_frames(tree, state.folded)}"
+    yield f"- parts of long work: {_list_frames(tree, state.parted)}"
+    yield f"- cut because the line did not fit: {state.trims} times"
     yield "Pending:"
-    yield f"- ended, and folded as soon as that pays: {_list_frames(tree, found.ended)}"
-    yield f"- asked back: {_list_frames(tree, found.wanted)}"
-    yield f"- subagents whose result is awaited: {_list_frames(tree, found.completing)}"
+    yield f"- ended, and folded as soon as that pays: {_list_frames(tree, state.ended)}"
+    yield f"- asked back: {_list_frames(tree, state.wanted)}"
+    yield f"- subagents whose result is awaited: {_list_frames(tree, state.completing)}"
 
 
 def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
@@ -223,7 +226,6 @@ def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
     return "; ".join([*named, *more]) or "none"
 
 
-# --------------------------------------------------------------------------------------------------------------- tools
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 CONTEXT_INFO = Tool(
     "stack_context_info",
@@ -261,27 +263,27 @@ NO_BLOCK = (
 
 def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Mark blocks as stale; they are rewritten when that is cheap."""
-    known = frames_with_block(tool_context.tree)
-    if not known:
+    holders = frames_with_block(tool_context.tree)
+    if not holders:
         raise ToolError(NO_BLOCK)
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    wanted = (
-        [_require_block_holder(known, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
+    stale_frames = (
+        [_require_block_holder(holders, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
         if reference
-        else list(known)
+        else list(holders)
     )
-    named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in wanted)
-    told = (
+    named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in stale_frames)
+    answer = (
         f"What you were told of {named} is written anew with the next request that finds nothing of your context in "
         "the provider's cache, or that changes what stands before it anyway. That breaks the prefix: done now, all "
         "behind it would be paid for in full again. stack_status and stack_tree tell how things are now."
     )
-    return ToolResult(told, (BlockStale(tuple(f.id for f in wanted)),))
+    return ToolResult(answer, (BlockStale(tuple(f.id for f in stale_frames)),))
 
 
-def _require_block_holder(known: tuple[Frame, ...], frame: Frame) -> Frame:
-    if frame not in known:
-        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in known)
+def _require_block_holder(holders: tuple[Frame, ...], frame: Frame) -> Frame:
+    if frame not in holders:
+        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in holders)
         raise ToolError(f"Error: no block of {frame.id} stands in your context. There are those of {named}.")
     return frame
 

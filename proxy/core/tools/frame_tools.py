@@ -69,7 +69,6 @@ RESULTS_MISSING = (
 )
 
 
-# --------------------------------------------------------------------------------------------------------------- push
 def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Open a frame under the active one; if the group has opened a frame already, plan it as a sibling."""
     title = text_argument(arguments, "title", required=TITLE_MISSING)
@@ -101,9 +100,9 @@ def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         opening.view,
         retried,
     )
-    done = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
-    before = checkpoint_before_push(tool_context, done.frame)
-    return ToolResult(done.block, (*before, done), replace(tool_context.call_group, opened_frame=done.frame))
+    pushed = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
+    checkpoints = checkpoint_before_push(tool_context, pushed.frame)
+    return ToolResult(pushed.block, (*checkpoints, pushed), replace(tool_context.call_group, opened_frame=pushed.frame))
 
 
 def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
@@ -115,8 +114,8 @@ def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
 def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
     """Plan a sibling of the frame the group opened; if the parent has ended by now, plan under the active frame."""
     opened = tool_context.tree.frames[tool_context.call_group.opened_frame]
-    around = tool_context.tree.frames[opened.parent or opened.id]
-    parent = around.id if around.status is Status.IN_PROGRESS else tool_context.tree.active
+    parent_frame = tool_context.tree.frames[opened.parent or opened.id]
+    parent = parent_frame.id if parent_frame.status is Status.IN_PROGRESS else tool_context.tree.active
     event = FramePlanned(frame_id(tool_context.turn_id, tool_context.call_number), parent, title, criteria, compacted)
     then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
@@ -159,24 +158,26 @@ def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
     return frame.id if frame else ""
 
 
-def _with_block(tool_context: ToolContext, event: Opened, before: str) -> Opened:
-    """The event with the new frame's block, which includes the earlier attempt `before`. In a fork the parent's context
+def _with_block(tool_context: ToolContext, event: Opened, lesson: str) -> Opened:
+    """The event with the new frame's block, which includes the earlier attempt `lesson`. In a fork the parent's context
     stays, so the block must fit into the free tokens."""
     tree = reduce(tool_context.tree, event, tool_context.now)
-    told = before + _render_block(tool_context, tree, event.frame)
-    stands_here = event.view == "fork" and tool_context.call_group.returned_opening is None
-    if stands_here and tool_context.count_tokens(told) > tool_context.free_tokens:
-        kept = truncate_to_tokens(before.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens)
-        before = f"{kept}\n\n" if kept else ""
-        told = before + _render_block(
-            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(before))
+    block = lesson + _render_block(tool_context, tree, event.frame)
+    adds_to_context = event.view == "fork" and tool_context.call_group.returned_opening is None
+    if adds_to_context and tool_context.count_tokens(block) > tool_context.free_tokens:
+        short_lesson = truncate_to_tokens(
+            lesson.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens
         )
-        if tool_context.count_tokens(told) > tool_context.free_tokens:
+        lesson = f"{short_lesson}\n\n" if short_lesson else ""
+        block = lesson + _render_block(
+            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
+        )
+        if tool_context.count_tokens(block) > tool_context.free_tokens:
             raise ToolError(NO_ROOM_FOR_FRAME)
-    return replace(event, block=told)
+    return replace(event, block=block)
 
 
-def _render_block(tool_context: ToolContext, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
+def _render_block(tool_context: ToolContext, tree: Tree, frame: str, max_tokens: int = UNBOUNDED) -> str:
     return block_of(
         tool_context.settings.block_format,
         tool_context.path_state,
@@ -185,18 +186,17 @@ def _render_block(tool_context: ToolContext, tree: Tree, frame: str, most: int =
         session=tool_context.ledger.conversation.id,
         nonce=tool_context.nonce,
         now=tool_context.now,
-        budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, most)),
+        budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, max_tokens)),
         count=tool_context.count_tokens,
     )
 
 
 def refuse_if_root_ended(tree: Tree) -> None:
     if tree.root.status in RETURN_STATUSES:
-        then = next_message_effect(tree.root)
-        raise ToolError(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {then}.")
+        effect = next_message_effect(tree.root)
+        raise ToolError(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {effect}.")
 
 
-# ---------------------------------------------------------------------------------------------------------------- pop
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the active frame, or an ancestor and everything open below it, and return its results."""
     target = _frame_to_pop(tool_context.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
@@ -206,27 +206,27 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
     if not tool_context.call_group.has_only_stack_calls:
         raise ToolError(UNREAD_RESULTS)
-    below = [
+    open_below = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
     events: list[FramePopped] = []
     tree = tool_context.tree
-    for frame in below:
+    for frame in open_below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     compacted = text_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
         results, tool_context.count_tokens
     )
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
-    closed = {e.frame for e in events}
+    closed_ids = {e.frame for e in events}
     called = outermost_called_frame(return_path(tool_context.tree, target.id))
     leaves = (
-        tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed
+        tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed_ids
     ) and not events[-1].stays
     returned = called.opening if called and leaves else tool_context.call_group.returned_opening
-    text = _pop_text(tool_context, tree, target, status, below)
+    text = _pop_text(tool_context, tree, target, status, open_below)
     return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
 
 
@@ -267,25 +267,25 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
-    own = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
+    own_entries = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
     below = descendants(tree, frame.id)
-    inside = {frame.id, *(f.id for f in below)}
-    decided = (d for f in below if f.has_no_opening_call for d in f.decisions)
-    way = return_path(tree, frame.id)
-    passed = way[1:]
-    past, unfinished = user_messages(path_state, outermost_called_frame(way) or frame)
-    told = ""
+    frame_ids = {frame.id, *(f.id for f in below)}
+    decisions = (d for f in below if f.has_no_opening_call for d in f.decisions)
+    returned_frames = return_path(tree, frame.id)
+    invalidated = returned_frames[1:]
+    past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
+    results_text = ""
     if frame.parent and not stays:
-        told = frame_results_text(
+        results_text = frame_results_text(
             tree,
-            replace(frame, parent=way[-1].parent, decisions=(*frame.decisions, *decided)),
+            replace(frame, parent=returned_frames[-1].parent, decisions=(*frame.decisions, *decisions)),
             event.status,
             event.results,
             count=tool_context.count_tokens,
             budget=tool_context.settings.budgets.total,
             paths=(
                 *touched_file_labels(
-                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in inside),
+                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in frame_ids),
                     tool_context.settings.tool_roles,
                 ),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
@@ -293,21 +293,22 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
             past_speech=past,
             children=children(tree, frame.id),
         )
-        told = "\n\n".join([*map(invalidation_text, reversed(passed)), told])
+        results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(
-        p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
+        p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0
+        for p in own_entries
     )
-    done = msgspec.structs.replace(
+    complete_event = msgspec.structs.replace(
         event,
-        told=told,
+        told=results_text,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
-        artifacts=changed_paths_of(own, tool_context.settings.tool_roles),
+        artifacts=changed_paths_of(own_entries, tool_context.settings.tool_roles),
         decisions=decisions_in(event.results),
         stays=stays,
     )
-    events.append(done)
-    return reduce(tree, done, tool_context.now)
+    events.append(complete_event)
+    return reduce(tree, complete_event, tool_context.now)
 
 
 def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> bool:
@@ -321,11 +322,13 @@ def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> boo
     return all(path_entry.entry.id != opening.turn for path_entry in context_entries(path_state))
 
 
-def _pop_text(tool_context: ToolContext, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
-    closed = "".join(f" {f.id} below it closed as blocked." for f in below)
+def _pop_text(
+    tool_context: ToolContext, tree: Tree, target: Frame, status: Status, closed_frames: Sequence[Frame]
+) -> str:
+    closed = "".join(f" {f.id} below it closed as blocked." for f in closed_frames)
     if not target.parent:
-        then = next_message_effect(tree.root)
-        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
+        effect = next_message_effect(tree.root)
+        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {effect}."
     return f"Frame {target.id} is {status}.{closed}{location_text(tool_context, tree, active_frame_text(tree))}"
 
 
@@ -333,14 +336,13 @@ def active_frame_text(tree: Tree) -> str:
     return f" You are back in {tree.active} ({tree.active_frame.title})."
 
 
-def location_text(tool_context: ToolContext, tree: Tree, words: str) -> str:
-    """`words` about the active frame of `tree`, if this message should carry them. The message stays in the context of
+def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
+    """`text` about the active frame of `tree`, if this message should carry them. The message stays in the context of
     its home frame, so where that frame ends later, the result of the call that opened it carries the words instead."""
     stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
-    return "" if stays and tree.active != tool_context.call_group.home_frame else words
+    return "" if stays and tree.active != tool_context.call_group.home_frame else text
 
 
-# ----------------------------------------------------------------------------------------------------------- activate
 def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a planned frame below the active one, or resume a blocked one as a new segment. A failed frame is tried
     again as a new frame."""
@@ -397,7 +399,6 @@ def _list_planned_frames(tree: Tree) -> str:
     return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
 
 
-# -------------------------------------------------------------------------------------------------------------- tools
 _STRING_SCHEMA = {"type": "string"}
 PUSH = Tool(
     "stack_frame_push",

@@ -69,20 +69,19 @@ def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
     return roots, [f for f in tree.frames.values() if f.parent and f.parent not in tree.frames]
 
 
-# -------------------------------------------------------------------------------------------------------------- status
 def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     del arguments  # it takes none
     return ToolResult(render_status(tool_context.tree))
 
 
-def render_status(state: Tree) -> str:
+def render_status(tree: Tree) -> str:
     """All frames in order of creation, with icons and short texts; the tree must have an active frame."""
-    roots, orphans = _roots_and_orphans(state)
-    lines = [line for root in roots for line in _status_lines(state, root, 0)]
+    roots, orphans = _roots_and_orphans(tree)
+    lines = [line for root in roots for line in _status_lines(tree, root, 0)]
     if orphans:
         lines.append("Orphans (their parent is unknown):")
-        lines += [line for frame in orphans for line in _status_lines(state, frame, 1)]
-    current = state.active_frame
+        lines += [line for frame in orphans for line in _status_lines(tree, frame, 1)]
+    current = tree.active_frame
     where = f"Active: {current.id} ({cut_for_display(current.title)})"
     return "\n".join([*lines, where])
 
@@ -100,18 +99,17 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
         yield from _status_lines(tree, child, depth + 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tree
 def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The drawn tree. With `showFull` false, only the active path and its direct children."""
     reference = text_argument(arguments, "rootID", "root_id")
-    known = _tree_with_artifacts(tool_context)
-    root = frame_named(known, reference) if reference else None
+    tree = _tree_with_artifacts(tool_context)
+    root = frame_named(tree, reference) if reference else None
     full, details = flag_argument(arguments, "showFull", default=True), flag_argument(arguments, "showDetails")
-    return ToolResult(draw_tree(known, root, full=full, details=details))
+    return ToolResult(draw_tree(tree, root, full=full, details=details))
 
 
 def draw_tree(
-    state: Tree,
+    tree: Tree,
     root: Frame | None = None,
     *,
     full: bool = True,
@@ -120,18 +118,18 @@ def draw_tree(
 ) -> str:
     """The tree from `root` down, or all of it with the newest root first, then the legend and the counts. `marks` are
     shown behind frame ids."""
-    roots, orphans = _roots_and_orphans(state)
+    roots, orphans = _roots_and_orphans(tree)
     top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
-    drawing = TreeDrawing(state, full, details, marks or {})
+    drawing = TreeDrawing(tree, full, details, marks or {})
     lines = [line for frame in top for line in drawing.lines_from(frame)]
     legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
-    return "\n".join([*lines, "", legend, _status_counts(state)])
+    return "\n".join([*lines, "", legend, _status_counts(tree)])
 
 
 class TreeDrawing:
-    def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
-        self.state, self.shows_all_frames, self.shows_details, self.marks = state, full, details, marks
-        self.active_path = {f.id for f in path_to(state, state.active)} if state.active else set()
+    def __init__(self, tree: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
+        self.state, self.shows_all_frames, self.shows_details, self.marks = tree, full, details, marks
+        self.active_path = {f.id for f in path_to(tree, tree.active)} if tree.active else set()
 
     def lines_from(self, frame: Frame) -> Iterator[str]:
         yield self._frame_line(frame)
@@ -164,21 +162,20 @@ def _detail_lines(frame: Frame) -> Iterator[str]:
         yield f"artifacts: {cut_for_display(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
 
 
-def _status_counts(state: Tree) -> str:
-    counted = [(name, sum(f.status is name for f in state.frames.values())) for name in TREE_ORDER]
-    frames = "1 frame" if len(state.frames) == 1 else f"{len(state.frames)} frames"
+def _status_counts(tree: Tree) -> str:
+    counted = [(name, sum(f.status is name for f in tree.frames.values())) for name in TREE_ORDER]
+    frames = "1 frame" if len(tree.frames) == 1 else f"{len(tree.frames)} frames"
     return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
 
 
-# ------------------------------------------------------------------------------------------------------------- details
 def show_details(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    known = _tree_with_artifacts(tool_context)
-    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(known)}"
-    frame = frame_named(known, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
-    return ToolResult("\n".join(_frame_fields(known, frame)))
+    tree = _tree_with_artifacts(tool_context)
+    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(tree)}"
+    frame = frame_named(tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    return ToolResult("\n".join(_frame_fields(tree, frame)))
 
 
-def _frame_fields(state: Tree, frame: Frame) -> Iterator[str]:
+def _frame_fields(tree: Tree, frame: Frame) -> Iterator[str]:
     yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)}"
     yield f"id: {frame.id}"
     yield f"status: {frame.status}"
@@ -194,7 +191,7 @@ def _frame_fields(state: Tree, frame: Frame) -> Iterator[str]:
     yield from _list_lines("artifacts", frame.artifacts)
     yield from _list_lines("decisions", frame.decisions)
     yield from _list_lines(
-        "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(state, frame.id)]
+        "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(tree, frame.id)]
     )
     if frame.status in FINAL_STATUSES:
         yield f"took: {format_duration(frame.updated_at - frame.created_at)}"
@@ -207,12 +204,11 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
         yield from (f"- {remove_illegal_xml(item)}" for item in items)
 
 
-# ------------------------------------------------------------------------------------------------------------- summary
 def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """A frame's results, artifacts and decisions, also before it ends."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    known = _tree_with_artifacts(tool_context)
-    frame = frame_named(known, reference) if reference else known.active_frame
+    tree = _tree_with_artifacts(tool_context)
+    frame = frame_named(tree, reference) if reference else tree.active_frame
     return ToolResult("\n".join(_summary_lines(frame)))
 
 
@@ -224,20 +220,19 @@ def _summary_lines(frame: Frame) -> Iterator[str]:
         yield from _list_lines(name, items) if items else [f"{name}: none"]
 
 
-# --------------------------------------------------------------------------------------------------------------- state
-def tree_state(state: Tree, logs: str = "frames") -> dict[str, Any]:
+def tree_state(tree: Tree, logs: str = "frames") -> dict[str, Any]:
     """The tree as JSON values, in the format of S1-08 and S1-09. Times are ms since the epoch; empty fields are left
     out. `logPath` is relative to the folder `logs`, where an export writes one file per frame."""
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "version": STATE_VERSION,
-        "frames": {frame.id: _frame_state(state, frame, logs) for frame in state.frames.values()},
-        "rootFrameIDs": [f.id for f in _roots_and_orphans(state)[0]],
-        "updatedAt": max((f.updated_at for f in state.frames.values()), default=0),
+        "frames": {frame.id: _frame_state(tree, frame, logs) for frame in tree.frames.values()},
+        "rootFrameIDs": [f.id for f in _roots_and_orphans(tree)[0]],
+        "updatedAt": max((f.updated_at for f in tree.frames.values()), default=0),
     }
-    return {**found, "activeFrameID": state.active} if state.active else found
+    return {**values, "activeFrameID": tree.active} if tree.active else values
 
 
-def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
+def _frame_state(tree: Tree, frame: Frame, logs: str) -> dict[str, Any]:
     always: dict[str, Any] = {
         "sessionID": frame.id,
         "status": str(frame.status),
@@ -256,7 +251,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "resultsCompacted": frame.results_compacted,
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
-        "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
+        "plannedChildren": [f.id for f in children(tree, frame.id) if f.status is Status.PLANNED],
         "auto": frame.origin != "model"
         and (frame.origin != USER_ORIGIN or not frame.opening or bool(frame.uncalled_owners)),
     }
@@ -270,7 +265,6 @@ def get_state(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRe
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- tools
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 STATUS = Tool("stack_status", "status", "All frames with their status.", _NO_PARAMETERS, show_status)
 TREE = Tool(

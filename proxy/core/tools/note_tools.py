@@ -46,27 +46,30 @@ def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> 
         raise ToolError(
             f"Error: frame {frame.id} is {frame.status}; only a frame that is being worked on is summed up."
         )
-    own = _frame_entries(tool_context, frame)
-    facts = facts_of(own, tool_context.settings.tool_roles)
-    words = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(own)
-    if not words and not facts.steps:
+    entries = _frame_entries(tool_context, frame)
+    facts = facts_of(entries, tool_context.settings.tool_roles)
+    text = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(entries)
+    if not text and not facts.steps:
         raise ToolError(NOTHING_TO_SUMMARIZE.format(frame=frame.id))
-    kept = truncate_to_tokens(words, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
+    summary = truncate_to_tokens(text, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
     event = InterimSummaryAdded(
-        frame.id, answered_request_entry(tool_context), kept, "\n".join(_sections(tool_context, frame, kept, facts))
+        frame.id,
+        answered_request_entry(tool_context),
+        summary,
+        "\n".join(_sections(tool_context, frame, summary, facts)),
     )
-    return ToolResult(_result_text(frame, shortened=kept != words), (event,))
+    return ToolResult(_result_text(frame, shortened=summary != text), (event,))
 
 
 def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
     """Entries of the frame before this turn, oldest first."""
-    mine = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
-    return [p for p in mine if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
+    entries = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
+    return [p for p in entries if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
 
 
-def _last_assistant_text(own: list[PathEntry]) -> str:
-    said = (m.text for p in reversed(own) if (m := message_of(p)) and m.role == "assistant")
-    return next((remove_illegal_xml(text).strip() for text in said if text.strip()), "")
+def _last_assistant_text(path_entries: list[PathEntry]) -> str:
+    texts = (m.text for p in reversed(path_entries) if (m := message_of(p)) and m.role == "assistant")
+    return next((remove_illegal_xml(text).strip() for text in texts if text.strip()), "")
 
 
 def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFacts) -> Iterator[str]:
@@ -141,14 +144,14 @@ def _superseded_decision(frame: Frame, reference: str) -> str:
     if not reference:
         return ""
     wanted = reference.casefold()
-    found = [d for d in frame.decisions if d.casefold() == wanted] or [
+    matches = [d for d in frame.decisions if d.casefold() == wanted] or [
         d for d in frame.decisions if wanted in d.casefold()
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(matches) == 1:
+        return matches[0]
     known = "; ".join(cut_for_display(d) for d in frame.decisions) or "none"
-    which = "more than one decision" if found else "no decision"
-    raise ToolError(f"Error: {which} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
+    problem = "more than one decision" if matches else "no decision"
+    raise ToolError(f"Error: {problem} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
 
 
 def _target_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Frame:

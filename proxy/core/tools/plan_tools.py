@@ -65,12 +65,12 @@ def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[str, Any]) -> tuple[FramePlanned, ...]:
     """The planned frames, parents before children. Call it once per tool call, because it numbers the ids from 1."""
-    made = 0
+    count = 0
 
     def new() -> str:
-        nonlocal made
-        made += 1
-        return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + made)
+        nonlocal count
+        count += 1
+        return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + count)
 
     def walk(item: Mapping[str, Any], above: str) -> Iterator[FramePlanned]:
         title = text_argument(item, "title", required=TITLE_MISSING)
@@ -93,10 +93,10 @@ def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[s
 
 
 def _children_argument(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = item.get("children") or []
-    if not isinstance(found, list) or not all(isinstance(c, dict) for c in found):
+    items = item.get("children") or []
+    if not isinstance(items, list) or not all(isinstance(c, dict) for c in items):
         raise ToolError("Error: children must be a list of objects with title and successCriteria.")
-    return found
+    return items
 
 
 def _parent_frame(tree: Tree, reference: str) -> Frame:
@@ -144,14 +144,13 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
     compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
     )
-    more = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
-    shown = [cut_for_display(words, MAX_SHOWN_CHARACTERS) for words in (title, criteria)]
+    events = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
+    shown = [cut_for_display(value, MAX_SHOWN_CHARACTERS) for value in (title, criteria)]
     text = f"Frame {frame.id} is now planned as: {shown[0]} - {shown[1]}"
-    below = ["Planned under it:", *_planned_lines(more)] if more else []
-    return ToolResult("\n".join([text, *below]), (FrameReplanned(frame.id, title, criteria, compacted), *more))
+    lines = ["Planned under it:", *_planned_lines(events)] if events else []
+    return ToolResult("\n".join([text, *lines]), (FrameReplanned(frame.id, title, criteria, compacted), *events))
 
 
-# --------------------------------------------------------------------------------------------------------- invalidate
 def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     reason = text_argument(
         arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant."
@@ -169,22 +168,24 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
         refuse_if_root_ended(tree)
         if not tool_context.call_group.has_only_stack_calls:
             raise ToolError(UNREAD_RESULTS.replace("popped", "invalidated").replace("pop again", "invalidate it"))
-    below = descendants(tree, frame.id)
-    cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
-    working = [f for f in below if f.status is Status.IN_PROGRESS]
-    left = return_path(tree, frame.id) if frame.id == tree.active else ()
+    below_frames = descendants(tree, frame.id)
+    cascade = tuple(f.id for f in below_frames if f.status is Status.PLANNED)
+    working = [f for f in below_frames if f.status is Status.IN_PROGRESS]
+    returned_frames = return_path(tree, frame.id) if frame.id == tree.active else ()
     past, unfinished = (
-        user_messages(tool_context.path_state, outermost_called_frame(left) or frame) if left else ((), ())
+        user_messages(tool_context.path_state, outermost_called_frame(returned_frames) or frame)
+        if returned_frames
+        else ((), ())
     )
-    gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
+    invalidated = (*reversed(returned_frames[1:]), replace(frame, invalidation_reason=reason))
     event = FrameInvalidated(frame.id, reason, "", cascade, unfinished)
-    after = reduce(tree, event, tool_context.now)
-    back = "\n\n".join(map(invalidation_text, gone)) + active_frame_text(after)
-    event = replace(event, told="\n\n".join(filter(None, (back, past_user_messages_text(past)))))
+    tree_after = reduce(tree, event, tool_context.now)
+    note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
+    event = replace(event, told="\n\n".join(filter(None, (note, past_user_messages_text(past)))))
     if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)
     return ToolResult(
-        _invalidated_text(tool_context, after, frame, cascade, working),
+        _invalidated_text(tool_context, tree_after, frame, cascade, working),
         (event,),
         _group_after_invalidation(tool_context, frame, event),
     )
@@ -211,7 +212,6 @@ def _invalidated_text(
     return " ".join(lines) + location_text(tool_context, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
 
 
-# -------------------------------------------------------------------------------------------------------------- tools
 _CHILD_SCHEMA = {
     "type": "object",
     "properties": {"title": {"type": "string"}, "successCriteria": {"type": "string"}},

@@ -40,24 +40,26 @@ def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -
         )
     frame = tracked_subagent(tool_context.tree, reference)
     event = subagent_end_event(frame, status, summary)
-    told = f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
-    return ToolResult(f"{told} to read, and changes this no more.", (event,))
+    answer = (
+        f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
+    )
+    return ToolResult(f"{answer} to read, and changes this no more.", (event,))
 
 
 def tracked_subagent(tree: Tree, reference: str) -> Frame:
     """The subagent named by frame, title or conversation; without a reference, the only one in progress."""
-    known = [f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN]
-    at_work = [f for f in known if f.status not in RETURN_STATUSES]
+    tracked = [f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN]
+    in_progress = [f for f in tracked if f.status not in RETURN_STATUSES]
     if not reference:
-        if len(at_work) == 1:
-            return at_work[0]
-        which = "Say which by sessionID." if at_work else "None is at work."
-        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(known)}")
-    frame = find_frame(tree, reference) or next((f for f in known if f.conversation == reference), None)
-    if frame is None or frame not in known:
+        if len(in_progress) == 1:
+            return in_progress[0]
+        which = "Say which by sessionID." if in_progress else "None is at work."
+        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(tracked)}")
+    frame = find_frame(tree, reference) or next((f for f in tracked if f.conversation == reference), None)
+    if frame is None or frame not in tracked:
         raise ToolError(
-            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. {_list_tracked(known)} "
-            "A frame of yours ends with stack_frame_pop."
+            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. "
+            f"{_list_tracked(tracked)} A frame of yours ends with stack_frame_pop."
         )
     return frame
 
@@ -66,17 +68,17 @@ def subagent_end_event(frame: Frame, status: str, summary: str) -> FramePopped:
     """The end of a subagent's frame. Raises ToolError where it has already ended or the status is not allowed."""
     if frame.status is not Status.IN_PROGRESS:
         raise ToolError(f"Error: subagent {frame.id} is already {frame.status}; it ends once.")
-    wanted = status or Status.COMPLETED
-    if wanted not in RETURN_STATUSES:
-        raise ToolError(f"Error: status {wanted[:40]!r} is none of {', '.join(sorted(RETURN_STATUSES))}.")
+    final_status = status or Status.COMPLETED
+    if final_status not in RETURN_STATUSES:
+        raise ToolError(f"Error: status {final_status[:40]!r} is none of {', '.join(sorted(RETURN_STATUSES))}.")
     results = remove_illegal_xml(summary).strip()[:MAX_SUMMARY_CHARACTERS] or RESULTS_MISSING_NOTE
-    return FramePopped(frame.id, Status(wanted), results, cut_for_display(results, COMPACTED_CHARACTERS))
+    return FramePopped(frame.id, Status(final_status), results, cut_for_display(results, COMPACTED_CHARACTERS))
 
 
-def _list_tracked(known: list[Frame]) -> str:
-    if not known:
+def _list_tracked(tracked: list[Frame]) -> str:
+    if not tracked:
         return "No subagent is tracked here."
-    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in known[-MAX_LISTED_SUBAGENTS:])
+    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in tracked[-MAX_LISTED_SUBAGENTS:])
     return f"Tracked: {'; '.join(named)}."
 
 
@@ -102,7 +104,6 @@ MAX_SUBAGENT_ROWS = 50
 SUBAGENT_FILTERS = ("all", "active", "completed", "with-frame", "without-frame")
 
 
-# --------------------------------------------------------------------------------------------------------------- count
 class SubagentCounts(msgspec.Struct, frozen=True):
     """Counts of delegated conversations: `detected` all, `framed` with a frame, `skipped` too short for one,
     `by_result` ended by the result of their call or by inactivity, `by_hand` ended by somebody."""
@@ -153,7 +154,6 @@ def was_ended_by_result(ledger: Ledger, frame: Frame) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------------------------- list
 def list_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     chosen = text_argument(arguments, "filter") or SUBAGENT_FILTERS[0]
     if chosen not in SUBAGENT_FILTERS:
@@ -181,7 +181,6 @@ def _subagent_line(frame: Frame, now: int) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- stats
 def show_subagent_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     if flag_argument(arguments, "reset"):
         raise ToolError("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
