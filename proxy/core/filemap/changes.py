@@ -169,7 +169,7 @@ def file_changes_of(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     if role is ToolRole.SHELL and "*** " not in execution.call.arguments:
         yield from _printed_contents(execution, tool_roles)
         return
-    files = [each for each in observe_files(Step("", (execution,)), tool_roles) if each.is_certain]
+    files = [file for file in observe_files(Step("", (execution,)), tool_roles) if file.is_certain]
     if role is ToolRole.MOVE:
         if len(files) > 1:
             yield FileRemoval(files[0].path, files[-1].path)
@@ -179,7 +179,7 @@ def file_changes_of(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         if len(files) == 1:
             yield from _changes_of_file(files[0].path, files[0].action, arguments, execution.result)
         else:
-            yield from _contents_of_files({each.path for each in files}, execution.result)
+            yield from _contents_of_files({file.path for file in files}, execution.result)
 
 
 def _changes_of_file(path: str, how: FileAction, arguments: Mapping[str, object], result: str) -> Iterator[FileChange]:
@@ -288,7 +288,7 @@ def _printed_contents(execution: ToolExecution, tool_roles: ToolRoles) -> Iterat
     """Contents printed by `cat FILE`, `nl FILE`, `head -n 40 FILE` or `sed -n 10,40p FILE`, alone or behind `cd DIR
     &&`."""
     for line in command_lines_of(execution, tool_roles):
-        commands = [each for each in parse_command_line(line) if each.words[:1] != ("cd",)]
+        commands = [command for command in parse_command_line(line) if command.words[:1] != ("cd",)]
         if len(commands) != 1 or commands[0].is_piped or commands[0].output_files or "<" in line:
             continue
         program, *rest = commands[0].words or ("",)

@@ -79,7 +79,10 @@ class _PartialFile:
     def _contiguous_runs(self) -> list[tuple[int, str]]:
         """Consecutive lines joined to texts, each with the number of its first line."""
         numbers = sorted(self.lines)
-        starts = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
+        starts = [
+            0,
+            *(index for index, (number, next_number) in enumerate(pairwise(numbers), 1) if next_number != number + 1),
+        ]
         ends = [*starts[1:], len(numbers)]
         return [
             (numbers[start], "\n".join(self.lines[n] for n in numbers[start:end]))
@@ -125,7 +128,7 @@ def collect_contents(path_entries: Iterable[PathEntry], tool_roles: ToolRoles) -
 
 def _apply_change(partial_files: dict[str, _PartialFile], change: FileChange) -> str:
     """Apply a change, and return the path of the changed file; empty for a removed one."""
-    path = next((known for known in partial_files if is_same_file(known, change.path)), change.path)
+    path = next((known_path for known_path in partial_files if is_same_file(known_path, change.path)), change.path)
     partial_file = partial_files.pop(path, None) or _PartialFile()
     if isinstance(change, FileRemoval):
         if change.moved_to:

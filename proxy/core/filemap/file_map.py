@@ -56,8 +56,8 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
     focus = _focus_weights(tree, frame, files, touched) if frame else {}
     if frame:
-        words = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
-        for path in mentioned_paths(words, files, symbols):
+        text = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
+        for path in mentioned_paths(text, files, symbols):
             focus[path] = focus.get(path, 0.0) + 1.0
     return FileMap(rank_files(files, symbols, focus), len(contents.files))
 
@@ -69,15 +69,17 @@ def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
     room: int,
     count: CountTokens,
     *,
-    most: int = DEFAULT_MAP_TOKENS,
+    max_tokens: int = DEFAULT_MAP_TOKENS,
     tool_roles: ToolRoles = DEFAULT_TOOL_ROLES,
 ) -> str:
-    """The map as part of a frame's block, in at most `most` tokens and at most `room`. It runs during a request, so it
-    examines less and uses no grammar."""
-    if min(room, most) < MIN_MAP_TOKENS:
+    """The map as part of a frame's block, in at most `max_tokens` tokens and at most `room`. It runs during a request,
+    so it examines less and uses no grammar."""
+    if min(room, max_tokens) < MIN_MAP_TOKENS:
         return ""
     mapped = build_file_map(path_state, tree, frame, tool_roles=tool_roles, at_once=True)
-    return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, min(room, most), count), mapped.seen_count)
+    return render_file_map(
+        fit_to_budget(mapped.files, mapped.seen_count, min(room, max_tokens), count), mapped.seen_count
+    )
 
 
 def _focus_weights(
@@ -85,6 +87,6 @@ def _focus_weights(
 ) -> dict[str, float]:
     """Weights for the files of the nearest frame, from this one upwards, that worked on any."""
     for owner in (tree.frames[frame], *ancestors(tree, frame)):
-        if found := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
-            return found
+        if weights := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
+            return weights
     return {}

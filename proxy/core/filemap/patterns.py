@@ -78,9 +78,9 @@ _KEYWORDS = frozenset(
 )
 
 
-def _line_start(words: str, least: int = 0) -> str:
+def _line_start(words: str, min_count: int = 0) -> str:
     """The beginning of a line: indentation, then any of these words, in any order."""
-    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{least},6}}"
+    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{min_count},6}}"
 
 
 _MODIFIERS = (
@@ -99,7 +99,7 @@ _C_TYPE = (
 _C_FUNCTION = (
     r"[^\W\d][\w \t*&:<>,]{0,120}?[ \t*&](?:\w{1,60}::){0,4}~?" + _NAME + r"[ \t]{0,2}\([^;{}]{0,200}\{?[ \t]{0,4}$"
 )
-_METHOD = _line_start(_MODIFIERS, least=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
+_METHOD = _line_start(_MODIFIERS, min_count=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
 _SCRIPT_DEFINITION = (
     _line_start("export|default|declare|abstract|async")
     + r"(?:function[ \t]{0,2}\*?|class|interface|type|enum|namespace)[ \t]{1,4}([\w$]{1,80})"

@@ -25,9 +25,11 @@ ELEMENT_NAME = "seen-files"
 PARTIAL_FILE_SUFFIX = " (parts)"
 
 
-def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: CountTokens) -> tuple[RankedFile, ...]:
-    """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and `seen`
-    files were seen in all."""
+def fit_to_budget(
+    files: Sequence[RankedFile], seen_count: int, budget: int, count: CountTokens
+) -> tuple[RankedFile, ...]:
+    """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and
+    `seen_count` files were seen in all."""
     definitions = [
         (rank, index, row) for index, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)
     ]
@@ -39,7 +41,7 @@ def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: Co
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(render_file_map(first(middle), seen)) <= budget else (low, middle - 1)
+        low, high = (middle, high) if count(render_file_map(first(middle), seen_count)) <= budget else (low, middle - 1)
     return first(low)
 
 
@@ -53,7 +55,7 @@ def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -
     return tuple(file for file in trimmed if file.definitions)
 
 
-def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
+def render_file_map(files: Sequence[RankedFile], seen_count: int) -> str:
     """The element; empty without files."""
     if not files:
         return ""
@@ -62,7 +64,9 @@ def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
     for file in files:
         lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.is_complete else PARTIAL_FILE_SUFFIX)))
         lines += [escape_xml(_definition_line(definition)) for definition, _ in file.definitions]
-    return element(ELEMENT_NAME, {"of": str(seen), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines)
+    return element(
+        ELEMENT_NAME, {"of": str(seen_count), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines
+    )
 
 
 def _definition_line(definition: Definition) -> str:

@@ -73,8 +73,8 @@ _COMMAND_IN_SCRIPT = re.compile(r"""["']?(?:cmd|command)["']?\s*:\s*("(?:[^"\\]|
 def command_lines_of(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, ...]:
     """The command lines of a call as they were given; an argv becomes one line. A script that calls a shell tool (code
     mode) gives the command texts in it."""
-    known = tool_roles.spec_of(execution.call.name)
-    if known is None or known.role is not ToolRole.SHELL:
+    spec = tool_roles.spec_of(execution.call.name)
+    if spec is None or spec.role is not ToolRole.SHELL:
         return ()
     arguments = decode_json_or_text(execution.call.arguments)
     if isinstance(arguments, str):
@@ -82,7 +82,7 @@ def command_lines_of(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[s
             decode_json_or_text(text) for text in _COMMAND_IN_SCRIPT.findall(arguments[: 4 * MAX_COMMAND_LINE_LENGTH])
         )
         return tuple(text for text in texts if isinstance(text, str))
-    return tuple(_lines_in_arguments(arguments, known)) if isinstance(arguments, dict) else ()
+    return tuple(_lines_in_arguments(arguments, spec)) if isinstance(arguments, dict) else ()
 
 
 def _lines_in_arguments(arguments: Mapping[str, object], spec: ToolSpec) -> Iterator[str]:
@@ -110,30 +110,30 @@ def _join_argv(words: list[str]) -> str:
 
 def _execution_of_part(execution: ToolExecution, record: Mapping[str, object]) -> ToolExecution:
     """One part of a batched result as an execution of its own."""
-    said = record.get("result")
-    text = said if isinstance(said, str) else ""
+    part_result = record.get("result")
+    text = part_result if isinstance(part_result, str) else ""
     if exit_code(text) is None:
         text = f"{text}\n[exit code {0 if record.get('success') else 1}]"
     return ToolExecution(execution.call, text, execution.entry, execution.answered)
 
 
 def _runs_in_line(line: str, execution: ToolExecution) -> Iterator[CommandRun]:
-    simple = parse_command_line(line)
-    kinds = {kind: command for command in simple if (kind := command_kind_of(command.words))}
-    hidden = any(command.is_piped for command in simple) or "||" in line or ";" in line or "\n" in line.strip()
-    shown = not any(command.output_files for command in simple)
+    commands = parse_command_line(line)
+    kinds = {kind: command for command in commands if (kind := command_kind_of(command.words))}
+    hidden = any(command.is_piped for command in commands) or "||" in line or ";" in line or "\n" in line.strip()
+    is_displayed = not any(command.output_files for command in commands)
     for kind, command in kinds.items():
-        state = _outcome_of_check(execution, hidden=hidden)
+        outcome = _outcome_of_check(execution, hidden=hidden)
         if (
-            state is CommandOutcome.UNKNOWN
-            and shown
+            outcome is CommandOutcome.UNKNOWN
+            and is_displayed
             and kind in _SILENT_ON_SUCCESS
             and execution.answered
             and _EMPTY_OUTPUT.match(execution.result[:RESULT_HEAD_LENGTH])
         ):
-            state = CommandOutcome.OK
-        yield CommandRun(_shorten_command(" ".join(command.words)), state, kind)
-    if not kinds and simple:
+            outcome = CommandOutcome.OK
+        yield CommandRun(_shorten_command(" ".join(command.words)), outcome, kind)
+    if not kinds and commands:
         yield CommandRun(_shorten_command(line), _outcome_of_call(execution))
 
 

@@ -37,12 +37,14 @@ _UNDECIDED = re.compile(
 def observe_decisions(step: Step) -> tuple[str, ...]:
     """Distinct decisions, in order, each on one line."""
     said = head_and_tail_of(step.assistant_text)
-    found = (*decisions_in(lines_containing(said, ("decision",))), *_find_decisions(_FENCED_CODE.sub("\n", said)))
-    return tuple(dict.fromkeys(" ".join(text.split())[:MAX_DECISION_LENGTH] for text in found))[:MAX_DECISIONS_PER_STEP]
+    decisions = (*decisions_in(lines_containing(said, ("decision",))), *_find_decisions(_FENCED_CODE.sub("\n", said)))
+    return tuple(dict.fromkeys(" ".join(text.split())[:MAX_DECISION_LENGTH] for text in decisions))[
+        :MAX_DECISIONS_PER_STEP
+    ]
 
 
-def _find_decisions(said: str) -> Iterator[str]:
-    for sentence in _SENTENCE_END.split(lines_containing(said, _DECISION_WORDS)):
+def _find_decisions(full_text: str) -> Iterator[str]:
+    for sentence in _SENTENCE_END.split(lines_containing(full_text, _DECISION_WORDS)):
         text = sentence.strip(" \t-*>#_`")
         if (
             len(text) <= MAX_DECISION_LENGTH

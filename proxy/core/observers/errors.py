@@ -53,11 +53,11 @@ class ObservedError(msgspec.Struct, frozen=True):
 
 def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
     """Distinct errors of a step, in order; lines that differ only in numbers are one."""
-    found: dict[str, ObservedError] = {}
-    for done in step.executions:
-        for error in _errors_of_call(done, tool_roles):
-            found.setdefault(_NUMBERS.sub("0", error.line), error)
-    return tuple(found.values())[:MAX_ERRORS_PER_STEP]
+    errors: dict[str, ObservedError] = {}
+    for execution in step.executions:
+        for error in _errors_of_call(execution, tool_roles):
+            errors.setdefault(_NUMBERS.sub("0", error.line), error)
+    return tuple(errors.values())[:MAX_ERRORS_PER_STEP]
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
@@ -70,26 +70,28 @@ def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
 def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
     if not execution.answered:
         return
-    ran = (
+    runs = (
         observe_commands(Step("", (execution,)), tool_roles)
         if tool_roles.role_of(execution.call.name) is ToolRole.SHELL
         else ()
     )
-    if not _has_failure(execution, ran):
+    if not _has_failure(execution, runs):
         return
-    kind = next((each.kind for each in ran if each.kind), "")
+    kind = next((run.kind for run in runs if run.kind), "")
     text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(text, _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and call_failed(execution):
-        lines = _failure_line(text, last=bool(ran))
+        lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        shown = " ".join(_TAG.sub("", line).split())
-        yield ObservedError(shown if len(shown) <= MAX_ERROR_LENGTH else shown[: MAX_ERROR_LENGTH - 1] + "…", kind)
+        line_text = " ".join(_TAG.sub("", line).split())
+        yield ObservedError(
+            line_text if len(line_text) <= MAX_ERROR_LENGTH else line_text[: MAX_ERROR_LENGTH - 1] + "…", kind
+        )
 
 
-def _has_failure(execution: ToolExecution, ran: tuple[CommandRun, ...]) -> bool:
-    return any(each.outcome is CommandOutcome.FAILED for each in ran) if ran else call_failed(execution)
+def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:
+    return any(run.outcome is CommandOutcome.FAILED for run in runs) if runs else call_failed(execution)
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:

@@ -39,11 +39,11 @@ class ObservedFile(msgspec.Struct, frozen=True):
 
 def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
     """What a step did to files, each pair of file and action once, in order."""
-    found: dict[ObservedFile, None] = {}
+    files: dict[ObservedFile, None] = {}
     for execution in step.executions:
         if not call_failed(execution):
-            found |= dict.fromkeys(_files_of_call(execution, tool_roles))
-    return tuple(found)[:MAX_FILES_PER_STEP]
+            files |= dict.fromkeys(_files_of_call(execution, tool_roles))
+    return tuple(files)[:MAX_FILES_PER_STEP]
 
 
 def _files_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
@@ -94,11 +94,11 @@ def touched_files_of(
     path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[FileAccess, ...]:
     """Each file once, in the order of its first call; marked changed where any call changed it."""
-    found: dict[str, FileAccess] = {}
+    files: dict[str, FileAccess] = {}
     for _, touched in iter_touched_files(path_entries, tool_roles):
-        if touched.path not in found or touched.how == CHANGED:
-            found[touched.path] = touched
-    return tuple(found.values())
+        if touched.path not in files or touched.how == CHANGED:
+            files[touched.path] = touched
+    return tuple(files.values())
 
 
 def touched_file_labels(

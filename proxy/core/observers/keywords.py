@@ -89,10 +89,10 @@ def names_in_word(word: str) -> tuple[str, ...]:
         path = _LINE_NUMBER_SUFFIX.sub(r"\1", word).removeprefix("./")
         return (path,) if any(map(str.isalpha, path)) else ()
     word = word.strip("./@~")
-    found = _names_without_slashes(word)
-    if escape and found and word.startswith(found[0]):
-        return (escape + found[0], *found[1:])
-    return found
+    names = _names_without_slashes(word)
+    if escape and names and word.startswith(names[0]):
+        return (escape + names[0], *names[1:])
+    return names
 
 
 def _names_without_slashes(word: str) -> tuple[str, ...]:
@@ -106,12 +106,12 @@ def _names_without_slashes(word: str) -> tuple[str, ...]:
 
 def _names_in_part(part: str) -> tuple[str, ...]:
     """The names between two dots. Lowercase words have none; the pre-check saves 1 to 3 us."""
-    small = part.islower()
-    if small and part.isalpha():
+    is_lowercase = part.islower()
+    if is_lowercase and part.isalpha():
         return ()
     if _NUMBER_OR_ID.fullmatch(part):
         return (part,)
-    if small and "_" not in part:
+    if is_lowercase and "_" not in part:
         return ()
     return tuple([found for found in _IDENTIFIER.findall(part) if len(found) >= MIN_IDENTIFIER_LENGTH])
 
@@ -119,23 +119,23 @@ def _names_in_part(part: str) -> tuple[str, ...]:
 class _BoundedCache(dict[str, CachedValue]):
     """A cache that is emptied when full: tracking recency would take as long again as a lookup."""
 
-    def __init__(self, look: Callable[[str], CachedValue]) -> None:
+    def __init__(self, compute: Callable[[str], CachedValue]) -> None:
         super().__init__()
-        self._compute = look
+        self._compute = compute
 
     def __missing__(self, word: str) -> CachedValue:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        found = self[word] = self._compute(word)
-        return found
+        value = self[word] = self._compute(word)
+        return value
 
 
 def _names_of_new_word(word: str) -> tuple[str, ...]:
     """The names in a new word, priced at once, because a ranking asks for all prices together."""
-    found = names_in_word(word)
-    for name in found:
+    names = names_in_word(word)
+    for name in names:
         _token_estimates[name]
-    return found
+    return names
 
 
 _names_by_word = _BoundedCache(_names_of_new_word)
@@ -155,9 +155,9 @@ def names_still_visible(staying: Iterable[Message], parts: Sequence[Iterable[Mes
     parts. Each message is read once; those of an only part not at all."""
     if len(parts) < 2:
         return [names_in_messages(staying) for _ in parts]
-    named = [names_in_messages(part) for part in parts]
-    by = Counter(chain(names_in_messages(staying), *named))
-    return [_NamesShownElsewhere(by, own) for own in named]
+    names_by_part = [names_in_messages(part) for part in parts]
+    counts = Counter(chain(names_in_messages(staying), *names_by_part))
+    return [_NamesShownElsewhere(counts, part_names) for part_names in names_by_part]
 
 
 class _NamesShownElsewhere(msgspec.Struct, frozen=True):
@@ -200,10 +200,12 @@ def _names_by_speaker(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]
             _cached_names_of_text(text) if len(text) <= MAX_CACHED_TEXT_LENGTH else _names_of_words(_split_words(text)),
         )
     for call in message.calls:
-        given = call.arguments
+        arguments = call.arguments
         yield (
             ASSISTANT,
-            _cached_names_of_arguments(given) if len(given) <= MAX_CACHED_TEXT_LENGTH else _names_in_arguments(given),
+            _cached_names_of_arguments(arguments)
+            if len(arguments) <= MAX_CACHED_TEXT_LENGTH
+            else _names_in_arguments(arguments),
         )
 
 
@@ -257,8 +259,8 @@ _token_estimates = _BoundedCache(estimated_tokens)
 
 
 def _mentions_by_speaker(messages: Iterable[Message]) -> dict[str, Counter[str]]:
-    said: dict[str, list[tuple[str, ...]]] = {}
+    names_by_speaker: dict[str, list[tuple[str, ...]]] = {}
     for message in messages:
         for speaker, names in _names_by_speaker(message):
-            said.setdefault(speaker, []).append(names)
-    return {speaker: Counter(chain.from_iterable(of_all)) for speaker, of_all in said.items()}
+            names_by_speaker.setdefault(speaker, []).append(names)
+    return {speaker: Counter(chain.from_iterable(name_lists)) for speaker, name_lists in names_by_speaker.items()}

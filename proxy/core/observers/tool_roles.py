@@ -109,8 +109,8 @@ class ToolRoles(msgspec.Struct, frozen=True):
         return self.tools.get(normalize_name(name))
 
     def role_of(self, name: str) -> ToolRole | None:
-        known = self.spec_of(name)
-        return known.role if known else None
+        spec = self.spec_of(name)
+        return spec.role if spec else None
 
     def with_entries(self, entries: Mapping[str, object]) -> ToolRoles:
         """This table with the entries of a configuration on top, each a tool's name and what it is:

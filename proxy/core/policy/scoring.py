@@ -55,7 +55,7 @@ class AutonomyVerdict(msgspec.Struct, frozen=True):
 
 
 def judge(kind: str, signals: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
-    scores = {name: each.score(signals) for name, each in HEURISTICS.items() if each.kind == kind}
+    scores = {name: heuristic.score(signals) for name, heuristic in HEURISTICS.items() if heuristic.kind == kind}
     enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
     confidence = _combine([score.points for score in enabled.values()], rules)
     primary = max(enabled, key=lambda name: enabled[name].points, default="")

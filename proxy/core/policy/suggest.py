@@ -45,14 +45,14 @@ def make_suggestion(
             continue
         verdict = judge(kind, signals, rules)
         if verdict.is_reached:
-            made = _build_suggestion(tree, signals, verdict, told=rules.suggest_in_context)
-            if not _was_suggested_before(tree.suggestion_state, made):
-                return made
+            suggestion = _build_suggestion(tree, signals, verdict, is_in_context=rules.suggest_in_context)
+            if not _was_suggested_before(tree.suggestion_state, suggestion):
+                return suggestion
     return None
 
 
 def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
-    """Why neither score matters here, or an empty string where a suggestion may be made."""
+    """Why no push or pop may be suggested here, whatever its score; empty where one may."""
     if tree.root.status in RETURN_STATUSES:
         return "the root frame has ended"
     if kind == POP:
@@ -88,18 +88,20 @@ def suggestion_note(suggestion: Suggestion, nonce: str) -> str:
     return element("stack-context", {"note": "suggestion", "nonce": nonce}, SUGGESTION_COMMENT, text)
 
 
-def pending_suggestions(advice: SuggestionState, now: int) -> tuple[Suggestion, ...]:
+def pending_suggestions(state: SuggestionState, now: int) -> tuple[Suggestion, ...]:
     """Suggestions that have not expired, oldest first."""
-    return tuple(each for each in advice.history if each.is_waiting(now))
+    return tuple(each for each in state.history if each.is_waiting(now))
 
 
-def tally_at(advice: SuggestionState, now: int) -> SuggestionCounts:
+def tally_at(state: SuggestionState, now: int) -> SuggestionCounts:
     """The counts at `now`; expired suggestions count as ignored."""
-    expired = sum(each.is_expired(now) and not each.cleared for each in advice.history)
-    return replace(advice.counts, ignored=advice.counts.ignored + expired)
+    expired = sum(each.is_expired(now) and not each.cleared for each in state.history)
+    return replace(state.counts, ignored=state.counts.ignored + expired)
 
 
-def _build_suggestion(tree: Tree, signals: FrameSignals, verdict: AutonomyVerdict, *, told: bool) -> Suggestion:
+def _build_suggestion(
+    tree: Tree, signals: FrameSignals, verdict: AutonomyVerdict, *, is_in_context: bool
+) -> Suggestion:
     title = push_title(tree, signals.goal) if verdict.kind == PUSH else tree.active_frame.title
     return Suggestion(
         kind=verdict.kind,
@@ -110,13 +112,13 @@ def _build_suggestion(tree: Tree, signals: FrameSignals, verdict: AutonomyVerdic
         text=suggestion_line(verdict, title),
         title=cut_for_display(title),
         status=verdict.status,
-        told=told,
+        told=is_in_context,
     )
 
 
-def _was_suggested_before(advice: SuggestionState, suggestion: Suggestion) -> bool:
-    return any(_situation_of(each) == _situation_of(suggestion) for each in advice.history)
+def _was_suggested_before(state: SuggestionState, suggestion: Suggestion) -> bool:
+    return any(_situation_of(each) == _situation_of(suggestion) for each in state.history)
 
 
-def _situation_of(each: Suggestion) -> tuple[str, ...]:
-    return (each.kind, each.frame, each.heuristic, each.title, each.status)
+def _situation_of(suggestion: Suggestion) -> tuple[str, ...]:
+    return (suggestion.kind, suggestion.frame, suggestion.heuristic, suggestion.title, suggestion.status)

@@ -46,21 +46,21 @@ ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until t
 
 
 def configure_autonomy(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    before = _effective_rules(tool_context)
+    rules = _effective_rules(tool_context)
     if flag_argument(arguments, "reset"):
         _require_permission(tool_context, *sorted(_chosen_rule_groups(tool_context)))
         return _set_rules(tool_context, AutonomySettings(tool_context.now), "What was chosen here is taken back.")
-    changes = _rule_changes(tool_context, arguments, before)
+    changes = _rule_changes(tool_context, arguments, rules)
     if not changes:
-        return ToolResult("\n".join(_render_rules(before)))
+        return ToolResult("\n".join(_render_rules(rules)))
     return _set_rules(
         tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **changes), "Set."
     )
 
 
-def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, said: str) -> ToolResult:
+def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, headline: str) -> ToolResult:
     rules = tool_context.settings.autonomy.with_overrides(chosen)
-    return ToolResult("\n".join([said, *_render_rules(rules)]), (AutonomySet(chosen),))
+    return ToolResult("\n".join([headline, *_render_rules(rules)]), (AutonomySet(chosen),))
 
 
 def _chosen_rule_groups(tool_context: ToolContext) -> set[str]:
@@ -82,25 +82,25 @@ _GROUP_OF_RULE = {
 
 def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
     """Requested changes, by rule name."""
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if level := text_argument(arguments, "level"):
         if level not in get_args(AutonomyLevel):
             raise ToolError(f"Error: level {level[:40]!r} is none of {', '.join(get_args(AutonomyLevel))}.")
-        found["level"] = level
+        changes["level"] = level
     for name, rule in (("pushThreshold", "push_threshold"), ("popThreshold", "pop_threshold")):
         if (threshold := _number_argument(arguments, name)) is not None:
-            found[rule] = clamp_threshold(int(threshold))
+            changes[rule] = clamp_threshold(int(threshold))
     if arguments.get("suggestInContext") is not None:
-        found["suggest_in_context"] = flag_argument(arguments, "suggestInContext")
+        changes["suggest_in_context"] = flag_argument(arguments, "suggestInContext")
     enabled = set(rules.heuristics)
     if name := text_argument(arguments, "enableHeuristic"):
         enabled.add(_require_known_heuristic(name))
     if name := text_argument(arguments, "disableHeuristic"):
         enabled.discard(_require_known_heuristic(name))
     if enabled != set(rules.heuristics):
-        found["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
-    _require_permission(tool_context, *(_GROUP_OF_RULE[rule] for rule in found))
-    return found
+        changes["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
+    _require_permission(tool_context, *(_GROUP_OF_RULE[rule] for rule in changes))
+    return changes
 
 
 def _require_permission(tool_context: ToolContext, *parts: str) -> None:
@@ -210,14 +210,14 @@ def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
-        wanted = flag_argument(arguments, "enable")
+        is_on = flag_argument(arguments, "enable")
         _require_permission(tool_context, "suggestions")
         events.append(
             AutonomySet(
-                replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, suggest_in_context=wanted)
+                replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, suggest_in_context=is_on)
             )
         )
-        lines.append(f"Suggestions in context are {'on' if wanted else 'off'}.")
+        lines.append(f"Suggestions in context are {'on' if is_on else 'off'}.")
     pending = pending_suggestions(tool_context.tree.suggestion_state, tool_context.now)
     if flag_argument(arguments, "clearPending"):
         events.append(SuggestionsCleared(tool_context.now, waiting=True))
@@ -230,24 +230,30 @@ def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any
     return ToolResult("\n".join(lines), tuple(events))
 
 
-def _render_suggestion(each: Suggestion, now: int) -> str:
-    ago = format_duration(max(0, now - each.at))
+def _render_suggestion(suggestion: Suggestion, now: int) -> str:
+    ago = format_duration(max(0, now - suggestion.at))
     state = (
-        "acted upon" if each.acted else "taken back" if each.cleared else "ignored" if each.is_expired(now) else "waits"
+        "acted upon"
+        if suggestion.acted
+        else "taken back"
+        if suggestion.cleared
+        else "ignored"
+        if suggestion.is_expired(now)
+        else "waits"
     )
-    return f"- {ago} ago, {state}: {each.text}"
+    return f"- {ago} ago, {state}: {suggestion.text}"
 
 
 def show_autonomy_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Counts of suggestions and of automatic frames; `reset` starts them again from zero."""
-    told = ", ".join(
+    counts_text = ", ".join(
         f"{name} {count}"
         for name, count in asdict(tally_at(tool_context.tree.suggestion_state, tool_context.now)).items()
     )
     if not flag_argument(arguments, "reset"):
-        return ToolResult(told)
+        return ToolResult(counts_text)
     _require_permission(tool_context, "stats")
-    return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
+    return ToolResult(f"{counts_text}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
 
 
 def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:

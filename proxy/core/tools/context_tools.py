@@ -53,7 +53,7 @@ class ContextInfo(msgspec.Struct, frozen=True):
 def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
     """The context at the end of a path with an active frame; `now` is ms since the epoch. `count` is asked for texts of
     the proxy."""
-    frame, view, entries = (
+    frame, surroundings, entries = (
         path_state.tree.active_frame,
         surroundings_of(path_state.tree, path_state.tree.active, now),
         context_entries(path_state),
@@ -64,13 +64,15 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
         budgets=budgets,
         changed_budgets=tuple(f.name for f in fields(FrameBlockBudgets) if getattr(budgets, f.name) != f.default),
         block=frame.opening.block if frame.opening else "",
-        ancestors=len(view.lineage),
-        siblings=sum(map(len, view.sibling_levels)),
-        finished=view.finished_count,
-        planned=len(view.planned_children),
+        ancestors=len(surroundings.lineage),
+        siblings=sum(map(len, surroundings.sibling_levels)),
+        finished=surroundings.finished_count,
+        planned=len(surroundings.planned_children),
         entries=len(entries),
         tokens=count_context_tokens(path_state, count),
-        usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
+        usage=next(
+            (finished_round.spoken.usage for finished_round in reversed(rounds) if finished_round.spoken.usage), None
+        ),
     )
 
 

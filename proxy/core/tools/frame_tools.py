@@ -127,8 +127,10 @@ def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacte
 
 def _opening_call(tool_context: ToolContext) -> OpeningCall:
     """The call whose result shows the new frame: this one, or, behind a pop, the call that opened the popped frame."""
-    if (back := tool_context.call_group.returned_opening) is not None:
-        return OpeningCall(back.turn, back.call, tool_context.tree.result_texts.get((back.turn, back.call), ""), "fork")
+    if (returned := tool_context.call_group.returned_opening) is not None:
+        return OpeningCall(
+            returned.turn, returned.call, tool_context.tree.result_texts.get((returned.turn, returned.call), ""), "fork"
+        )
     return OpeningCall(
         tool_context.turn_id,
         tool_context.call_key,
@@ -372,19 +374,19 @@ def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
     opening = _opening_call(tool_context)
     through = _frames_begun_with(tree, frame)
     event = FrameActivated(frame.id, opening.turn, opening.call, "", opening.preceding_text, opening.view, through)
-    done = _with_block(tool_context, event, _earlier_attempt_text(frame))
-    return ToolResult(done.block, (done,), replace(tool_context.call_group, opened_frame=frame.id))
+    activated = _with_block(tool_context, event, _earlier_attempt_text(frame))
+    return ToolResult(activated.block, (activated,), replace(tool_context.call_group, opened_frame=frame.id))
 
 
 def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:
     """Frames between the active one and `frame` that begin or resume with it, topmost first."""
-    above = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
-    between = [tree.frames[f] for f in above[above.index(tree.active) + 1 :]]
-    if ended := next((f for f in between if f.status in FINAL_STATUSES), None):
+    ancestor_ids = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
+    frames = [tree.frames[f] for f in ancestor_ids[ancestor_ids.index(tree.active) + 1 :]]
+    if ended := next((f for f in frames if f.status in FINAL_STATUSES), None):
         raise ToolError(
             f"Error: frame {frame.id} stands below {ended.id}, which is {ended.status}. Push it anew instead."
         )
-    return tuple(f.id for f in between if Status.IN_PROGRESS in ALLOWED[f.status])
+    return tuple(f.id for f in frames if Status.IN_PROGRESS in ALLOWED[f.status])
 
 
 def _earlier_attempt_text(frame: Frame) -> str:

@@ -82,8 +82,8 @@ def render_status(tree: Tree) -> str:
         lines.append("Orphans (their parent is unknown):")
         lines += [line for frame in orphans for line in _status_lines(tree, frame, 1)]
     current = tree.active_frame
-    where = f"Active: {current.id} ({cut_for_display(current.title)})"
-    return "\n".join([*lines, where])
+    active = f"Active: {current.id} ({cut_for_display(current.title)})"
+    return "\n".join([*lines, active])
 
 
 def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
