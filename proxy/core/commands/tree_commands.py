@@ -166,9 +166,8 @@ def _push(command_context: CommandContext, command: PushCommand) -> CommandResul
     _refuse_if_root_ended(tree)
     if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
-            f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan "
-            f"it under {_frame_label(parent)} "
-            "and activate it, or leave the parent away."
+            f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan it under "
+            f"{_frame_label(parent)} and activate it, or leave the parent away."
         )
     return _result_of(command_context, frame_tools.push(command_context.tool_context, _plan_arguments(command.step)))
 
@@ -282,15 +281,13 @@ def _refuse_if_busy(command_context: CommandContext, frames: Sequence[Frame]) ->
         return
     if not _is_idle(command_context):
         raise NotAllowed(
-            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it "
-            f"has answered, then do "
-            "this again; or tell the agent to end the frame."
+            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it has answered, then "
+            "do this again; or tell the agent to end the frame."
         )
     if command_context.forbids_user_after_result:
         raise NotAllowed(
-            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a "
-            f"frame that somebody else "
-            "ended. Tell the agent to end it."
+            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a frame that somebody "
+            "else ended. Tell the agent to end it."
         )
 
 

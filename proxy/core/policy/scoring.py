@@ -16,7 +16,7 @@ from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, round_half_
 from proxy.core.policy.signals import FrameSignals
 
 CACHED_HEURISTIC_SETS = 64
-"""The configuration's set of heuristics, and those of conversations with their own."""
+"""One set from the configuration, and one for each conversation with its own choice."""
 
 
 def _highest(points: Sequence[int]) -> float:

@@ -58,7 +58,6 @@ class ToolSettings(msgspec.Struct, frozen=True):
     max_depth: int = 10
     recall_page_tokens: int = 2000
     recall_call_tokens: int = 8000
-    keep_siblings: int = 3
     checkpoint_at_push: bool = False
     autonomy: AutonomyRules = msgspec.field(default_factory=AutonomyRules)
     subagents: SubagentRules = msgspec.field(default_factory=SubagentRules)

@@ -118,7 +118,7 @@ def request_branch(
 
 
 def newest_checkpoint(branches: BranchState) -> Checkpoint:
-    """The checkpoint set last; raises StopIteration without any."""
+    """The checkpoint set last; there must be one."""
     return branches.checkpoints[next(reversed(tuple(branches.checkpoints)))]
 
 

@@ -339,8 +339,9 @@ def active_frame_text(tree: Tree) -> str:
 
 
 def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
-    """`text` about the active frame of `tree`, if this message should carry them. The message stays in the context of
-    its home frame, so where that frame ends later, the result of the call that opened it carries the words instead."""
+    """`text` about the active frame of `tree`, if this message should carry it. A message that stays in the context of
+    its home frame is read again after the frame it opened has ended, and would then be wrong; the result of the opening
+    call says it instead."""
     stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
     return "" if stays and tree.active != tool_context.call_group.home_frame else text
 
