@@ -1,4 +1,5 @@
-"""To be written."""
+"""What a person does to the frame tree, by slash command or API: parse a command, apply it, stop all work, and write
+the note that tells the model."""
 
 from proxy.core.commands.command_values import (
     ActivateCommand,

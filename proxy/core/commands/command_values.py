@@ -1,9 +1,5 @@
-"""What a person may do to the tree by hand, as values: push, plan, activate, pop, invalidate, rename.
-
-A frame is named by its id, a beginning of it, or a title, where that is unique; empty where the active one is meant.
-
-What this module does not do: what comes of a deed is `by_hand`'s to say, how it is typed `typed`'s.
-"""
+"""The commands that change the frame tree, as values. A frame is named by its id, a unique prefix of it, or its title;
+an empty name means the active frame."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import msgspec
 
 
 class FrameSpec(msgspec.Struct, frozen=True):
-    """A frame to be. Without criteria its title says when it is done."""
+    """A frame to create. Without criteria, its title serves as one."""
 
     title: str
     criteria: str = ""
@@ -19,7 +15,7 @@ class FrameSpec(msgspec.Struct, frozen=True):
 
 
 class PushCommand(msgspec.Struct, frozen=True):
-    """Begin a frame under the active one, which `parent` may name."""
+    """Begin a frame under the active one, or under `parent`."""
 
     step: FrameSpec
     parent: str = ""
@@ -33,13 +29,13 @@ class PlanCommand(msgspec.Struct, frozen=True):
 
 
 class ActivateCommand(msgspec.Struct, frozen=True):
-    """Begin a planned frame, resume a blocked one, try a failed one again."""
+    """Begin a planned frame, resume a blocked one, or retry a failed one."""
 
     frame: str
 
 
 class PopCommand(msgspec.Struct, frozen=True):
-    """End the active frame, or one above it. Without results its last words stand for them."""
+    """End the active frame or an ancestor. Without results, its last assistant text is used."""
 
     frame: str = ""
     status: str = ""
@@ -52,8 +48,6 @@ class InvalidateCommand(msgspec.Struct, frozen=True):
 
 
 class RenameCommand(msgspec.Struct, frozen=True):
-    """Other words for a planned frame."""
-
     frame: str
     title: str = ""
     criteria: str = ""

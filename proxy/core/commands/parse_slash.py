@@ -1,15 +1,7 @@
-"""Commands that a person types to the proxy, as a message to the agent: `/stack push Fix the parser`.
-
-    heard(messages)    which of a client's messages are such commands, and answers of ours to them
-    read(said)         what a command asks for
-
-The laws: **only a whole message is a command**, one line and nothing else, beside what clients put around a user's
-words by themselves; anything more is the user's text to the agent. **An answer is ours by its mark** (`MARK`), for it
-comes back with every later request, also where nobody remembers it. So neither stands on a line: both are taken off a
-request before anything else looks at it.
-
-What this module does not do: it does nothing that a command asks for (`by_hand` does).
-"""
+"""Finds and parses the commands that a person types as a message, such as `/stack push Fix the parser`. Only a message
+that is a single command line, apart from what clients add to user text, is a command; any other text belongs to the
+agent. Answers of the proxy are recognised by `ANSWER_MARK`, because clients send them back with every later request.
+Commands and answers are removed from a request before anything else reads it."""
 
 from __future__ import annotations
 
@@ -34,24 +26,20 @@ from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import without_client_elements
 
 COMMAND_WORD = "/stack"
-ANSWER_MARK = "[callstack]"
-"""What each answer of ours to a command begins with."""
-MAX_COMMAND_CHARACTERS = 4_000
-"""Characters of a command; what is longer is a text."""
-MAX_MESSAGE_CHARACTERS = 200_000
-"""Characters of a message, with what the client put around the words, in which a command is looked for."""
+ANSWER_MARK = "[callstack]"  # begins each answer to a command
+MAX_COMMAND_CHARACTERS = 4_000  # a longer text is no command
+MAX_MESSAGE_CHARACTERS = 200_000  # of a message, client additions included; longer ones are not searched
 
 _COMMAND = re.compile(rf"{COMMAND_WORD}(?:[ \t]+(?P<verb>\S+)(?:[ \t]+(?P<rest>\S.*))?)?[ \t]*")
 _POSSIBLE_COMMAND = re.compile(rf"{COMMAND_WORD}(?=[\s<]|\Z)")
-"""What every message has that may be one. Paths have the word too, and a whole history is asked with every request."""
+"""Cheap pre-check, because every request carries its whole history; paths contain the word too."""
 _SAY_ARGUMENTS = re.compile(r"(?P<options>(?:(?:--follow-up|--to[ \t]+[^\s-]\S*)[ \t]+)*)(?P<text>\S.*)")
-_CONTENT_PART = re.compile(r'\{.*"type"\s*:')
-"""A picture or a file beside the words, as the text of a message tells it."""
+_CONTENT_PART = re.compile(r'\{.*"type"\s*:')  # an image or file part, as the text of a message shows it
 
 
 class SayCommand(msgspec.Struct, frozen=True):
-    """Words for a running agent: that of this conversation, or of the one whose id begins with `to`. With `follow_up`
-    they wait until the model has nothing more to do."""
+    """Words for a running agent: this conversation's, or the one whose id begins with `conversation_prefix`. A
+    follow-up waits until the model has finished."""
 
     text: str
     conversation_prefix: str = ""
@@ -59,13 +47,12 @@ class SayCommand(msgspec.Struct, frozen=True):
 
 
 class InvalidCommand(Exception):
-    """A command that asks for nothing that can be done; the message says how it is written."""
+    """The command cannot be understood; the message shows its usage."""
 
 
 class CommandPositions(msgspec.Struct, frozen=True):
-    """Positions of messages that are between a person and the proxy: commands with their answers, and `waiting`, the
-    command at the end that waits for one, or -1. `before`: how many commands stand between it and the last message
-    that is none of ours."""
+    """Positions of commands and their answers; `pending` is the unanswered command at the end, or -1, and
+    `preceding_count` counts the commands between that one and the last message that belongs to the agent."""
 
     handled: frozenset[int]
     pending: int = -1
@@ -73,7 +60,7 @@ class CommandPositions(msgspec.Struct, frozen=True):
 
 
 def command_text(message: Message) -> str:
-    """The command that a message is, on one line; empty where it is none."""
+    """The command in a message, on one line; empty without one."""
     text = message.text
     if message.role != "user" or message.answers or len(text) > MAX_MESSAGE_CHARACTERS:
         return ""
@@ -81,52 +68,54 @@ def command_text(message: Message) -> str:
         text
     ):  # the first is the faster one, and enough for nearly all
         return ""
-    said = without_client_elements(text, MAX_MESSAGE_CHARACTERS)
+    command = without_client_elements(text, MAX_MESSAGE_CHARACTERS)
     is_command = (
-        len(said) <= MAX_COMMAND_CHARACTERS and _COMMAND.fullmatch(said) is not None and not _CONTENT_PART.search(said)
+        len(command) <= MAX_COMMAND_CHARACTERS
+        and _COMMAND.fullmatch(command) is not None
+        and not _CONTENT_PART.search(command)
     )
-    return said if is_command else ""
+    return command if is_command else ""
 
 
 def find_commands(messages: Sequence[Message]) -> CommandPositions:
-    """The commands in what a client sent, oldest first. One that the agent answered, because the proxy was off then,
-    is none."""
-    past: set[int] = set()
-    before = 0
-    for at, message in enumerate(messages):
+    """The commands in a client's messages, oldest first. A command that the agent answered (the proxy was off) is not
+    counted."""
+    handled: set[int] = set()
+    preceding_count = 0
+    for index, message in enumerate(messages):
         if not command_text(message):
-            if before and at not in past and not _is_added_by_client(message):
-                before = 0
+            if preceding_count and index not in handled and not _is_added_by_client(message):
+                preceding_count = 0
             continue
-        behind = next((n for n in range(at + 1, len(messages)) if not _is_added_by_client(messages[n])), len(messages))
-        if behind == len(messages):
-            return CommandPositions(frozenset(past), at, before)
-        if messages[behind].role == "assistant" and _is_proxy_answer(messages[behind]):
-            past |= {at, behind}
-            before += 1
-        elif messages[behind].role == "user":  # its answer never came
-            past.add(at)
-            before += 1
-    return CommandPositions(frozenset(past))
+        next_index = next(
+            (n for n in range(index + 1, len(messages)) if not _is_added_by_client(messages[n])), len(messages)
+        )
+        if next_index == len(messages):
+            return CommandPositions(frozenset(handled), index, preceding_count)
+        if messages[next_index].role == "assistant" and _is_proxy_answer(messages[next_index]):
+            handled |= {index, next_index}
+            preceding_count += 1
+        elif messages[next_index].role == "user":  # its answer never came
+            handled.add(index)
+            preceding_count += 1
+    return CommandPositions(frozenset(handled))
 
 
 def _is_proxy_answer(message: Message) -> bool:
-    said = message.text.strip()
-    return not message.calls and (said.startswith(ANSWER_MARK) or not said)
+    text = message.text.strip()
+    return not message.calls and (text.startswith(ANSWER_MARK) or not text)
 
 
 def _is_added_by_client(message: Message) -> bool:
-    """Whether the client added it to the user's words by itself."""
     return message.role in INSTRUCTION_ROLES or (
         message.role == "user" and "<" in message.text and not without_client_elements(message.text, 4096)
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- read
 HELP = "help"
 READ_ONLY_COMMANDS = ("status", "tree", HELP)
-"""What is only looked at."""
 
+# How each command is written, and what it does.
 USAGE: Mapping[str, str] = {
     "status": "what is active and what is planned",
     "tree": "all frames, drawn",
@@ -139,22 +128,21 @@ USAGE: Mapping[str, str] = {
     "say TEXT": "tell the agent with its next request; `--to CONVERSATION TEXT` another one, `--follow-up` at its end",
     HELP: "this text",
 }
-"""How each command is written, and what it does."""
 
 
 def help_text() -> str:
-    """All commands, one a line."""
     width = max(map(len, USAGE))
-    rows = "\n".join(f"{COMMAND_WORD} {how.ljust(width)}  {what}" for how, what in USAGE.items())
+    rows = "\n".join(f"{COMMAND_WORD} {how.ljust(width)}  {purpose}" for how, purpose in USAGE.items())
     ending = "CRITERIA, STATUS and RESULTS may be left away. FRAME is an id, its beginning, or a title."
     return f"Commands to the proxy. The agent does not see them:\n\n```\n{rows}\n```\n\n{ending}"
 
 
-def parse(said: str) -> FrameCommand | SayCommand | str:
-    """What a command asks for: a deed, words for an agent, or one of `LOOKS`. Raises Unclear."""
-    found = _COMMAND.fullmatch(said)
-    verb = (found["verb"] or HELP).lower() if found else HELP
-    rest = (found["rest"] or "").strip() if found else ""
+def parse(command: str) -> FrameCommand | SayCommand | str:
+    """The command in a text: a frame command, words for an agent, or one of `READ_ONLY_COMMANDS`. Raises
+    InvalidCommand."""
+    match = _COMMAND.fullmatch(command)
+    verb = (match["verb"] or HELP).lower() if match else HELP
+    rest = (match["rest"] or "").strip() if match else ""
     if verb in READ_ONLY_COMMANDS:
         return verb
     if (reader := _PARSERS.get(verb)) is None:
@@ -202,20 +190,20 @@ def _parse_rename(rest: str) -> FrameCommand:
 
 
 def _parse_say(rest: str) -> SayCommand:
-    found = _SAY_ARGUMENTS.fullmatch(rest)
-    if found is None or found["text"].startswith("--"):
+    match = _SAY_ARGUMENTS.fullmatch(rest)
+    if match is None or match["text"].startswith("--"):
         raise _usage_error("say")
-    options = found["options"].split()
-    named = [after for option, after in pairwise(options) if option == "--to"]
-    if len(named) > 1:
+    options = match["options"].split()
+    targets = [after for option, after in pairwise(options) if option == "--to"]
+    if len(targets) > 1:
         raise _usage_error("say")
-    return SayCommand(found["text"], "".join(named), "--follow-up" in options)
+    return SayCommand(match["text"], "".join(targets), "--follow-up" in options)
 
 
-def _split_fields(rest: str, most: int) -> list[str]:
-    """What stands between bars; empty for what is not there."""
-    parts = [part.strip() for part in rest.split("|", most - 1)]
-    return parts + [""] * (most - len(parts))
+def _split_fields(rest: str, count: int) -> list[str]:
+    """The parts between bars, padded with empty ones."""
+    parts = [part.strip() for part in rest.split("|", count - 1)]
+    return parts + [""] * (count - len(parts))
 
 
 def _require(text: str, verb: str) -> str:

@@ -1,17 +1,9 @@
-"""What a person does to the tree by hand: push, plan, activate, pop, invalidate, rename.
+"""Applies a person's commands to the tree: push, plan, activate, pop, invalidate, rename.
 
-    did(hand, deed)    what comes of it, as events and in words
-    hung(hand, done)   the same as the ledger keeps it, behind the newest entry of the path
-    note(tree, nonce)  what the model is told of it with the next request
-
-The laws: **a person may do what the model may, by the same rules** (`tools.moves`, `tools.plans`), and **nothing a
-person does takes a word off a line by itself**: a frame begun by hand has no call that opened it, so it is on the line
-like an inferred one, and leaves it by a fold. Only where the model opened the frame with a call does ending it by hand
-end its line too, as the model's own pop would; so that waits until nothing is under way in it.
-
-What cannot be done is told in a sentence that says what to do instead.
-
-What this module does not do: it reads no command (`typed` does) and stores nothing.
+A person may do what the model may, under the same rules as the stack tools. A command by itself removes nothing from
+the context: a frame begun by hand has no opening call, so like an inferred frame it leaves by a fold. Only a frame that
+the model opened with a call leaves at once when a person ends it, so that waits until nothing is running in it.
+Refusals raise NotAllowed or UnknownFrame, whose messages say what to do instead.
 """
 
 from __future__ import annotations
@@ -63,24 +55,28 @@ from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
 from proxy.core.observers import message_of
 from proxy.core.policy import next_message_effect
 from proxy.core.text import cut_for_display, element, escape_xml, remove_illegal_xml
-from proxy.core.tools import CallGroup, ToolContext, ToolError, ToolResult, ToolSettings, known_frames_text
-from proxy.core.tools import frame_tools as moves
-from proxy.core.tools import plan_tools as plans
+from proxy.core.tools import (
+    CallGroup,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    ToolSettings,
+    frame_tools,
+    known_frames_text,
+    plan_tools,
+)
 from proxy.errors import NotAllowed, NotFound
 
-MAX_RESULTS_CHARACTERS = 1_200
-"""Characters of the closing words that stand for results where a person gives none, and of a lesson that is told."""
+MAX_RESULTS_CHARACTERS = 1_200  # of the assistant text used as results, and of a lesson in the note
 MAX_CRITERIA_CHARACTERS = 600
-MAX_COMMANDS_IN_NOTE = 30
-"""The newest deeds that one note tells of."""
+MAX_COMMANDS_IN_NOTE = 30  # the newest ones
 MAX_PLANNED_IN_NOTE = 12
-"""Planned frames that one note names."""
 DEFAULT_RESULTS = "Ended by the user."
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """What a deed is done with. `path_state` is the path, without anything under way that is not in it; `key` tells
-    the deed from every other one; `now` is in ms. `suffixed`: the model takes no user message behind a result."""
+    """What a command works with. `path_state` holds only what the path already has, nothing in progress; `command_id`
+    makes a repeated command recognisable; `now` is ms since the epoch."""
 
     path_state: PathState
     ledger: Ledger
@@ -96,7 +92,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
     @property
     def tool_context(self) -> ToolContext:
-        """What the tools work with. A person who wants a checkpoint sets one: there is no turn to set it before."""
+        """Context for the stack tools. No turn is running, so a checkpoint goes to the end of the path."""
         group = CallGroup(has_only_stack_calls=True, home_frame=self.tree.active)
         settings = replace(self.settings, checkpoint_at_push=False)
         return ToolContext(
@@ -105,8 +101,7 @@ class CommandContext(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """What came of a deed: events in the order they happen, the tree after them, the frames it was about, `words` for
-    the model and what the person is `told`."""
+    """Events in order, the tree after them, and the frames concerned."""
 
     events: tuple[FrameEvent, ...]
     tree: Tree
@@ -115,41 +110,44 @@ class CommandResult(msgspec.Struct, frozen=True):
     user_text: str
 
 
-def apply_command(hand: CommandContext, command: FrameCommand) -> CommandResult:
-    """What comes of a deed. Raises UnknownFrame and NotAllowed, whose messages say what to do."""
-    if not hand.tree.active:
+def apply_command(command_context: CommandContext, command: FrameCommand) -> CommandResult:
+    """Raises UnknownFrame and NotAllowed, whose messages say what to do."""
+    if not command_context.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:
         match command:
             case PushCommand():
-                return _push(hand, command)
+                return _push(command_context, command)
             case PlanCommand():
-                return _plan(hand, command)
+                return _plan(command_context, command)
             case ActivateCommand():
-                return _activate(hand, command)
+                return _activate(command_context, command)
             case PopCommand():
-                return _pop(hand, command)
+                return _pop(command_context, command)
             case InvalidateCommand():
-                return _invalidate(hand, command)
+                return _invalidate(command_context, command)
             case RenameCommand():
-                return _rename(hand, command)
+                return _rename(command_context, command)
     except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
 
 
-def attach(hand: CommandContext, done: CommandResult) -> list[LedgerEvent]:
-    """The events as the ledger keeps them: behind the newest entry of the path, where that is a turn behind its last
-    round. A frame is born under its own name; whatever else may happen once more at this entry."""
-    tip = hand.path_state.tip
-    rounds = hand.ledger.rounds.get(tip, ())
+def attach(command_context: CommandContext, result: CommandResult) -> list[LedgerEvent]:
+    """The events as ledger events at the newest entry of the path, behind the last round if that is a turn. A frame's
+    birth is keyed by its own name, so that it cannot happen twice; other events may recur at this entry."""
+    tip = command_context.path_state.tip
+    rounds = command_context.ledger.rounds.get(tip, ())
     number = rounds[-1].number if rounds else 0
-    said = (*done.events, UserCommandApplied(hand.command_id, done.model_text, done.user_text))
-    found = [as_ledger_event(event, tip, number, hand.ledger.next_seq + n, hand.now) for n, event in enumerate(said)]
+    events = (*result.events, UserCommandApplied(command_context.command_id, result.model_text, result.user_text))
+    ledger_events = [
+        as_ledger_event(ledger_event, tip, number, command_context.ledger.next_seq + n, command_context.now)
+        for n, ledger_event in enumerate(events)
+    ]
     return [
-        event
-        if isinstance(what, FramePlanned | FrameEntered) and what.frame not in hand.tree.frames
-        else _with_command_id(event, hand.command_id)
-        for what, event in zip(said, found, strict=True)
+        ledger_event
+        if isinstance(frame_event, FramePlanned | FrameEntered) and frame_event.frame not in command_context.tree.frames
+        else _with_command_id(ledger_event, command_context.command_id)
+        for frame_event, ledger_event in zip(events, ledger_events, strict=True)
     ]
 
 
@@ -158,64 +156,69 @@ def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
 
 
 def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
-    """What a person was told of the deed with this key at an entry; None where it was not done yet."""
+    """The answer to the command with this key at an entry; None if it was not applied yet."""
     events = (e for e in ledger.events.get(entry, ()) if e.kind == "by hand" and e.subject == f"/{key}")
-    return next((read.told for e in events if isinstance(read := decode_event(e), UserCommandApplied)), None)
+    return next((applied.told for e in events if isinstance(applied := decode_event(e), UserCommandApplied)), None)
 
 
-# ---------------------------------------------------------------------------------------------------------------- push
-def _push(hand: CommandContext, command: PushCommand) -> CommandResult:
-    tree = hand.tree
+def _push(command_context: CommandContext, command: PushCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
-            f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan "
-            f"it under {_frame_label(parent)} "
-            "and activate it, or leave the parent away."
+            f"A frame begins under the active one, which is {_frame_label(tree.active_frame)}. Plan it under "
+            f"{_frame_label(parent)} and activate it, or leave the parent away."
         )
-    return _result_of(hand, moves.push(hand.tool_context, _plan_arguments(command.step)))
+    return _result_of(command_context, frame_tools.push(command_context.tool_context, _plan_arguments(command.step)))
 
 
-def _activate(hand: CommandContext, command: ActivateCommand) -> CommandResult:
-    tree = hand.tree
+def _activate(command_context: CommandContext, command: ActivateCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame)
     if frame.status is not Status.FAILED:
-        return _result_of(hand, moves.activate(hand.tool_context, {"sessionID": frame.id}))
+        return _result_of(command_context, frame_tools.activate(command_context.tool_context, {"sessionID": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
             f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
             f"The active frame is {_frame_label(tree.active_frame)}: pop it first."
         )
     return _result_of(
-        hand,
-        moves.push(
-            hand.tool_context, {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id}
+        command_context,
+        frame_tools.push(
+            command_context.tool_context,
+            {**_plan_arguments(FrameSpec(frame.title, frame.criteria)), "retry_of": frame.id},
         ),
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- plan
-def _plan(hand: CommandContext, command: PlanCommand) -> CommandResult:
-    parent = _find_frame(hand.tree, command.parent).id if command.parent else hand.tree.active
+def _plan(command_context: CommandContext, command: PlanCommand) -> CommandResult:
+    parent = _find_frame(command_context.tree, command.parent).id if command.parent else command_context.tree.active
     steps = [_plan_arguments(step) for step in command.steps]
-    return _result_of(hand, plans.plan(hand.tool_context, {"parentSessionID": parent, "children": steps}))
+    return _result_of(
+        command_context, plan_tools.plan(command_context.tool_context, {"parentSessionID": parent, "children": steps})
+    )
 
 
 def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
-    below = [_plan_arguments(child) for child in step.children]
+    child_arguments = [_plan_arguments(child) for child in step.children]
     title = remove_illegal_xml(step.title).strip()
-    return {"title": title, "successCriteria": remove_illegal_xml(step.criteria).strip() or title, "children": below}
+    return {
+        "title": title,
+        "successCriteria": remove_illegal_xml(step.criteria).strip() or title,
+        "children": child_arguments,
+    }
 
 
-def _rename(hand: CommandContext, command: RenameCommand) -> CommandResult:
-    frame = _find_frame(hand.tree, command.frame)
+def _rename(command_context: CommandContext, command: RenameCommand) -> CommandResult:
+    frame = _find_frame(command_context.tree, command.frame)
     if not command.title and not command.criteria:
         raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
     return _result_of(
-        hand,
-        plans.plan(
-            hand.tool_context, {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)}
+        command_context,
+        plan_tools.plan(
+            command_context.tool_context,
+            {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)},
         ),
     )
 
@@ -224,37 +227,44 @@ def _changed_fields(*, title: str, criteria: str) -> Mapping[str, str]:
     return {name: remove_illegal_xml(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
 
 
-# ----------------------------------------------------------------------------------------------------------------- end
-def _pop(hand: CommandContext, command: PopCommand) -> CommandResult:
-    tree = hand.tree
+def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:
+    tree = command_context.tree
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame) if command.frame else tree.active_frame
-    open_ones = (tree.active_frame, *ancestors(tree, tree.active))
-    below = [f for f in open_ones if frame.id in {a.id for a in ancestors(tree, f.id)}]
-    _refuse_if_busy(hand, [*below, *return_path(tree, frame.id)])
+    open_frames = (tree.active_frame, *ancestors(tree, tree.active))
+    below = [f for f in open_frames if frame.id in {a.id for a in ancestors(tree, f.id)}]
+    _refuse_if_busy(command_context, [*below, *return_path(tree, frame.id)])
     results = (
-        remove_illegal_xml(command.results).strip() or _last_assistant_text(hand.path_state, frame) or DEFAULT_RESULTS
+        remove_illegal_xml(command.results).strip()
+        or _last_assistant_text(command_context.path_state, frame)
+        or DEFAULT_RESULTS
     )
     return _result_of(
-        hand, moves.pop(hand.tool_context, {"frameID": frame.id, "status": command.status, "results": results})
+        command_context,
+        frame_tools.pop(
+            command_context.tool_context, {"frameID": frame.id, "status": command.status, "results": results}
+        ),
     )
 
 
-def _last_assistant_text(story: PathState, frame: Frame) -> str:
-    """What the assistant said in a frame, as what it returns."""
-    own = (path_entry for path_entry in story.entries if owner_of(story, path_entry) == frame.owner)
-    said = [m.text for p in own if (m := message_of(p)) is not None and m.role == "assistant"]
-    return results_from_texts(said)[:MAX_RESULTS_CHARACTERS]
+def _last_assistant_text(path_state: PathState, frame: Frame) -> str:
+    """The last assistant text in a frame, used as its results."""
+    own_entries = (path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry) == frame.owner)
+    texts = [m.text for p in own_entries if (m := message_of(p)) is not None and m.role == "assistant"]
+    return results_from_texts(texts)[:MAX_RESULTS_CHARACTERS]
 
 
-def _invalidate(hand: CommandContext, command: InvalidateCommand) -> CommandResult:
-    tree = hand.tree
+def _invalidate(command_context: CommandContext, command: InvalidateCommand) -> CommandResult:
+    tree = command_context.tree
     frame = _find_frame(tree, command.frame)
     if frame.id == tree.active and frame.parent:
         _refuse_if_root_ended(tree)
-        _refuse_if_busy(hand, return_path(tree, frame.id))
+        _refuse_if_busy(command_context, return_path(tree, frame.id))
     return _result_of(
-        hand, plans.invalidate(hand.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)})
+        command_context,
+        plan_tools.invalidate(
+            command_context.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)}
+        ),
     )
 
 
@@ -263,53 +273,54 @@ def _refuse_if_root_ended(tree: Tree) -> None:
         raise NotAllowed(f"The root frame is {tree.root.status}. {_next_message_text(tree.root)}")
 
 
-def _refuse_if_busy(hand: CommandContext, left: Sequence[Frame]) -> None:
-    """A frame that the model opened with a call takes its line along: not while something is under way there, and not
-    for a model that would have to read the user's next words behind a result."""
-    called = next((frame for frame in left if frame.opening is not None), None)
+def _refuse_if_busy(command_context: CommandContext, frames: Sequence[Frame]) -> None:
+    """Raises NotAllowed where ending these frames would remove running work from the context, or would leave a model
+    with a user message behind a result that it does not accept."""
+    called = next((frame for frame in frames if frame.opening is not None), None)
     if called is None:
         return
-    if not _is_idle(hand):
+    if not _is_idle(command_context):
         raise NotAllowed(
-            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it "
-            f"has answered, then do "
-            "this again; or tell the agent to end the frame."
+            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it has answered, then "
+            "do this again; or tell the agent to end the frame."
         )
-    if hand.forbids_user_after_result:
+    if command_context.forbids_user_after_result:
         raise NotAllowed(
-            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a "
-            f"frame that somebody else "
-            "ended. Tell the agent to end it."
+            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a frame that somebody "
+            "else ended. Tell the agent to end it."
         )
 
 
-def _is_idle(hand: CommandContext) -> bool:
-    """Whether the path ends with an answer that waits for nothing."""
-    entry = hand.ledger.entries.get(hand.path_state.tip)
+def _is_idle(command_context: CommandContext) -> bool:
+    """Whether the path ends with a finished answer."""
+    entry = command_context.ledger.entries.get(command_context.path_state.tip)
     if entry is None:
         return False
     if entry.kind is EntryKind.TURN:
-        last = hand.ledger.rounds.get(entry.id, ())[-1:]
-        return any(done.last and done.spoken.complete and not done.spoken.client_calls for done in last)
+        last_rounds = command_context.ledger.rounds.get(entry.id, ())[-1:]
+        return any(
+            last_round.last and last_round.spoken.complete and not last_round.spoken.client_calls
+            for last_round in last_rounds
+        )
     return entry.message is not None and entry.message.role == "assistant" and not entry.message.calls
 
 
-# --------------------------------------------------------------------------------------------------------------- words
-def _result_of(hand: CommandContext, outcome: ToolResult) -> CommandResult:
-    events = tuple(own for event in outcome.events for own in _as_user_events(hand.tree, event))
-    tree = hand.tree
+def _result_of(command_context: CommandContext, tool_result: ToolResult) -> CommandResult:
+    events = tuple(
+        user_event for event in tool_result.events for user_event in _as_user_events(command_context.tree, event)
+    )
+    tree = command_context.tree
     lines: list[str] = []
     for event in events:
-        after = reduce(tree, event, hand.now)
+        after = reduce(tree, event, command_context.now)
         lines += _event_lines(tree, after, event)
         tree = after
-    about = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
-    words = "\n".join(lines)
-    return CommandResult(events, tree, about, words, f"{words}\n{_active_frame_text(tree)}")
+    frame_ids = tuple(dict.fromkeys(frame for event in events if (frame := getattr(event, "frame", ""))))
+    text = "\n".join(lines)
+    return CommandResult(events, tree, frame_ids, text, f"{text}\n{_active_frame_text(tree)}")
 
 
 def _active_frame_text(tree: Tree) -> str:
-    """What is active now, for the person."""
     if tree.root.status in RETURN_STATUSES:
         return _next_message_text(tree.root)
     return f"Active: {_frame_label(tree.active_frame)}."
@@ -320,7 +331,7 @@ def _next_message_text(root: Frame) -> str:
 
 
 def _as_user_events(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
-    """What the tools decided, as a person decides it: without a call whose result would stand for it."""
+    """Events of the stack tools, changed into a person's: without a call whose result would show the frame."""
     match event:
         case FramePushed():
             words = (event.frame, event.parent, event.title, event.criteria)
@@ -335,11 +346,11 @@ def _as_user_events(tree: Tree, event: FrameEvent) -> Iterator[FrameEvent]:
 
 
 def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
-    """What happened, in a line, for the model and for the person."""
+    """What happened, one line each, for the model and the person."""
     match event:
         case FrameEntered():
-            known = tree.frames.get(event.frame)
-            how = "Begun" if known is None or known.status is Status.PLANNED else "Resumed"
+            earlier = tree.frames.get(event.frame)
+            how = "Begun" if earlier is None or earlier.status is Status.PLANNED else "Resumed"
             yield f"{how}: {_with_criteria(after.frames[event.frame])}"
             yield from _earlier_attempt_lines(after, after.frames[event.frame])
         case FramePlanned():
@@ -351,17 +362,17 @@ def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
         case FrameInvalidated():
             yield f"Invalidated: {_frame_label(after.frames[event.frame])}. Reason: {cut_for_display(event.reason)}"
             if event.cascade:
-                gone = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
-                yield f"Invalidated with it: {gone}."
+                invalidated = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
+                yield f"Invalidated with it: {invalidated}."
         case _:
             return
 
 
 def _earlier_attempt_lines(tree: Tree, frame: Frame) -> Iterator[str]:
-    """What an attempt before this one came to."""
-    before = tree.frames.get(frame.retry_of)
-    if before is not None:
-        yield f"It was tried before, as {before.id}, which {before.status}: {before.results[:MAX_RESULTS_CHARACTERS]}"
+    earlier = tree.frames.get(frame.retry_of)
+    if earlier is not None:
+        results = earlier.results[:MAX_RESULTS_CHARACTERS]
+        yield f"It was tried before, as {earlier.id}, which {earlier.status}: {results}"
     elif frame.results:
         yield f"What came of it so far: {frame.results[:MAX_RESULTS_CHARACTERS]}"
 
@@ -384,17 +395,15 @@ def _find_frame(tree: Tree, reference: str) -> Frame:
     return frame
 
 
-# ---------------------------------------------------------------------------------------------------------------- note
 def commands_note(tree: Tree, nonce: str) -> str:
-    """What the model is told of what a person did since it was told last. No text of a tool can forge it, for none
-    knows the nonce."""
-    said = [line for words in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in words.splitlines()]
-    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in said), *_next_step_lines(tree)]
+    """The note about what a person did since the last note. The nonce keeps tool output from forging it."""
+    changes = [line for text in tree.unannounced_commands[-MAX_COMMANDS_IN_NOTE:] for line in text.splitlines()]
+    lines = ["The user changed the frames by hand:", *(f"- {line}" for line in changes), *_next_step_lines(tree)]
     return element("stack-context", {"note": "by hand", "nonce": nonce}, escape_xml("\n".join(lines)))
 
 
 def _next_step_lines(tree: Tree) -> Iterator[str]:
-    """Where the work stands now, and what comes next."""
+    """The active frame and the next planned ones."""
     yield f"The active frame is {_frame_label(tree.active_frame)}."
     waiting = [frame for frame in children(tree, tree.active) if frame.status is Status.PLANNED]
     if waiting:

@@ -1,4 +1,5 @@
-"""To be written."""
+"""A map of the files that the model has read or written, with their most referenced definitions. It shows only contents
+that passed through the proxy, which reads no disk."""
 
 from proxy.core.filemap.contents import SeenFile
 from proxy.core.filemap.file_map import DEFAULT_MAP_TOKENS, build_file_map, file_map_text

@@ -1,23 +1,7 @@
-"""What one call with its result tells of the contents of files.
-
-    Content    these lines of a file, or all of it
-    Edited     a text in a file took the place of another
-    Gone       a file was deleted, or moved to another path
-
-The law: **only what did happen**: a call that failed tells nothing, and which file it was about is what the observers
-of files say (`observe.files`). Of command lines only those are read that print one file, or a part of it, and do
-nothing else.
-
-What this module does not do: it keeps nothing; `contents` puts together what was told.
-
-The lines of a file inside the result of a read.
-
-Clients number the lines, put tags and fences around them, hang reminders and notes on the end. The law: **what is taken
-for a number, a tag or a note is so by its form**, and for the whole of a result: lines are numbered where nearly all of
-them are and the numbers count on; else the text is the content, as it is.
-
-What this module does not do: it knows no client and no tool, and does not ask whether the read succeeded.
-"""
+"""Reads from one call and its result what they say about file contents: lines read or written, edits, removals. A
+failed call yields nothing, and of command lines only those that print one file or a part of it are read. Line numbers,
+tags, fences and notes that clients add to a read are recognised by their form over the whole result; otherwise the text
+is the content as it stands."""
 
 from __future__ import annotations
 
@@ -43,11 +27,9 @@ from proxy.core.observers import (
 )
 from proxy.core.recall import WHOLE_FILE_ARGUMENTS, is_unchanged_note
 
-MAX_CONTENT_LENGTH = 65_536
-"""Characters of a content that are looked at; of a file no more is kept."""
+MAX_CONTENT_LENGTH = 65_536  # characters of one content that are examined and kept
 MIN_NUMBERED_SHARE = 0.8
-MAX_NOTE_LINES = 4
-"""Lines at either end of a result that may be the client's words."""
+MAX_NOTE_LINES = 4  # lines at either end of a result that may be the client's words
 
 _LINE_NUMBER = re.compile(r" {0,9}(\d{1,7})(→|\t| ?\| ?|: ?)")
 _TAG = re.compile(r"</?(?:path|type|content|file|file_content|document|result|output)\b[^<>]{0,400}>")
@@ -64,7 +46,7 @@ _REMINDER_START, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 
 
 class FileLines(msgspec.Struct, frozen=True):
-    """Lines of a file with their numbers. `whole`: nothing says that there is more of it."""
+    """Lines of a file with their numbers. `is_complete`: nothing says that the file has more."""
 
     numbers: tuple[int, ...]
     lines: tuple[str, ...]
@@ -72,66 +54,67 @@ class FileLines(msgspec.Struct, frozen=True):
 
 
 def parse_read_result(result: str, first: int = 0) -> FileLines:
-    """The lines in the result of a read that was asked to begin at line `first`; 0: it asked for all of the file."""
+    """The lines in the result of a read that began at line `first`; 0 means that the whole file was asked for."""
     is_cut = len(result) > MAX_CONTENT_LENGTH
     text = _without_reminder(result[:MAX_CONTENT_LENGTH].replace("\r\n", "\n"))
     lines = text.split("\n")
     if numbered := _strip_line_numbers(lines):
         numbers, content = numbered
         ends = lines[:MAX_NOTE_LINES] + lines[-MAX_NOTE_LINES:]
-        more = any(_is_note(line) and _TRUNCATION_NOTE.search(line) for line in ends)
-        return FileLines(numbers, content, not (first or is_cut or more or numbers[0] != 1))
-    content, more = _strip_wrapping(lines)
-    told = next(
+        has_more = any(_is_note(line) and _TRUNCATION_NOTE.search(line) for line in ends)
+        return FileLines(numbers, content, not (first or is_cut or has_more or numbers[0] != 1))
+    content, has_more = _strip_wrapping(lines)
+    stated_start = next(
         (int(match[1]) for line in lines[:MAX_NOTE_LINES] if _is_note(line) and (match := _LINE_RANGE.search(line))), 0
     )
-    start = max(told or first, 1)
-    return FileLines(tuple(range(start, start + len(content))), content, not (first or is_cut or more))
+    start = max(stated_start or first, 1)
+    return FileLines(tuple(range(start, start + len(content))), content, not (first or is_cut or has_more))
 
 
 def _without_reminder(text: str) -> str:
-    """Without what a client hangs on the end for the model."""
-    while text.rstrip().endswith(_REMINDER_END) and (at := text.rfind(_REMINDER_START)) >= 0:
-        text = text[:at].rstrip()
+    while text.rstrip().endswith(_REMINDER_END) and (start := text.rfind(_REMINDER_START)) >= 0:
+        text = text[:start].rstrip()
     return text
 
 
 def _strip_line_numbers(lines: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Numbers and lines without them; None where the lines are not numbered. What stands between two numbers that
-    count on is none of the file's."""
+    """Numbers, and lines without them; None where the lines are not numbered. Lines between two consecutive numbers
+    belong to the client, not to the file."""
     numbers: list[int] = []
     content: list[str] = []
-    joint = ""
+    separator = ""
     for line in lines:
         match = _LINE_NUMBER.match(line)
-        if match is None or (joint and match[2].strip(" ") != joint):
+        if match is None or (separator and match[2].strip(" ") != separator):
             continue
         number = int(match[1])
         if numbers and number != numbers[-1] + 1:
             continue
-        joint = match[2].strip(" ")
+        separator = match[2].strip(" ")
         numbers.append(number)
         content.append(line[match.end() :])
-    told = [line for line in lines if line.strip() and not _is_wrapping(line)]
-    if not numbers or len(numbers) < MIN_NUMBERED_SHARE * len(told):
+    content_lines = [line for line in lines if line.strip() and not _is_wrapping(line)]
+    if not numbers or len(numbers) < MIN_NUMBERED_SHARE * len(content_lines):
         return None
     return tuple(numbers), tuple(content)
 
 
 def _strip_wrapping(lines: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """A content without the tags, fences and notes around it, and whether a note says that there is more of it."""
-    start, end, more = 0, len(lines), False
+    """The content without tags, fences and notes around it, and whether a note says that the file has more."""
+    start, end, has_more = 0, len(lines), False
     while start < min(end, MAX_NOTE_LINES) and _is_wrapping(lines[start]):
-        more = more or bool(_is_note(lines[start]) and _TRUNCATION_NOTE.search(lines[start]))
+        has_more = has_more or bool(_is_note(lines[start]) and _TRUNCATION_NOTE.search(lines[start]))
         start += 1
     while 0 < start < min(end, 2 * MAX_NOTE_LINES) and not lines[start].strip("- "):
         start += 1  # what parts a note from the content
     lowest = max(start, len(lines) - MAX_NOTE_LINES)
-    noted = [at for at in range(lowest, end) if _is_wrapping(lines[at])]
-    if noted and not any(lines[at].strip() for at in range(noted[0], end) if at not in noted):
-        more = more or any(_is_note(lines[at]) and _TRUNCATION_NOTE.search(lines[at]) for at in noted)
-        end = noted[0]
-    return tuple(lines[start:end]), more
+    wrapped = [index for index in range(lowest, end) if _is_wrapping(lines[index])]
+    if wrapped and not any(lines[index].strip() for index in range(wrapped[0], end) if index not in wrapped):
+        has_more = has_more or any(
+            _is_note(lines[index]) and _TRUNCATION_NOTE.search(lines[index]) for index in wrapped
+        )
+        end = wrapped[0]
+    return tuple(lines[start:end]), has_more
 
 
 def _is_wrapping(line: str) -> bool:
@@ -144,7 +127,7 @@ def _is_note(line: str) -> bool:
 
 
 START_LINE_ARGUMENTS = ("offset", "start_line", "line_start", "startLine", "start", "view_range")
-"""Arguments that say at which line a read begins."""
+"""The line at which a read begins."""
 RANGE_ARGUMENTS = (*START_LINE_ARGUMENTS, "limit", "end_line", "line_end", "endLine", "end", "lines", "page", "pages")
 OLD_TEXT_ARGUMENTS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 NEW_TEXT_ARGUMENTS = ("new_string", "newString", "newText", "new_text", "new_str")
@@ -154,14 +137,12 @@ MAX_EDITS = 200
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """Lines of a file that were read or written."""
-
     path: str
     file_lines: FileLines
 
 
 class FileEdit(msgspec.Struct, frozen=True):
-    """`new` stands where `old` stood, everywhere or at one place; an empty `old` tells no place."""
+    """`new` replaced `old`, everywhere or once. With an empty `old` the place is unknown."""
 
     path: str
     old: str
@@ -170,7 +151,7 @@ class FileEdit(msgspec.Struct, frozen=True):
 
 
 class FileRemoval(msgspec.Struct, frozen=True):
-    """The file is no longer there; `to` is where it was moved to, if it was."""
+    """The file no longer exists here; `to` is its new path if it was moved."""
 
     path: str
     moved_to: str = ""
@@ -179,27 +160,26 @@ class FileRemoval(msgspec.Struct, frozen=True):
 FileChange = FileContent | FileEdit | FileRemoval
 
 
-def file_changes_of(done: ToolExecution, names: ToolRoles) -> Iterator[FileChange]:
-    """What a call tells, in order."""
-    if call_failed(done):
+def file_changes_of(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[FileChange]:
+    if call_failed(execution):
         return
-    known = names.spec_of(done.call.name)
-    role = known.role if known else None
-    arguments = decode_json_or_text(done.call.arguments)
-    if role is ToolRole.SHELL and "*** " not in done.call.arguments:
-        yield from _printed_contents(done, names)
+    spec = tool_roles.spec_of(execution.call.name)
+    role = spec.role if spec else None
+    arguments = decode_json_or_text(execution.call.arguments)
+    if role is ToolRole.SHELL and "*** " not in execution.call.arguments:
+        yield from _printed_contents(execution, tool_roles)
         return
-    seen = [each for each in observe_files(Step("", (done,)), names) if each.is_certain]
+    files = [file for file in observe_files(Step("", (execution,)), tool_roles) if file.is_certain]
     if role is ToolRole.MOVE:
-        if len(seen) > 1:
-            yield FileRemoval(seen[0].path, seen[-1].path)
+        if len(files) > 1:
+            yield FileRemoval(files[0].path, files[-1].path)
     elif role in (None, ToolRole.PATCH, ToolRole.SHELL):
         yield from (change for text in texts_in(arguments) for change in parse_patch(text))
     elif isinstance(arguments, dict):
-        if len(seen) == 1:
-            yield from _changes_of_file(seen[0].path, seen[0].action, arguments, done.result)
+        if len(files) == 1:
+            yield from _changes_of_file(files[0].path, files[0].action, arguments, execution.result)
         else:
-            yield from _contents_of_files({each.path for each in seen}, done.result)
+            yield from _contents_of_files({file.path for file in files}, execution.result)
 
 
 def _changes_of_file(path: str, how: FileAction, arguments: Mapping[str, object], result: str) -> Iterator[FileChange]:
@@ -218,24 +198,24 @@ def _changes_of_file(path: str, how: FileAction, arguments: Mapping[str, object]
 
 
 def _contents_of_files(paths: set[str], result: str) -> Iterator[FileChange]:
-    """A read of several files tells which content is whose, or it tells nothing."""
+    """The contents of a read of several files, where the result says which content is whose."""
     for part in batch_parts_of(result):
-        path, said = part.get("query"), part.get("result")
-        if isinstance(path, str) and path in paths and isinstance(said, str):
-            yield FileContent(path, parse_read_result(said))
+        path, content = part.get("query"), part.get("result")
+        if isinstance(path, str) and path in paths and isinstance(content, str):
+            yield FileContent(path, parse_read_result(content))
 
 
 def _content_in_result(path: str, result: str) -> str:
     """The content in a result that is a list of records."""
     for part in batch_parts_of(result):
-        said = part.get("result")
-        if part.get("query") == path and isinstance(said, str):
-            return said
+        content = part.get("result")
+        if part.get("query") == path and isinstance(content, str):
+            return content
     return result
 
 
 def _requested_start_line(arguments: Mapping[str, object]) -> int:
-    """The line a read begins at, from 1; 0 where it asks for the whole file."""
+    """The line a read begins at, from 1; 0 where the whole file is asked for."""
     if not any(arguments.get(name) is not None for name in RANGE_ARGUMENTS):
         return 0
     for name in START_LINE_ARGUMENTS:
@@ -254,11 +234,11 @@ def _whole_content(path: str, text: str) -> FileContent:
 
 def _edits_in_arguments(path: str, arguments: Mapping[str, object]) -> Iterator[FileEdit]:
     listed = arguments.get("edits")
-    for each in listed[:MAX_EDITS] if isinstance(listed, list) else [arguments]:
-        if isinstance(each, Mapping) and (new := _first_string(each, NEW_TEXT_ARGUMENTS)) is not None:
-            path_entry = any(each.get(name) is not None for name in INSERT_POSITION_ARGUMENTS)
-            old = "" if path_entry else _first_string(each, OLD_TEXT_ARGUMENTS) or ""
-            everywhere = any(each.get(name) is True for name in REPLACE_ALL_ARGUMENTS)
+    for edit in listed[:MAX_EDITS] if isinstance(listed, list) else [arguments]:
+        if isinstance(edit, Mapping) and (new := _first_string(edit, NEW_TEXT_ARGUMENTS)) is not None:
+            is_insertion = any(edit.get(name) is not None for name in INSERT_POSITION_ARGUMENTS)
+            old = "" if is_insertion else _first_string(edit, OLD_TEXT_ARGUMENTS) or ""
+            everywhere = any(edit.get(name) is True for name in REPLACE_ALL_ARGUMENTS)
             yield FileEdit(path, old, new, everywhere)
 
 
@@ -266,12 +246,11 @@ def _first_string(arguments: Mapping[str, object], names: Sequence[str]) -> str 
     return next((value for name in names if isinstance(value := arguments.get(name), str)), None)
 
 
-# ------------------------------------------------------------------------------------------------------------- patches
 _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.{1,400})$")
 
 
 def parse_patch(text: str) -> Iterator[FileChange]:
-    """What a patch does, file by file: hunks of context, removed and added lines."""
+    """The changes of a patch, file by file."""
     if "*** " not in text:
         return
     path, verb = "", ""
@@ -301,33 +280,32 @@ def _change_of_hunk(path: str, verb: str, old: list[str], new: list[str]) -> Ite
         yield FileEdit(path, "\n".join(old), "\n".join(new))
 
 
-# ------------------------------------------------------------------------------------------------------------ commands
 _SED_RANGE = re.compile(r"(\d{1,7})(?:,\d{1,7})?p$")
 _OPTION = re.compile(r"-{1,2}[\w=-]{0,20}$")
 
 
-def _printed_contents(done: ToolExecution, names: ToolRoles) -> Iterator[FileContent]:
-    """`cat FILE`, `nl FILE`, `head -n 40 FILE`, `sed -n 10,40p FILE`, alone or behind `cd DIR &&`."""
-    for line in command_lines_of(done, names):
-        commands = [each for each in parse_command_line(line) if each.words[:1] != ("cd",)]
+def _printed_contents(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[FileContent]:
+    """Contents printed by `cat FILE`, `nl FILE`, `head -n 40 FILE` or `sed -n 10,40p FILE`, alone or behind `cd DIR
+    &&`."""
+    for line in command_lines_of(execution, tool_roles):
+        commands = [command for command in parse_command_line(line) if command.words[:1] != ("cd",)]
         if len(commands) != 1 or commands[0].is_piped or commands[0].output_files or "<" in line:
             continue
         program, *rest = commands[0].words or ("",)
         first, path = _start_line_and_path(program.rpartition("/")[2], rest)
         if path:
-            yield FileContent(path, parse_read_result(output_of(done.result), first))
+            yield FileContent(path, parse_read_result(output_of(execution.result), first))
 
 
 def _start_line_and_path(program: str, words: Sequence[str]) -> tuple[int, str]:
-    """At which line a command begins to print (0: it prints all), and which file; no path where it does another
-    thing."""
-    named = [word for word in words if not _OPTION.match(word)]
-    if program in ("cat", "nl") and len(named) == 1:
-        return 0, named[0]
+    """The first printed line (0: all of them) and the file; an empty path where the command does something else."""
+    operands = [word for word in words if not _OPTION.match(word)]
+    if program in ("cat", "nl") and len(operands) == 1:
+        return 0, operands[0]
     if program == "head":
-        files = [word for word in named if not word.isdecimal()]
+        files = [word for word in operands if not word.isdecimal()]
         return (1, files[0]) if len(files) == 1 and "-c" not in words else (0, "")
-    if program == "sed" and "-n" in words and len(named) == len(("10,40p", "FILE")):
-        match = _SED_RANGE.match(named[0])
-        return (int(match[1]), named[1]) if match else (0, "")
+    if program == "sed" and "-n" in words and len(operands) == len(("10,40p", "FILE")):
+        match = _SED_RANGE.match(operands[0])
+        return (int(match[1]), operands[1]) if match else (0, "")
     return 0, ""

@@ -1,19 +1,6 @@
-"""The map of seen files: which symbols are where, of the files whose contents passed by (S2-23 to S2-25).
-
-    changes    what one call with its result tells of the contents of files
-    results    the lines of a file in the result of a read, whatever the client put around them
-    contents   files as far as they were seen: newest content wins, parts are put together
-    symbols    definitions and references of a file, as values
-    patterns   these by the look of lines
-    ranking    which files and definitions others refer to: PageRank, personalised by a frame's files
-    drawing    the map as text, within a budget of tokens
-
-The law: **the map tells what was seen, and no more**. A proxy sees no disk: what was never read has no line here, a
-file of which parts were seen says so, and what a command did behind our back is not known.
-
-What this package does not do: it reads no disk and decides nothing of the line. Another reader of symbols than the
-patterns here comes in as an argument (`proxy.management.treesitter`), where there is time to wait for it.
-"""
+"""Builds the map of seen files for a frame: collects contents, reads their symbols, ranks them, and renders them within
+a token budget. A symbol reader other than the regular expressions here (tree-sitter) is passed in by callers that can
+wait for it."""
 
 from __future__ import annotations
 
@@ -33,19 +20,16 @@ from proxy.core.text import CountTokens
 
 __all__ = ["DEFAULT_MAP_TOKENS", "FileMap", "build_file_map", "file_map_text"]
 
-DEFAULT_MAP_TOKENS = 1_024
-"""Tokens of a map, where nobody says otherwise (S2-25)."""
-MAX_CHARACTERS_IN_REQUEST = MAX_CHARACTERS // 2
-"""Characters of contents that a map is made of in the middle of a request: some 20 ms, 100 at worst."""
-MIN_MAP_TOKENS = 40
-"""Tokens below which none is begun: not a file and a symbol have room."""
+DEFAULT_MAP_TOKENS = 1_024  # tokens (S2-25)
+MAX_CHARACTERS_IN_REQUEST = MAX_CHARACTERS // 2  # characters examined during a request: about 20 ms, 100 ms at worst
+MIN_MAP_TOKENS = 40  # tokens; less has no room for a file and a symbol
 MAX_ENTRIES = 2_000
-MAX_ENTRIES_IN_REQUEST = 500
-"""Entries of a path, the newest ones, in which contents are looked for."""
+MAX_ENTRIES_IN_REQUEST = 500  # the newest entries of a path that are examined during a request
 
 
 class FileMap(msgspec.Struct, frozen=True):
-    """The files of a path with their symbols ranked, the first first; `seen` counts those without symbols too."""
+    """The ranked files of a path with their symbols, highest rank first; `seen_count` also counts files without
+    symbols."""
 
     files: tuple[RankedFile, ...]
     seen_count: int
@@ -56,14 +40,15 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     tree: Tree,
     frame: str,
     read: SymbolReader = symbols_by_patterns,
-    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    tool_roles: ToolRoles = DEFAULT_TOOL_ROLES,
     *,
     at_once: bool = False,
 ) -> FileMap:
-    """The map for a frame of `tree`: what it and its parents worked on, and what its title and criteria name, counts
-    first. `frame` may be empty: then all files count alike. `at_once`: somebody waits, so it looks at less."""
+    """The map for `frame` of `tree`. Files that the frame and its parents worked on, and names in its title and
+    criteria, rank higher; with an empty `frame` all files count alike. `at_once` limits the work for use during a
+    request."""
     path_entries = path_state.entries[-MAX_ENTRIES_IN_REQUEST if at_once else -MAX_ENTRIES :]
-    contents = collect_contents(path_entries, names)
+    contents = collect_contents(path_entries, tool_roles)
     code = [file for file in contents.files if language_of(file.path)]
     files = newest_files(code, MAX_CHARACTERS_IN_REQUEST if at_once else MAX_CHARACTERS)
     symbols = tuple(read(files))
@@ -71,8 +56,8 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
     focus = _focus_weights(tree, frame, files, touched) if frame else {}
     if frame:
-        words = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
-        for path in mentioned_paths(words, files, symbols):
+        text = f"{tree.frames[frame].title} {tree.frames[frame].criteria}"
+        for path in mentioned_paths(text, files, symbols):
             focus[path] = focus.get(path, 0.0) + 1.0
     return FileMap(rank_files(files, symbols, focus), len(contents.files))
 
@@ -84,22 +69,24 @@ def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost
     room: int,
     count: CountTokens,
     *,
-    most: int = DEFAULT_MAP_TOKENS,
-    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    max_tokens: int = DEFAULT_MAP_TOKENS,
+    tool_roles: ToolRoles = DEFAULT_TOOL_ROLES,
 ) -> str:
-    """The map as a part of the block of a frame, in at most `most` tokens, and no more than there is `room` for. It is
-    drawn in the middle of a request, so it looks at less, and waits for no grammar."""
-    if min(room, most) < MIN_MAP_TOKENS:
+    """The map as part of a frame's block, in at most `max_tokens` tokens and at most `room`. It runs during a request,
+    so it examines less and uses no grammar."""
+    if min(room, max_tokens) < MIN_MAP_TOKENS:
         return ""
-    mapped = build_file_map(path_state, tree, frame, names=names, at_once=True)
-    return render_file_map(fit_to_budget(mapped.files, mapped.seen_count, min(room, most), count), mapped.seen_count)
+    mapped = build_file_map(path_state, tree, frame, tool_roles=tool_roles, at_once=True)
+    return render_file_map(
+        fit_to_budget(mapped.files, mapped.seen_count, min(room, max_tokens), count), mapped.seen_count
+    )
 
 
 def _focus_weights(
     tree: Tree, frame: str, files: Sequence[SeenFile], touched: set[tuple[str, str]]
 ) -> dict[str, float]:
-    """The files of the nearest frame, from this one up, that worked on any."""
+    """Weights for the files of the nearest frame, from this one upwards, that worked on any."""
     for owner in (tree.frames[frame], *ancestors(tree, frame)):
-        if found := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
-            return found
+        if weights := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
+            return weights
     return {}

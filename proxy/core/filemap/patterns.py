@@ -1,11 +1,6 @@
-"""Symbols by the look of lines, for languages that no grammar reads, and wherever nothing may be waited for.
-
-The law: **whatever stands in a file, reading it takes time in proportion to its length**. Patterns see one line at a
-time, of at most `LONGEST_LINE` characters, and repeat nothing without a bound. What they find is what a line looks
-like: a definition inside a text of several lines counts as one.
-
-What this module does not do: it knows no blocks, so it does not tell a method from a function.
-"""
+"""Finds symbols by regular expressions, one line at a time, in time proportional to the length of the file. It serves
+languages without a grammar, and requests, which cannot wait for a parser. It does not know blocks, so it cannot tell
+methods from functions, and it counts a definition inside a multi-line string."""
 
 from __future__ import annotations
 
@@ -16,21 +11,19 @@ from collections.abc import Mapping, Sequence
 from proxy.core.filemap.contents import SeenFile
 from proxy.core.filemap.symbols import FileSymbols, build_symbols
 
-MAX_PATTERN_LINE_LENGTH = 300
-"""Characters of a line that are looked at."""
+MAX_PATTERN_LINE_LENGTH = 300  # longer lines are cut before matching
 
 
 def symbols_by_patterns(files: Sequence[SeenFile]) -> list[FileSymbols]:
-    """The symbols of files, as patterns find them; none in a language that has no patterns here."""
+    """Symbols of each file; none for a language without patterns."""
     return [_symbols_of_file(file, PATTERNS.get(language_of(file.path), ())) for file in files]
 
 
 def language_of(path: str) -> str:
-    """The language of a file, by the end of its name; empty where it is none of ours."""
+    """The language by file extension; empty where unknown."""
     return LANGUAGE_BY_EXTENSION.get(path.rpartition(".")[2].casefold() if "." in path.rpartition("/")[2] else "", "")
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
 _WORD = re.compile(r"[^\W\d]\w{1,79}")
 
 
@@ -49,7 +42,7 @@ def _symbols_of_file(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> Fil
     return build_symbols(file, found, uses)
 
 
-# ---------------------------------------------------------------------------------------------------- how a line begins
+# They look like method names.
 _KEYWORDS = frozenset(
     [
         "await",
@@ -83,12 +76,11 @@ _KEYWORDS = frozenset(
         "yield",
     ]
 )
-"""What looks like the name of a method and is none."""
 
 
-def _line_start(words: str, least: int = 0) -> str:
-    """The beginning of a line: as it is indented, then some of these words, in any order."""
-    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{least},6}}"
+def _line_start(words: str, min_count: int = 0) -> str:
+    """The beginning of a line: indentation, then any of these words, in any order."""
+    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{min_count},6}}"
 
 
 _MODIFIERS = (
@@ -107,7 +99,7 @@ _C_TYPE = (
 _C_FUNCTION = (
     r"[^\W\d][\w \t*&:<>,]{0,120}?[ \t*&](?:\w{1,60}::){0,4}~?" + _NAME + r"[ \t]{0,2}\([^;{}]{0,200}\{?[ \t]{0,4}$"
 )
-_METHOD = _line_start(_MODIFIERS, least=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
+_METHOD = _line_start(_MODIFIERS, min_count=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
 _SCRIPT_DEFINITION = (
     _line_start("export|default|declare|abstract|async")
     + r"(?:function[ \t]{0,2}\*?|class|interface|type|enum|namespace)[ \t]{1,4}([\w$]{1,80})"
@@ -128,6 +120,7 @@ def _compile_all(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 _SCRIPT_PATTERNS = _compile_all(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
 _C_PATTERNS = _compile_all(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
+# Fmt: skip.
 PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
     "python": _compile_all(
         rf"[ \t]{{0,60}}(?:async[ \t]{{1,4}})?(?:def|class)[ \t]{{1,4}}{_NAME}", r"([A-Z][A-Z0-9_]{2,79})[ \t]{0,2}[:=]"
@@ -160,7 +153,7 @@ PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
         r"[ \t]{0,60}(?:function[ \t]{1,4})?([^\W\d][\w-]{0,79})[ \t]{0,2}\([ \t]{0,2}\)",
         r"[ \t]{0,60}function[ \t]{1,4}([\w-]{1,80})",
     ),
-}  # fmt: skip
+}
 
 _EXTENSIONS_BY_LANGUAGE = {
     "python": "py pyi pyw",
@@ -185,4 +178,3 @@ _EXTENSIONS_BY_LANGUAGE = {
 LANGUAGE_BY_EXTENSION: Mapping[str, str] = {
     ending: language for language, all_of in _EXTENSIONS_BY_LANGUAGE.items() for ending in all_of.split()
 }
-"""The language by the end of a file's name."""

@@ -1,13 +1,9 @@
-"""Which files and definitions of those that were seen others refer to: PageRank over them, personalised (S2-24).
+"""Ranks files and definitions by references between them: personalised PageRank.
 
-A file that uses a name refers to each file that defines it. The weight of that is the square root of how often, shared
-among the files that define the name, so that a name everybody defines says little. Rank flows along these edges; what
-flows to a file is then split among its definitions by the names it came for. Where a walk may begin anew is given: the
-files of the frame that the map is for, all of them where nothing is known.
-
-The law: **the same files give the same order**: a fixed number of rounds, and ties in order of path and line.
-
-What this module does not do: it does not know where files or names come from, nor what a map may cost.
+A file that uses a name refers to each file that defines it. The edge's weight is the square root of the number of uses,
+shared among the defining files, so that a name defined everywhere says little. The rank that flows to a file is split
+among its definitions by name. Walks restart at the files of the frame the map is for. The same files give the same
+order: the number of rounds is fixed, and ties go by path and line.
 """
 
 from __future__ import annotations
@@ -25,20 +21,15 @@ from proxy.core.filemap.symbols import Definition, FileSymbols
 DAMPING = 0.85
 ITERATIONS = 30
 MIN_NAME_LENGTH = 3
-"""Letters of a name that says something."""
-PRIVATE_NAME_WEIGHT = 0.1
-"""What a name that begins with `_` counts of another."""
-UNUSED_DEFINITION_WEIGHT = 0.01
-"""What a definition nobody refers to has, of the rank of its file: it comes behind those that are used."""
-MAX_DEFINING_FILES = 20
-"""Files that define a name, above which it names nothing in particular."""
+PRIVATE_NAME_WEIGHT = 0.1  # weight of a name that begins with `_`
+UNUSED_DEFINITION_WEIGHT = 0.01  # share of its file's rank: behind every used definition
+MAX_DEFINING_FILES = 20  # a name defined in more files identifies nothing
 
-ReferenceGraph = Mapping[int, Mapping[tuple[int, str], float]]
-"""From a file to (another, for the sake of a name), with a weight; files by index."""
+ReferenceGraph = Mapping[int, Mapping[tuple[int, str], float]]  # from a file index to (file index, name), with a weight
 
 
 class RankedFile(msgspec.Struct, frozen=True):
-    """A file with its rank, and its definitions in the order of lines, each with its own rank."""
+    """A file with its rank, and its definitions in line order, each with its own rank."""
 
     path: str
     is_complete: bool
@@ -49,47 +40,51 @@ class RankedFile(msgspec.Struct, frozen=True):
 def rank_files(
     files: Sequence[SeenFile], symbols: Sequence[FileSymbols], focus: Mapping[str, float]
 ) -> tuple[RankedFile, ...]:
-    """The files that define anything, the first first. `focus` gives weights of paths, not all of them need be
-    there."""
+    """The files that define anything, highest rank first. `focus` weighs paths; it may name unknown ones."""
     edges = _build_graph(symbols)
     starts = [focus.get(file.path, 0.0) for file in files]
     ranks = page_rank(len(files), edges, starts)
     shares = _rank_by_target(edges, ranks)
-    found = [
-        RankedFile(file.path, file.is_complete, ranks[at], tuple(_rank_definitions(symbols[at], at, shares, ranks[at])))
-        for at, file in enumerate(files)
-        if symbols[at].definitions
+    ranked = [
+        RankedFile(
+            file.path,
+            file.is_complete,
+            ranks[index],
+            tuple(_rank_definitions(symbols[index], index, shares, ranks[index])),
+        )
+        for index, file in enumerate(files)
+        if symbols[index].definitions
     ]
-    return tuple(sorted(found, key=lambda each: (-round(each.rank, 12), each.path)))
+    return tuple(sorted(ranked, key=lambda each: (-round(each.rank, 12), each.path)))
 
 
 def page_rank(count: int, edges: ReferenceGraph, starts: Sequence[float]) -> list[float]:
-    """The rank of each of `count` files; all together are 1. `starts` say where a walk begins, and goes on from a file
-    that refers to none; no weight in it at all means anywhere."""
+    """The rank of each of `count` files, 1 in sum. `starts` are restart weights, also used after a file without
+    references; all zero means uniform."""
     if not count:
         return []
     whole = sum(starts)
     begin = [weight / whole for weight in starts] if whole > 0 else [1 / count] * count
-    leaving = {source: sum(targets.values()) for source, targets in edges.items()}
+    weights_out = {source: sum(targets.values()) for source, targets in edges.items()}
     ranks = list(begin)
     for _ in range(ITERATIONS):
-        stuck = sum(rank for at, rank in enumerate(ranks) if not leaving.get(at))
-        following = [(1 - DAMPING + DAMPING * stuck) * weight for weight in begin]
+        dangling_rank = sum(rank for index, rank in enumerate(ranks) if not weights_out.get(index))
+        next_ranks = [(1 - DAMPING + DAMPING * dangling_rank) * weight for weight in begin]
         for source, targets in edges.items():
             for (target, _name), weight in targets.items():
-                following[target] += DAMPING * ranks[source] * weight / leaving[source]
-        ranks = following
+                next_ranks[target] += DAMPING * ranks[source] * weight / weights_out[source]
+        ranks = next_ranks
     return ranks
 
 
-def mentioned_paths(words: str, files: Sequence[SeenFile], symbols: Sequence[FileSymbols]) -> Iterator[str]:
-    """The paths of files that a text names, by the name of the file or of something it defines."""
-    named = set(_WORDS.findall(words))
-    for file, known in zip(files, symbols, strict=True):
+def mentioned_paths(text: str, files: Sequence[SeenFile], symbols: Sequence[FileSymbols]) -> Iterator[str]:
+    """Paths of files that a text names, by file name or by a definition."""
+    words_in_text = set(_WORDS.findall(text))
+    for file, file_symbols in zip(files, symbols, strict=True):
         name = file.path.replace("\\", "/").rpartition("/")[2]
         stem = name.partition(".")[0]
-        by_file = name in words or (len(stem) >= MIN_NAME_LENGTH and stem in named)
-        if by_file or any(d.name in named for d in known.definitions if _is_distinctive(d.name)):
+        by_file = name in text or (len(stem) >= MIN_NAME_LENGTH and stem in words_in_text)
+        if by_file or any(d.name in words_in_text for d in file_symbols.definitions if _is_distinctive(d.name)):
             yield file.path
 
 
@@ -98,47 +93,47 @@ _DISTINCTIVE_NAME = re.compile(r"\w_\w|[a-z][A-Z]|^[A-Z][a-z]")
 
 
 def _is_distinctive(name: str) -> bool:
-    """A name that is no common word: of several words, or with a capital."""
+    """Whether a name is no common word: it has several parts, or a capital."""
     return bool(_DISTINCTIVE_NAME.search(name))
 
 
 def _build_graph(symbols: Sequence[FileSymbols]) -> ReferenceGraph:
     defining: dict[str, set[int]] = defaultdict(set)
-    for at, known in enumerate(symbols):
-        for definition in known.definitions:
+    for index, file_symbols in enumerate(symbols):
+        for definition in file_symbols.definitions:
             if len(definition.name) >= MIN_NAME_LENGTH:
-                defining[definition.name].add(at)
+                defining[definition.name].add(index)
     edges: dict[int, dict[tuple[int, str], float]] = {}
-    for source, known in enumerate(symbols):
-        found: dict[tuple[int, str], float] = {}
-        for name, times in sorted((known.references or {}).items()):
+    for source, file_symbols in enumerate(symbols):
+        edges_out: dict[tuple[int, str], float] = {}
+        for name, times in sorted((file_symbols.references or {}).items()):
             targets = defining.get(name, set()) - {source}
             if not targets or len(defining[name]) > MAX_DEFINING_FILES or source in defining[name]:
                 continue  # a name that a file defines itself means its own
             weight = sqrt(times) * (PRIVATE_NAME_WEIGHT if name.startswith("_") else 1.0) / len(defining[name])
-            found |= {(target, name): weight for target in sorted(targets)}
-        if found:
-            edges[source] = found
+            edges_out |= {(target, name): weight for target in sorted(targets)}
+        if edges_out:
+            edges[source] = edges_out
     return edges
 
 
 def _rank_by_target(edges: ReferenceGraph, ranks: Sequence[float]) -> Mapping[tuple[int, str], float]:
-    """What flows to each (file, name)."""
+    """Rank that flows to each (file, name)."""
     shares: dict[tuple[int, str], float] = defaultdict(float)
     for source, targets in edges.items():
-        leaving = sum(targets.values())
+        weight_out = sum(targets.values())
         for target, weight in targets.items():
-            shares[target] += ranks[source] * weight / leaving
+            shares[target] += ranks[source] * weight / weight_out
     return shares
 
 
 def _rank_definitions(
-    known: FileSymbols, at: int, shares: Mapping[tuple[int, str], float], rank: float
+    file_symbols: FileSymbols, index: int, shares: Mapping[tuple[int, str], float], rank: float
 ) -> Iterator[tuple[Definition, float]]:
-    """A definition has what flows to its name; of several by one name the first has it."""
-    told: set[str] = set()
-    for definition in known.definitions:
-        own = 0.0 if definition.name in told else shares.get((at, definition.name), 0.0)
-        told.add(definition.name)
-        quiet = PRIVATE_NAME_WEIGHT if definition.name.startswith("_") else 1.0
-        yield definition, own + rank * UNUSED_DEFINITION_WEIGHT * quiet
+    """Each definition gets the rank of its name; of several with one name, the first gets it."""
+    seen_names: set[str] = set()
+    for definition in file_symbols.definitions:
+        share = 0.0 if definition.name in seen_names else shares.get((index, definition.name), 0.0)
+        seen_names.add(definition.name)
+        factor = PRIVATE_NAME_WEIGHT if definition.name.startswith("_") else 1.0
+        yield definition, share + rank * UNUSED_DEFINITION_WEIGHT * factor

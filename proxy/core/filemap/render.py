@@ -1,4 +1,5 @@
-"""The map as text, of at most so many tokens (S2-25).
+"""Renders the map as text within a token budget. Definitions are taken by rank until the budget is full, and shown by
+file in line order. `of` counts all seen files; a file seen only in parts says so.
 
     <seen-files of="12" in="src/shop">
     cart.py
@@ -7,12 +8,6 @@
     prices.py (parts)
       8 def price_of(item: str) -> Decimal
     </seen-files>
-
-The law: **what is referred to most is told first, and all of it fits**: definitions are taken in the order of their
-rank, as many as the budget has room for, and told by file in the order of lines. `of` counts all files that were seen;
-a file of which only parts were seen says so.
-
-What this module does not do: it ranks nothing.
 """
 
 from __future__ import annotations
@@ -26,39 +21,42 @@ from proxy.core.filemap.symbols import Definition
 from proxy.core.text import CountTokens, element, escape_xml
 
 MAX_SHOWN_DEFINITIONS = 500
-"""Definitions of a map, whatever its budget."""
 ELEMENT_NAME = "seen-files"
 PARTIAL_FILE_SUFFIX = " (parts)"
-"""Behind a file of which not all was seen."""
 
 
-def fit_to_budget(files: Sequence[RankedFile], seen: int, budget: int, count: CountTokens) -> tuple[RankedFile, ...]:
-    """Of `files`, the first of which has the highest rank, those definitions that fit `budget` tokens as `as_text`
-    tells them; `seen` files were seen in all."""
-    found = [(rank, at, row) for at, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)]
-    order = sorted(found, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
+def fit_to_budget(
+    files: Sequence[RankedFile], seen_count: int, budget: int, count: CountTokens
+) -> tuple[RankedFile, ...]:
+    """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and
+    `seen_count` files were seen in all."""
+    definitions = [
+        (rank, index, row) for index, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)
+    ]
+    order = sorted(definitions, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
 
     def first(most: int) -> tuple[RankedFile, ...]:
-        return _keep_definitions(files, {(at, row) for _, at, row in order[:most]})
+        return _keep_definitions(files, {(index, row) for _, index, row in order[:most]})
 
     low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(render_file_map(first(middle), seen)) <= budget else (low, middle - 1)
+        low, high = (middle, high) if count(render_file_map(first(middle), seen_count)) <= budget else (low, middle - 1)
     return first(low)
 
 
 def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -> tuple[RankedFile, ...]:
-    """The files with these of their definitions; a file without any is left out."""
-    held = (
-        replace(file, definitions=tuple(each for row, each in enumerate(file.definitions) if (at, row) in kept))
+    trimmed = (
+        replace(
+            file, definitions=tuple(definition for row, definition in enumerate(file.definitions) if (at, row) in kept)
+        )
         for at, file in enumerate(files)
     )
-    return tuple(file for file in held if file.definitions)
+    return tuple(file for file in trimmed if file.definitions)
 
 
-def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
-    """The element; empty where there is nothing to tell."""
+def render_file_map(files: Sequence[RankedFile], seen_count: int) -> str:
+    """The element; empty without files."""
     if not files:
         return ""
     folder = common_folder([file.path for file in files])
@@ -66,7 +64,9 @@ def render_file_map(files: Sequence[RankedFile], seen: int) -> str:
     for file in files:
         lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.is_complete else PARTIAL_FILE_SUFFIX)))
         lines += [escape_xml(_definition_line(definition)) for definition, _ in file.definitions]
-    return element(ELEMENT_NAME, {"of": str(seen), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines)
+    return element(
+        ELEMENT_NAME, {"of": str(seen_count), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines
+    )
 
 
 def _definition_line(definition: Definition) -> str:
@@ -74,10 +74,11 @@ def _definition_line(definition: Definition) -> str:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """The folder that all paths lie in, with its slash at the end; empty where they share none, or there is one path
-    alone."""
+    """The folder that contains all paths, with a trailing slash; empty for no common folder or a single path."""
     if len(paths) < 2:
         return ""
     first, last = min(paths), max(paths)
-    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[: first.rfind("/", 0, same) + 1]
+    shared_length = next(
+        (at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[: first.rfind("/", 0, shared_length) + 1]

@@ -1,9 +1,5 @@
-"""Definitions and references of a file, as values.
-
-The law: **a definition is told by its own line**, in whatever language; nobody has to know the grammar to read it.
-
-What this module does not do: it reads no file (`patterns` does, and `proxy.management.treesitter`), and ranks nothing.
-"""
+"""Definitions and references of a file, as values. A definition is shown by its own source line, so readers need no
+grammar of the language."""
 
 from __future__ import annotations
 
@@ -16,14 +12,12 @@ from proxy.core.filemap.contents import SeenFile
 
 MAX_SYMBOL_LENGTH = 80
 MAX_DEFINITIONS = 400
-MAX_REFERENCES = 4_000
-"""Of one file, different names."""
+MAX_REFERENCES = 4_000  # different names in one file
 MAX_DISPLAYED_LINE_LENGTH = 90
-"""Characters of the line of a definition."""
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A name, the number of its line (0 where that is not known), and the line."""
+    """`line` is the line number, 0 where unknown; `text` is the line."""
 
     name: str
     line: int
@@ -31,28 +25,29 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class FileSymbols(msgspec.Struct, frozen=True):
-    """What a file defines, in the order of its lines, and how often it uses which names."""
+    """Definitions in line order, and how often each other name is used."""
 
     definitions: tuple[Definition, ...] = ()
     references: Mapping[str, int] | None = None
 
 
-SymbolReader = Callable[[Sequence[SeenFile]], Iterable[FileSymbols]]
-"""The symbols of each file, in order."""
+SymbolReader = Callable[[Sequence[SeenFile]], Iterable[FileSymbols]]  # the symbols of each file, in order
 
 
 def build_symbols(file: SeenFile, found: Iterable[tuple[str, int]], uses: Mapping[str, int]) -> FileSymbols:
-    """Symbols from what was `found` in a file, names with the index of their line, and all names that it `uses`, those
-    it defines among them. Each definition counts once for each line."""
+    """Symbols of a file from the names `found` in it, with line indexes, and the counts of all names it `uses`,
+    definitions included. A definition counts once per line."""
     definitions: dict[tuple[str, int], Definition] = {}
-    left = Counter(uses)
+    remaining = Counter(uses)
     for name, row in found:
         if len(definitions) < MAX_DEFINITIONS and len(name) <= MAX_SYMBOL_LENGTH and (name, row) not in definitions:
             definitions[name, row] = Definition(name, file.numbers[row], _shorten_line(file.lines[row]))
-            left[name] -= 1
-    kept = [(name, times) for name, times in left.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH]
+            remaining[name] -= 1
+    references = [
+        (name, times) for name, times in remaining.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH
+    ]
     in_order = sorted(definitions.items(), key=lambda each: each[0][1])
-    return FileSymbols(tuple(definition for _, definition in in_order), dict(kept[:MAX_REFERENCES]))
+    return FileSymbols(tuple(definition for _, definition in in_order), dict(references[:MAX_REFERENCES]))
 
 
 def _shorten_line(line: str) -> str:

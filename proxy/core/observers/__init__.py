@@ -1,4 +1,5 @@
-"""To be written."""
+"""Read the client's own traffic: plan items, files, commands, decisions, errors, keywords, and where a new request
+begins. `observe` runs all observers of a step."""
 
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
 from proxy.core.observers.commands import (

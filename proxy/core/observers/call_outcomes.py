@@ -1,11 +1,6 @@
-"""How a call ended, as far as its result tells.
-
-Results are free text, so this is a judgement, and a conservative one. The law: **a result is an error when it says so
-of itself**: at its beginning, in an exit code, or in a field made for it; or when the client says so beside it. What a
-file or a command's output merely contains is no error.
-
-What this module does not do: it does not read the output of tests and compilers; `commands` does.
-"""
+"""Decides whether a call failed, from the text of its result. A result counts as a failure only if it says so of
+itself: at its beginning, in an exit code, in a field made for that, or by the client's own flag. Content of a file or
+of a command's output that mentions errors does not count; `commands.py` reads test and compiler output."""
 
 from __future__ import annotations
 
@@ -15,18 +10,14 @@ from functools import lru_cache
 
 from proxy.core.observers.step import ToolExecution, decode_json_or_text
 
-MAX_ERROR_TEXT_LENGTH = 4_000
-"""Characters: a text longer than this that begins like an error message is the content of something."""
+MAX_ERROR_TEXT_LENGTH = 4_000  # characters; a longer text that begins like an error message is the content of something
 MAX_REFUSAL_LENGTH = 300
-"""Characters: a text in which `not found` stands anywhere in the first line and still is what the tool says of
-itself."""
-MAX_JSON_LENGTH = 100_000
-"""Characters of a result that is decoded as JSON."""
-MAX_ERROR_RECORD_FIELDS = 4
-"""A record of more fields that has an `error` among them is about something else."""
+"""Characters; in shorter texts `not found` anywhere in the first line is the tool's own message."""
+MAX_JSON_LENGTH = 100_000  # characters
+MAX_ERROR_RECORD_FIELDS = 4  # a record with more fields and an `error` among them is about something else
 CACHED_RESULTS = 1_024
-"""Results of which the judgement is remembered: each observer asks for it, and all of them again where the work leaves
-the line. Of longer ones than `LONG` (characters) it is not, so that no forgotten conversation is held by them."""
+"""Results of up to MAX_ERROR_TEXT_LENGTH characters whose judgement is cached: every observer asks for it. Longer ones
+are not, so that the cache does not keep large texts alive."""
 MAX_CACHED_RESULT_LENGTH = 16_384
 
 _ERROR_TAG = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
@@ -58,33 +49,30 @@ _EXIT_CODE_LINE = re.compile(
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 _EXIT_CODE_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
-_EXIT_CODE_WINDOW = 300
-"""Characters at either end of a result in which its exit code may stand, in a line of its own."""
+_EXIT_CODE_WINDOW = 300  # characters at either end of a result where an exit code may have its own line
 _EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
 
 
-def call_failed(done: ToolExecution) -> bool:
-    """Whether the result or the client says that the call went wrong. A call without an answer did nothing that is
-    known."""
-    if done.failed or not done.answered:
+def call_failed(execution: ToolExecution) -> bool:
+    """Whether the result or the client says that the call failed. False for a call without a result."""
+    if execution.failed or not execution.answered:
         return True
     return (
-        _cached_is_failure_text(done.result)
-        if len(done.result) <= MAX_CACHED_RESULT_LENGTH
-        else is_failure_text(done.result)
+        _cached_is_failure_text(execution.result)
+        if len(execution.result) <= MAX_CACHED_RESULT_LENGTH
+        else is_failure_text(execution.result)
     )
 
 
 def is_failure_text(text: str) -> bool:
-    """Whether a result says of itself that its call went wrong."""
     code = exit_code(text)
     if code is not None:
         return code != 0
     head = text[:MAX_ERROR_TEXT_LENGTH].strip()
     if _ERROR_TAG.match(head):
         return True
-    if head[:1] in ("{", "[") and (said := is_failure_record(text)) is not None:
-        return said
+    if head[:1] in ("{", "[") and (reports_failure := is_failure_record(text)) is not None:
+        return reports_failure
     if len(text) > MAX_ERROR_TEXT_LENGTH:
         return False
     if _ERROR_START.match(_ERROR_PREFIX.sub("", head, count=1)):
@@ -96,24 +84,24 @@ _cached_is_failure_text = lru_cache(CACHED_RESULTS)(is_failure_text)
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code a result names in a line of its own near either end, or in a field; None where there is none."""
+    """The exit code in a line of its own near either end, or in a field; None without one."""
     if field := _EXIT_CODE_FIELD.match(text[:_EXIT_CODE_WINDOW]):
         return int(field[1])
     ends = (text[:_EXIT_CODE_WINDOW], text[-_EXIT_CODE_WINDOW:])
     for end in ends[: 1 if len(text) <= _EXIT_CODE_WINDOW else 2]:
-        if _mentions_exit_code(end) and (found := _EXIT_CODE_LINE.search(end)):
-            return int(found[1])
+        if _mentions_exit_code(end) and (match := _EXIT_CODE_LINE.search(end)):
+            return int(match[1])
     return None
 
 
 def _mentions_exit_code(text: str) -> bool:
-    """Looked for first: the expression begins anew at every line, and takes five times as long to find nothing."""
+    """A cheap pre-check: the expression restarts at every line and takes five times as long to find nothing."""
     small = text.lower()
     return "exit" in small or "return_code" in small or "returncode" in small
 
 
 def is_failure_record(text: str) -> bool | None:
-    """Whether a result that is a record says so: of itself, or of each of its parts. None for what is no record."""
+    """Whether a JSON record reports a failure, of itself or of each of its parts. None if the text is no record."""
     if len(text) > MAX_JSON_LENGTH:
         return None
     value = decode_json_or_text(text)
@@ -126,17 +114,19 @@ _OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
 def output_of(text: str) -> str:
-    """What a command printed, where a client wraps that in a record; else the result as it is."""
+    """A command's output without the record that a client wraps around it."""
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text
     value = decode_json_or_text(text)
-    records = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Mapping)]
-    printed = [said for record in records for key in _OUTPUT_KEYS if isinstance(said := record.get(key), str) and said]
+    records = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, Mapping)]
+    printed = [
+        output for record in records for key in _OUTPUT_KEYS if isinstance(output := record.get(key), str) and output
+    ]
     return "\n".join(printed) or text
 
 
 def batch_parts_of(text: str) -> tuple[Mapping[str, object], ...]:
-    """The parts of a result that answers several questions in one call, each a record; empty where it is no such."""
+    """The records of a result that answers several questions in one call; empty otherwise."""
     if text[:1] != "[" or len(text) > MAX_JSON_LENGTH:
         return ()
     value = decode_json_or_text(text)

@@ -1,12 +1,6 @@
-"""Which commands were run, and how they ended.
-
-A result names an exit code or it does not; where it does not, the output of tests, linters, compilers and type checkers
-is understood. The law: **what is not known is `unknown`**: silence is success only for tools that are silent when all
-is well, and an exit code behind a pipe is that of the last command, so a failing output outweighs it.
-
-What this module does not do: it keeps nothing. `probes` folds what was run into the last known state of each kind
-(S3-05).
-"""
+"""Reads which commands were run and how they ended: by exit code, or else by the output of tests, linters, compilers
+and type checkers. Without evidence the outcome is `unknown`. Silence means success only for tools that are silent when
+all is well. Behind a pipe the exit code is the last command's, so failing output outweighs it."""
 
 from __future__ import annotations
 
@@ -28,15 +22,11 @@ from proxy.core.observers.step import (
 )
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MAX_COMMANDS_PER_STEP = 20
-"""Commands of one step that are told apart."""
+MAX_COMMANDS_PER_STEP = 20  # of one step
 MAX_DISPLAYED_COMMAND_LENGTH = 200
-"""Characters of a command as it is told."""
 
 
 class CommandOutcome(StrEnum):
-    """How a command ended."""
-
     OK = "ok"
     FAILED = "failed"
     UNKNOWN = "unknown"
@@ -46,59 +36,57 @@ TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
 
 class CommandRun(msgspec.Struct, frozen=True):
-    """A command on one line, how it ended, and what kind it is: test, lint, build, types, or empty."""
+    """A command on one line, its outcome, and its kind: test, lint, build, types, or empty."""
 
     command: str
     outcome: CommandOutcome
     kind: str = ""
 
 
-def observe_commands(step: Step, names: ToolRoles) -> tuple[CommandRun, ...]:
-    """The commands of a step, in order. A line of several that are of a kind gives one for each of these."""
-    found: list[CommandRun] = []
-    for done in step.executions:
-        lines = command_lines_of(done, names)
-        results = batch_parts_of(done.result)
-        for at, line in enumerate(lines):
-            answer = _execution_of_part(done, results[at]) if len(results) == len(lines) else done
-            found += _runs_in_line(line, answer)
-            if len(found) >= MAX_COMMANDS_PER_STEP:
-                return tuple(found[:MAX_COMMANDS_PER_STEP])
-    return tuple(found)
+def observe_commands(step: Step, tool_roles: ToolRoles) -> tuple[CommandRun, ...]:
+    """The commands of a step, in order. A line with several known kinds of command gives one run for each."""
+    runs: list[CommandRun] = []
+    for execution in step.executions:
+        lines = command_lines_of(execution, tool_roles)
+        results = batch_parts_of(execution.result)
+        for index, line in enumerate(lines):
+            answer = _execution_of_part(execution, results[index]) if len(results) == len(lines) else execution
+            runs += _runs_in_line(line, answer)
+            if len(runs) >= MAX_COMMANDS_PER_STEP:
+                return tuple(runs[:MAX_COMMANDS_PER_STEP])
+    return tuple(runs)
 
 
-def last_outcome_by_kind(ran: Iterable[CommandRun]) -> Mapping[str, bool]:
-    """The last known state of each kind of command: `{"test": False, "lint": True}` (S3-05). A command whose end is
-    unknown changes nothing."""
+def last_outcome_by_kind(runs: Iterable[CommandRun]) -> Mapping[str, bool]:
+    """The last known outcome by kind: `{"test": False, "lint": True}`. Unknown outcomes are skipped."""
     return {
-        each.kind: each.outcome is CommandOutcome.OK
-        for each in ran
-        if each.kind and each.outcome is not CommandOutcome.UNKNOWN
+        run.kind: run.outcome is CommandOutcome.OK
+        for run in runs
+        if run.kind and run.outcome is not CommandOutcome.UNKNOWN
     }
 
 
-# ---------------------------------------------------------------------------------------------------- lines of commands
 _SHELL_PROGRAMS = frozenset({"sh", "bash", "zsh", "dash", "fish", "pwsh", "powershell", "cmd", "cmd.exe"})
 _COMMAND_IN_SCRIPT = re.compile(r"""["']?(?:cmd|command)["']?\s*:\s*("(?:[^"\\]|\\.)*")""")
 
 
-def command_lines_of(done: ToolExecution, names: ToolRoles) -> tuple[str, ...]:
-    """The command lines of a call, as they were given; an argv is one line. A script that calls a shell tool (code
-    mode) gives the command texts that stand in it."""
-    known = names.spec_of(done.call.name)
-    if known is None or known.role is not ToolRole.SHELL:
+def command_lines_of(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, ...]:
+    """The command lines of a call as they were given; an argv becomes one line. A script that calls a shell tool (code
+    mode) gives the command texts in it."""
+    spec = tool_roles.spec_of(execution.call.name)
+    if spec is None or spec.role is not ToolRole.SHELL:
         return ()
-    arguments = decode_json_or_text(done.call.arguments)
+    arguments = decode_json_or_text(execution.call.arguments)
     if isinstance(arguments, str):
         texts = (
             decode_json_or_text(text) for text in _COMMAND_IN_SCRIPT.findall(arguments[: 4 * MAX_COMMAND_LINE_LENGTH])
         )
         return tuple(text for text in texts if isinstance(text, str))
-    return tuple(_lines_in_arguments(arguments, known)) if isinstance(arguments, dict) else ()
+    return tuple(_lines_in_arguments(arguments, spec)) if isinstance(arguments, dict) else ()
 
 
-def _lines_in_arguments(arguments: Mapping[str, object], known: ToolSpec) -> Iterator[str]:
-    for name in known.arguments:
+def _lines_in_arguments(arguments: Mapping[str, object], spec: ToolSpec) -> Iterator[str]:
+    for name in spec.arguments:
         value = arguments.get(name)
         if isinstance(value, str) and value.strip():
             yield value
@@ -114,40 +102,39 @@ def _lines_in_arguments(arguments: Mapping[str, object], known: ToolSpec) -> Ite
 
 
 def _join_argv(words: list[str]) -> str:
-    """`["bash", "-lc", "make test"]` is the line `make test`."""
+    """`["bash", "-lc", "make test"]` becomes `make test`."""
     if len(words) > 2 and words[0].rpartition("/")[2] in _SHELL_PROGRAMS and words[1].startswith("-"):
         return words[2]
     return " ".join(words)
 
 
-# ------------------------------------------------------------------------------------------------------------ the state
-def _execution_of_part(done: ToolExecution, record: Mapping[str, object]) -> ToolExecution:
-    """One part of a result of several as a result of its own."""
-    said = record.get("result")
-    text = said if isinstance(said, str) else ""
+def _execution_of_part(execution: ToolExecution, record: Mapping[str, object]) -> ToolExecution:
+    """One part of a batched result as an execution of its own."""
+    part_result = record.get("result")
+    text = part_result if isinstance(part_result, str) else ""
     if exit_code(text) is None:
         text = f"{text}\n[exit code {0 if record.get('success') else 1}]"
-    return ToolExecution(done.call, text, done.entry, done.answered)
+    return ToolExecution(execution.call, text, execution.entry, execution.answered)
 
 
-def _runs_in_line(line: str, done: ToolExecution) -> Iterator[CommandRun]:
-    simple = parse_command_line(line)
-    kinds = {kind: command for command in simple if (kind := command_kind_of(command.words))}
-    hidden = any(command.is_piped for command in simple) or "||" in line or ";" in line or "\n" in line.strip()
-    shown = not any(command.output_files for command in simple)
+def _runs_in_line(line: str, execution: ToolExecution) -> Iterator[CommandRun]:
+    commands = parse_command_line(line)
+    kinds = {kind: command for command in commands if (kind := command_kind_of(command.words))}
+    hidden = any(command.is_piped for command in commands) or "||" in line or ";" in line or "\n" in line.strip()
+    is_displayed = not any(command.output_files for command in commands)
     for kind, command in kinds.items():
-        state = _outcome_of_check(done, hidden=hidden)
+        outcome = _outcome_of_check(execution, hidden=hidden)
         if (
-            state is CommandOutcome.UNKNOWN
-            and shown
+            outcome is CommandOutcome.UNKNOWN
+            and is_displayed
             and kind in _SILENT_ON_SUCCESS
-            and done.answered
-            and _EMPTY_OUTPUT.match(done.result[:RESULT_HEAD_LENGTH])
+            and execution.answered
+            and _EMPTY_OUTPUT.match(execution.result[:RESULT_HEAD_LENGTH])
         ):
-            state = CommandOutcome.OK
-        yield CommandRun(_shorten_command(" ".join(command.words)), state, kind)
-    if not kinds and simple:
-        yield CommandRun(_shorten_command(line), _outcome_of_call(done))
+            outcome = CommandOutcome.OK
+        yield CommandRun(_shorten_command(" ".join(command.words)), outcome, kind)
+    if not kinds and commands:
+        yield CommandRun(_shorten_command(line), _outcome_of_call(execution))
 
 
 def _shorten_command(line: str) -> str:
@@ -155,12 +142,12 @@ def _shorten_command(line: str) -> str:
     return text if len(text) <= MAX_DISPLAYED_COMMAND_LENGTH else text[: MAX_DISPLAYED_COMMAND_LENGTH - 1] + "…"
 
 
-def _outcome_of_call(done: ToolExecution) -> CommandOutcome:
-    if not done.answered:
+def _outcome_of_call(execution: ToolExecution) -> CommandOutcome:
+    if not execution.answered:
         return CommandOutcome.UNKNOWN
-    if call_failed(done):
+    if call_failed(execution):
         return CommandOutcome.FAILED
-    return CommandOutcome.OK if exit_code(done.result) == 0 else CommandOutcome.UNKNOWN
+    return CommandOutcome.OK if exit_code(execution.result) == 0 else CommandOutcome.UNKNOWN
 
 
 _FAILURE_OUTPUT = re.compile(
@@ -215,27 +202,25 @@ _SUCCESS_WORDS = (
     "file",
     "finished",
 )
-_SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})
-"""Kinds of tools that say nothing when all is well, through a pipe too, but not into a file."""
+_SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})  # silent when all is well, also behind a pipe, but not into a file
 _EMPTY_OUTPUT = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
 
 
-def _outcome_of_check(done: ToolExecution, *, hidden: bool) -> CommandOutcome:
-    """`hidden`: the exit code may be that of another command of the line."""
-    if not done.answered:
+def _outcome_of_check(execution: ToolExecution, *, hidden: bool) -> CommandOutcome:
+    """`hidden`: the exit code may be another command's."""
+    if not execution.answered:
         return CommandOutcome.UNKNOWN
-    code = exit_code(done.result)
+    code = exit_code(execution.result)
     if code is not None and (code != 0 or not hidden):
         return CommandOutcome.OK if code == 0 else CommandOutcome.FAILED
-    output = head_and_tail_of(output_of(done.result))
+    output = head_and_tail_of(output_of(execution.result))
     if _FAILURE_OUTPUT.search(lines_containing(output, _FAILURE_WORDS)):
         return CommandOutcome.FAILED
     if _SUCCESS_OUTPUT.search(lines_containing(output, _SUCCESS_WORDS)):
         return CommandOutcome.OK
-    return CommandOutcome.FAILED if call_failed(done) else CommandOutcome.UNKNOWN
+    return CommandOutcome.FAILED if call_failed(execution) else CommandOutcome.UNKNOWN
 
 
-# ------------------------------------------------------------------------------------------------------------- the kind
 _WRAPPER_PREFIX = re.compile(
     r"""^(?: (?:sudo|time|nohup|env|command|exec|npx|bunx|uvx|xvfb-run|winpty|stdbuf\s-\w+)\s+
           | timeout\s+(?:-\S+\s+)*\S+\s+
@@ -300,7 +285,7 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def command_kind_of(words: tuple[str, ...]) -> str:
-    """Test, lint, build, types, or empty: by the words of one command."""
+    """The kind of a command by its words: test, lint, build, types, or empty."""
     text = " ".join(words)[:MAX_DISPLAYED_COMMAND_LENGTH]
     for _ in range(4):
         shorter = _WRAPPER_PREFIX.sub("", text, count=1)

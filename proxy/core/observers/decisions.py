@@ -1,10 +1,6 @@
-"""Decisions, in what the assistant said beside its calls (S0-17).
-
-A line that begins with "decision:" is one. Beyond that only sentences that say outright what was chosen, and against
-what or why. The law: **rather none than a wrong one**: a question, a condition or a proposal is no decision.
-
-What this module does not do: it looks into no result and no code.
-"""
+"""Finds decisions in the assistant's text beside its calls: lines that begin with "decision:", and sentences that say
+outright what was chosen, against what or why. Questions, conditions and proposals are skipped; a missed decision is
+better than a wrong one."""
 
 from __future__ import annotations
 
@@ -15,9 +11,7 @@ from proxy.core.frames import decisions_in
 from proxy.core.observers.step import Step, head_and_tail_of, lines_containing
 
 MAX_DECISIONS_PER_STEP = 5
-"""Decisions of one step."""
-MAX_DECISION_LENGTH = 240
-"""Characters of a sentence that still is one decision."""
+MAX_DECISION_LENGTH = 240  # characters of a sentence
 
 _FENCED_CODE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -41,14 +35,16 @@ _UNDECIDED = re.compile(
 
 
 def observe_decisions(step: Step) -> tuple[str, ...]:
-    """The decisions the assistant told in this step, in order, each once and on one line."""
+    """Distinct decisions, in order, each on one line."""
     said = head_and_tail_of(step.assistant_text)
-    found = (*decisions_in(lines_containing(said, ("decision",))), *_find_decisions(_FENCED_CODE.sub("\n", said)))
-    return tuple(dict.fromkeys(" ".join(text.split())[:MAX_DECISION_LENGTH] for text in found))[:MAX_DECISIONS_PER_STEP]
+    decisions = (*decisions_in(lines_containing(said, ("decision",))), *_find_decisions(_FENCED_CODE.sub("\n", said)))
+    return tuple(dict.fromkeys(" ".join(text.split())[:MAX_DECISION_LENGTH] for text in decisions))[
+        :MAX_DECISIONS_PER_STEP
+    ]
 
 
-def _find_decisions(said: str) -> Iterator[str]:
-    for sentence in _SENTENCE_END.split(lines_containing(said, _DECISION_WORDS)):
+def _find_decisions(full_text: str) -> Iterator[str]:
+    for sentence in _SENTENCE_END.split(lines_containing(full_text, _DECISION_WORDS)):
         text = sentence.strip(" \t-*>#_`")
         if (
             len(text) <= MAX_DECISION_LENGTH

@@ -1,10 +1,6 @@
-"""What a call does beside its result: it may have changed something, or it only looks, or it only waits.
-
-Read from the call: the role of its tool, the words of its commands, and of a tool nobody knows the name. The law: **a
-call that failed, and one that only looks, changed nothing**; a command that is not known to only look may have.
-
-What this module does not do: it does not say what was changed. Files are seen by `files`, commands by `commands`.
-"""
+"""Classifies a call as changing something, only reading, or only waiting: by the role of its tool, the words of its
+commands, and the name of an unknown tool. A failed or read-only call changed nothing; a command that is not known to be
+read-only may have."""
 
 from __future__ import annotations
 
@@ -19,8 +15,9 @@ from proxy.core.observers.step import Step, ToolExecution
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
 
 _WAITING_TOOL_NAMES = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutput", "processoutput", "terminaloutput")
-"""Parts of the plain names of tools that look whether something has come by now."""
+"""Parts of normalized tool names."""
 _WAITING_COMMANDS = frozenset({"sleep", "wait", "watch"})
+# With a file behind `>`, or `sed -i`, they are recognised as changes first.
 _READ_ONLY_COMMANDS = frozenset(
     [
         "ls",
@@ -69,42 +66,42 @@ _READ_ONLY_COMMANDS = frozenset(
         "watch",
     ]
 )
-"""Commands that change nothing; with a file behind `>`, or `sed -i`, they are seen as changes first."""
 _READ_ONLY_GIT_COMMANDS = frozenset(
     {"status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse", "branch", "describe"}
 )
+# Parts of normalized names of unknown tools.
 _CHANGING_TOOL_NAMES = re.compile(
     r"write|edit|update|create|delete|remove|replace|insert|append|apply|move|rename|add|set|patch|commit|save|put|post|"
     r"send|book|cancel|modify|exchange|return|transfer|install|run|exec|click|type|fill|navigate|task|agent"
 )
-"""Parts of the plain names of tools, of none we know, that may change something."""
 
 
-def is_waiting(done: ToolExecution, names: ToolRoles) -> bool:
-    """Whether the call asks if something has come by now, or waits for it."""
-    name = normalize_name(done.call.name)
+def is_waiting(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
+    """Whether the call polls, or waits for something."""
+    name = normalize_name(execution.call.name)
     if any(part in name for part in _WAITING_TOOL_NAMES):
         return True
     return any(
-        command.words[:1] and command.words[0] in _WAITING_COMMANDS for command in _commands_of_call(done, names)
+        command.words[:1] and command.words[0] in _WAITING_COMMANDS
+        for command in _commands_of_call(execution, tool_roles)
     )
 
 
-def _commands_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ShellCommand]:
-    for line in command_lines_of(done, names):
+def _commands_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ShellCommand]:
+    for line in command_lines_of(execution, tool_roles):
         yield from parse_command_line(line)
 
 
-def may_have_side_effects(done: ToolExecution, names: ToolRoles) -> bool:
-    """Whether the call may have changed something, as far as its name and its words tell. One that failed has not."""
-    if call_failed(done) or done.call.is_stack_call:
+def may_have_side_effects(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
+    """Whether the call may have changed something. False for a failed call."""
+    if call_failed(execution) or execution.call.is_stack_call:
         return False
-    if any(seen.action is not FileAction.READ for seen in observe_files(Step("", (done,)), names)):
+    if any(seen.action is not FileAction.READ for seen in observe_files(Step("", (execution,)), tool_roles)):
         return True
-    role = names.role_of(done.call.name)
+    role = tool_roles.role_of(execution.call.name)
     if role is ToolRole.SHELL:
-        return not all(_is_read_only(command) for command in _commands_of_call(done, names))
-    return role is None and _CHANGING_TOOL_NAMES.search(normalize_name(done.call.name)) is not None
+        return not all(_is_read_only(command) for command in _commands_of_call(execution, tool_roles))
+    return role is None and _CHANGING_TOOL_NAMES.search(normalize_name(execution.call.name)) is not None
 
 
 def _is_read_only(command: ShellCommand) -> bool:

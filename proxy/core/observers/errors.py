@@ -1,10 +1,5 @@
-"""The errors that results told of, and how they ended.
-
-An error here is a name or a line that a later reader would look for: the exception, the failing test, the compiler's
-message. The law: **only a result that went wrong has errors**; a file that speaks of errors has none.
-
-What this module does not do: it explains nothing and links no error to its cause.
-"""
+"""Collects the errors in failed results: the exception, the failing test, the compiler's message. Results of successful
+calls have no errors, whatever a file in them says."""
 
 from __future__ import annotations
 
@@ -19,9 +14,7 @@ from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lin
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 
 MAX_ERRORS_PER_STEP = 4
-"""Errors of one step."""
 MAX_ERROR_LENGTH = 160
-"""Characters of an error's line."""
 
 _ERROR_LINE = re.compile(
     r"""^[ \t]*(?:E[ \t]+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Panic)\b:?[ \t]*[^\n]*   # FileNotFoundError: ...
@@ -52,50 +45,56 @@ _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 
 class ObservedError(msgspec.Struct, frozen=True):
-    """An error on one line, and the kind of the command it arose in: test, lint, build, types, or empty."""
+    """An error on one line, and the kind of command that reported it: test, lint, build, types, or empty."""
 
     line: str
     kind: str = ""
 
 
-def observe_errors(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
-    """The distinct errors of a step's results, in order; lines that differ in numbers alone are one."""
-    found: dict[str, ObservedError] = {}
-    for done in step.executions:
-        for error in _errors_of_call(done, names):
-            found.setdefault(_NUMBERS.sub("0", error.line), error)
-    return tuple(found.values())[:MAX_ERRORS_PER_STEP]
+def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
+    """Distinct errors of a step, in order; lines that differ only in numbers are one."""
+    errors: dict[str, ObservedError] = {}
+    for execution in step.executions:
+        for error in _errors_of_call(execution, tool_roles):
+            errors.setdefault(_NUMBERS.sub("0", error.line), error)
+    return tuple(errors.values())[:MAX_ERRORS_PER_STEP]
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
-    """How an error ended, by the last state of its kind: `fixed`, `still failing`, or empty where nothing says."""
+    """`fixed`, `still failing`, or empty if unknown, by the last outcome of the error's kind of command."""
     if error.kind not in probes:
         return ""
     return "fixed" if probes[error.kind] else "still failing"
 
 
-def _errors_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ObservedError]:
-    if not done.answered:
+def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
+    if not execution.answered:
         return
-    ran = observe_commands(Step("", (done,)), names) if names.role_of(done.call.name) is ToolRole.SHELL else ()
-    if not _has_failure(done, ran):
+    runs = (
+        observe_commands(Step("", (execution,)), tool_roles)
+        if tool_roles.role_of(execution.call.name) is ToolRole.SHELL
+        else ()
+    )
+    if not _has_failure(execution, runs):
         return
-    kind = next((each.kind for each in ran if each.kind), "")
-    text = head_and_tail_of(output_of(done.result))
+    kind = next((run.kind for run in runs if run.kind), "")
+    text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(text, _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
-    if not lines and call_failed(done):
-        lines = _failure_line(text, last=bool(ran))
+    if not lines and call_failed(execution):
+        lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        shown = " ".join(_TAG.sub("", line).split())
-        yield ObservedError(shown if len(shown) <= MAX_ERROR_LENGTH else shown[: MAX_ERROR_LENGTH - 1] + "…", kind)
+        line_text = " ".join(_TAG.sub("", line).split())
+        yield ObservedError(
+            line_text if len(line_text) <= MAX_ERROR_LENGTH else line_text[: MAX_ERROR_LENGTH - 1] + "…", kind
+        )
 
 
-def _has_failure(done: ToolExecution, ran: tuple[CommandRun, ...]) -> bool:
-    return any(each.outcome is CommandOutcome.FAILED for each in ran) if ran else call_failed(done)
+def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:
+    return any(run.outcome is CommandOutcome.FAILED for run in runs) if runs else call_failed(execution)
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:
-    """What a tool says of its own failure, the exit code apart: first of all, a command at last."""
+    """The first line of a tool's own failure message, exit code lines skipped; the last one for a command."""
     lines = [line for line in text.splitlines() if line.strip() and not _EXIT_LINE.match(line)]
     return lines[-1:] if last else lines[:1]

@@ -1,11 +1,6 @@
-"""Which files the client's tools read, made, changed and took away (S0-16, S1-104).
-
-The path is taken from the call, by the table of names; the result confirms it. The law: **what is listed for sure did
-happen**: a call that failed, or was never answered, touched nothing, and what a command line says of files is told as
-unsure and is no artifact.
-
-What this module does not do: it makes no paths absolute and knows no directory; a path is as the call spelt it.
-"""
+"""Reads which files the client's tools read, created, changed or removed. The path comes from the call's arguments; the
+result must confirm it, so a failed or unanswered call yields nothing. Files that only a command line mentions are
+marked unsure and are no artifacts. Paths stay as the call spelt them."""
 
 from __future__ import annotations
 
@@ -23,15 +18,11 @@ from proxy.core.observers.shell import ShellCommand, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
-MAX_PATH_LENGTH = 400
-"""Characters; a longer text is no path."""
+MAX_PATH_LENGTH = 400  # characters; a longer text is no path
 MAX_FILES_PER_STEP = 200
-"""Files of one step that are told."""
 
 
 class FileAction(StrEnum):
-    """What was done to a file."""
-
     READ = "read"
     CREATED = "created"
     MODIFIED = "modified"
@@ -39,86 +30,89 @@ class FileAction(StrEnum):
 
 
 class ObservedFile(msgspec.Struct, frozen=True):
-    """A file and what was done to it; not `sure` where only a command line says so."""
+    """A file and what was done to it; not certain where only a command line says so."""
 
     path: str
     action: FileAction
     is_certain: bool = True
 
 
-def observe_files(step: Step, names: ToolRoles) -> tuple[ObservedFile, ...]:
-    """What the calls of a step did to files, each file once for each thing done to it, in order."""
-    found: dict[ObservedFile, None] = {}
-    for done in step.executions:
-        if not call_failed(done):
-            found |= dict.fromkeys(_files_of_call(done, names))
-    return tuple(found)[:MAX_FILES_PER_STEP]
+def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
+    """What a step did to files, each pair of file and action once, in order."""
+    files: dict[ObservedFile, None] = {}
+    for execution in step.executions:
+        if not call_failed(execution):
+            files |= dict.fromkeys(_files_of_call(execution, tool_roles))
+    return tuple(files)[:MAX_FILES_PER_STEP]
 
 
-def _files_of_call(done: ToolExecution, names: ToolRoles) -> Iterator[ObservedFile]:
-    known = names.spec_of(done.call.name)
-    if known is None:
-        yield from _files_patched_by_unknown_tool(done)
-    elif known.role is ToolRole.PATCH:
-        yield from files_in_patches(texts_in(decode_json_or_text(done.call.arguments)))
-    elif known.role is ToolRole.SHELL:
-        yield from _files_in_commands(done, names)
-    elif known.role in _ROLES_WITH_PATHS and isinstance(arguments := decode_json_or_text(done.call.arguments), dict):
-        yield from _files_in_arguments(known, arguments, done.result)
+def _files_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
+    spec = tool_roles.spec_of(execution.call.name)
+    if spec is None:
+        yield from _files_patched_by_unknown_tool(execution)
+    elif spec.role is ToolRole.PATCH:
+        yield from files_in_patches(texts_in(decode_json_or_text(execution.call.arguments)))
+    elif spec.role is ToolRole.SHELL:
+        yield from _files_in_commands(execution, tool_roles)
+    elif spec.role in _ROLES_WITH_PATHS and isinstance(
+        arguments := decode_json_or_text(execution.call.arguments), dict
+    ):
+        yield from _files_in_arguments(spec, arguments, execution.result)
 
 
-# ------------------------------------------------------------------------------------------------------ by what is
-# stored
-def files_touched_by(call: Call, names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[FileAccess, ...]:
-    """The files one call reads or changes, for sure, as far as the call alone tells; its result is not asked."""
-    return tuple(_as_touched(seen) for seen in _files_of_call(ToolExecution(call, ""), names) if seen.is_certain)
+def files_touched_by(call: Call, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[FileAccess, ...]:
+    """The files that one call reads or changes for certain, by its arguments alone."""
+    return tuple(_as_touched(file) for file in _files_of_call(ToolExecution(call, ""), tool_roles) if file.is_certain)
 
 
 def iter_touched_files(
-    path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> Iterator[tuple[PathEntry, FileAccess]]:
-    """The files that the client's calls touched for sure, each with the round it was asked for in, in the order of the
-    results that confirm it (S1-104). A call id may come again later, so a result answers the newest call before it."""
+    """Files touched for certain, each with the path entry of its call, in the order of the confirming results. Call ids
+    may be reused, so a result belongs to the newest call before it."""
     waiting: dict[str, tuple[PathEntry, Call]] = {}
-    for placement in path_entries:
-        message = placement.round.spoken.message if placement.round else placement.entry.message
+    for path_entry in path_entries:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is None:
             continue
         if message.answers in waiting:
-            asked, call = waiting.pop(message.answers)
-            done = ToolExecution(call, message.text, placement.entry.id, failed=message.failed)
+            call_entry, call = waiting.pop(message.answers)
+            execution = ToolExecution(call, message.text, path_entry.entry.id, failed=message.failed)
             yield from (
-                (asked, _as_touched(seen)) for seen in observe_files(Step("", (done,)), names) if seen.is_certain
+                (call_entry, _as_touched(file))
+                for file in observe_files(Step("", (execution,)), tool_roles)
+                if file.is_certain
             )
-        waiting |= {call.id: (placement, call) for call in message.calls if not call.is_stack_call}
+        waiting |= {call.id: (path_entry, call) for call in message.calls if not call.is_stack_call}
 
 
-def _as_touched(seen: ObservedFile) -> FileAccess:
-    return FileAccess(seen.path, READ if seen.action is FileAction.READ else CHANGED)
+def _as_touched(file: ObservedFile) -> FileAccess:
+    return FileAccess(file.path, READ if file.action is FileAction.READ else CHANGED)
 
 
 def touched_files_of(
-    path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
+    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[FileAccess, ...]:
-    """Each file once, in the order of its first call; changed where any call changed it."""
-    found: dict[str, FileAccess] = {}
-    for _, touched in iter_touched_files(path_entries, names):
-        if touched.path not in found or touched.how == CHANGED:
-            found[touched.path] = touched
-    return tuple(found.values())
+    """Each file once, in the order of its first call; marked changed where any call changed it."""
+    files: dict[str, FileAccess] = {}
+    for _, touched in iter_touched_files(path_entries, tool_roles):
+        if touched.path not in files or touched.how == CHANGED:
+            files[touched.path] = touched
+    return tuple(files.values())
 
 
-def touched_file_labels(path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
-    """Each file that the client's tools were called on, once, in order, with how: `src/a.py (changed)` (S0-16)."""
-    return tuple(str(touched) for touched in touched_files_of(path_entries, names))
+def touched_file_labels(
+    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
+) -> tuple[str, ...]:
+    """Each touched file once, in order, with how: `src/a.py (changed)`."""
+    return tuple(str(touched) for touched in touched_files_of(path_entries, tool_roles))
 
 
-def changed_paths_of(path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
-    """The paths of the files that were changed: what a frame made, as far as its calls tell."""
-    return tuple(touched.path for touched in touched_files_of(path_entries, names) if touched.how == CHANGED)
+def changed_paths_of(path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
+    """Changed files, each once: a frame's artifacts."""
+    return tuple(touched.path for touched in touched_files_of(path_entries, tool_roles) if touched.how == CHANGED)
 
 
-# ---------------------------------------------------------------------------------------------------------- by argument
 _ROLES_WITH_PATHS = frozenset(
     {ToolRole.READ, ToolRole.WRITE, ToolRole.EDIT, ToolRole.DELETE, ToolRole.MOVE, ToolRole.EDITOR}
 )
@@ -148,17 +142,17 @@ _NEW_TEXT_ARGUMENTS = ("new_string", "newString", "newText", "new_text", "new_st
 _RESULT_HEAD = 400
 
 
-def _files_in_arguments(known: ToolSpec, arguments: Mapping[str, object], result: str) -> Iterator[ObservedFile]:
-    if known.role is ToolRole.MOVE:
-        paths = [path for name in known.arguments if (path := _clean_path(arguments.get(name)))]
+def _files_in_arguments(spec: ToolSpec, arguments: Mapping[str, object], result: str) -> Iterator[ObservedFile]:
+    if spec.role is ToolRole.MOVE:
+        paths = [path for name in spec.arguments if (path := _clean_path(arguments.get(name)))]
         if len(paths) > 1:
             yield ObservedFile(paths[0], FileAction.DELETED)
             yield ObservedFile(paths[-1], FileAction.CREATED)
         return
     refused = {part.get("query") for part in batch_parts_of(result) if part.get("success") is False}
-    for path in dict.fromkeys(_paths_in_arguments(arguments, known.arguments)):
+    for path in dict.fromkeys(_paths_in_arguments(arguments, spec.arguments)):
         if path not in refused:
-            yield ObservedFile(path, _action_of(known.role, arguments, result))
+            yield ObservedFile(path, _action_of(spec.role, arguments, result))
 
 
 def _action_of(role: ToolRole, arguments: Mapping[str, object], result: str) -> FileAction:
@@ -178,14 +172,14 @@ def _action_of(role: ToolRole, arguments: Mapping[str, object], result: str) -> 
 
 
 def _creates_file(arguments: Mapping[str, object]) -> bool:
-    """An edit that puts a text in place of none makes the file."""
+    """An edit that replaces an empty text creates the file."""
     return any(arguments.get(name) for name in _NEW_TEXT_ARGUMENTS) and not any(
         arguments.get(name) for name in _OLD_TEXT_ARGUMENTS
     )
 
 
 def _paths_in_arguments(arguments: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
-    """A path, a list of paths, or a list of records with a path each."""
+    """From a path, a list of paths, or a list of records with a path each."""
     for name in names:
         value = arguments.get(name)
         for item in value if isinstance(value, list) else [value]:
@@ -196,13 +190,12 @@ def _paths_in_arguments(arguments: Mapping[str, object], names: Sequence[str]) -
 
 
 def _clean_path(value: object) -> str:
-    """Empty for what can be none."""
+    """Empty if the value cannot be a path."""
     if not isinstance(value, str) or len(value) > MAX_PATH_LENGTH or "\n" in value:
         return ""
     return value.strip()
 
 
-# ------------------------------------------------------------------------------------------------------------- by patch
 _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): ([^\n\r\"'\\]{1,400})")
 _ACTION_BY_PATCH_VERB: Mapping[str, FileAction] = {
     "Add": FileAction.CREATED,
@@ -213,7 +206,7 @@ _PATCH_BEGIN = "*** Begin Patch"
 
 
 def files_in_patches(texts: Iterable[str]) -> Iterator[ObservedFile]:
-    """The files that the headers of patches name; a move takes the file away and makes the other."""
+    """Files named in the headers of patches; a move removes one file and creates the other."""
     for text in texts:
         before = ""
         for verb, moved, named in _PATCH_HEADER.findall(text):
@@ -224,20 +217,19 @@ def files_in_patches(texts: Iterable[str]) -> Iterator[ObservedFile]:
             before = path
 
 
-def _files_patched_by_unknown_tool(done: ToolExecution) -> Iterator[ObservedFile]:
-    """A tool nobody knows whose argument is a patch applies it."""
-    if _PATCH_BEGIN in done.call.arguments:
-        texts = texts_in(decode_json_or_text(done.call.arguments))
+def _files_patched_by_unknown_tool(execution: ToolExecution) -> Iterator[ObservedFile]:
+    """An unknown tool with a patch as an argument applies it."""
+    if _PATCH_BEGIN in execution.call.arguments:
+        texts = texts_in(decode_json_or_text(execution.call.arguments))
         yield from files_in_patches(text for text in texts if text.lstrip().startswith(_PATCH_BEGIN))
 
 
-# ------------------------------------------------------------------------------------------------------ by command line
-def _files_in_commands(done: ToolExecution, names: ToolRoles) -> Iterator[ObservedFile]:
-    if "*** " in done.call.arguments:
-        arguments = decode_json_or_text(done.call.arguments)
-        if "apply_patch" in done.call.arguments or _PATCH_BEGIN in done.call.arguments:
+def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
+    if "*** " in execution.call.arguments:
+        arguments = decode_json_or_text(execution.call.arguments)
+        if "apply_patch" in execution.call.arguments or _PATCH_BEGIN in execution.call.arguments:
             yield from files_in_patches(texts_in(arguments))
-    for line in command_lines_of(done, names):
+    for line in command_lines_of(execution, tool_roles):
         if "apply_patch" not in line:
             for command in parse_command_line(line):
                 yield from (
@@ -248,8 +240,7 @@ def _files_in_commands(done: ToolExecution, names: ToolRoles) -> Iterator[Observ
 
 
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:
-    """What one command of a line does to files, as far as its words tell: `>`, `tee`, `mv`, `cp`, `rm`, `touch`,
-    `sed -i`."""
+    """What one command does to files, by its words: `>`, `tee`, `mv`, `cp`, `rm`, `touch`, `sed -i`."""
     yield from ((path, FileAction.MODIFIED) for path in command.output_files)
     program, *rest = command.words or ("",)
     named = [word for word in rest if not word.startswith("-")]
@@ -270,7 +261,7 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
 
 
 def _sed_files(words: Sequence[str], named: Sequence[str]) -> Sequence[str]:
-    """The files of a `sed`: its first word is the script, unless `-e` or `-f` brought it."""
+    """The files of a `sed`; the first word is the script unless `-e` or `-f` gives it."""
     brought = [at + 1 for at, word in enumerate(words) if word in ("-e", "-f")]
     if not brought:
         return named[1:]

@@ -1,14 +1,9 @@
-"""Names: the words of a conversation that later work comes back to, and which of them are worth their tokens.
+"""Extracts names from messages (paths, identifiers, errors, numbers, ids) and ranks them by their worth per token, for
+the trace that replaces finished work.
 
-A name is a path, an identifier, an error, a number or an id: what a summary in prose loses first and what nobody can
-guess again. What a text names is remembered, and whoever expects to ask for it later asks when the text is new
-(`remember`): so a trace of a long span only adds up, and costs a millisecond.
-
-The law: **the same messages give the same names in the same order**. Nothing here knows a client, a programming
-language or a tool; what counts is the shape of a word, who said it, how often, and how long it is. (When it was said
-last, its kind, and how many messages say it were tried on the recordings and made no difference.)
-
-What this module does not do: it renders nothing, and it knows no tokenizer; the price of a name is estimated.
+Ranking uses only the shape of a word, who said it, how often, and its length; recency, kind and document frequency made
+no difference on recordings. The same messages give the same names in the same order. Names of each text are cached
+(`cache_names` fills the cache while a text is new), so a trace of a long span takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -26,48 +21,39 @@ from proxy.core.ledger import Message
 
 CachedValue = TypeVar("CachedValue")
 
-CACHED_WORDS = 16_384
-"""Words whose names are remembered, and names whose price is: work comes back to the same words."""
+CACHED_WORDS = 16_384  # cached words and prices: work repeats the same words
 CACHED_TEXTS = 2_048
-"""Texts whose names are remembered, about 4 KB each; of longer ones than `LONG` (characters) they are not, so that no
-forgotten conversation is held by them."""
+"""Texts whose names are cached, about 4 KB each; long texts are not, so that the cache does not keep forgotten
+conversations alive."""
 MAX_CACHED_TEXT_LENGTH = 32_768
-SLICE_LENGTH = 32_768
-"""Characters looked at in one go: 1 ms where most words are new."""
-MAX_NAME_LENGTH = 160
-"""Characters of a name; what is longer is data."""
-MIN_IDENTIFIER_LENGTH = 5
-"""Characters of an identifier; a shorter one is as well written again as remembered."""
-MIN_WORD_LENGTH = 4
-"""Characters of a word that is looked at: four digits are a year, a port or an id."""
+SLICE_LENGTH = 32_768  # characters per slice: 1 ms where most words are new
+MAX_NAME_LENGTH = 160  # characters; longer ones are data
+MIN_IDENTIFIER_LENGTH = 5  # a shorter identifier costs as little to write again
+MIN_WORD_LENGTH = 4  # four digits are a year, a port or an id
 
 ASSISTANT, USER, TOOL = "assistant", "user", "tool"
 SPEAKER_WEIGHTS: Mapping[str, float] = {ASSISTANT: 3.0, USER: 2.0, TOOL: 0.3}
-"""What a mention counts, by who made it: what the assistant used once it uses again; most of an output, never."""
-MENTION_SATURATION = 2.0
-"""Mentions that give half of what any number of them gives."""
+"""Weight of a mention: the assistant uses its own words again; most of an output is never used."""
+MENTION_SATURATION = 2.0  # mentions that give half of the maximum weight
 
 _FILE_EXTENSIONS = (
     "py pyi go ts tsx js jsx mjs cjs rs java kt c h cc cpp hpp cs md rst json jsonl yaml yml toml sh bash sql ex exs "
     "eex heex erl hs ml txt cfg ini conf env html css scss rb php pl lua swift ipynb csv tsv xml svg png jpg gif pdf "
     "lock log gz zip tar proto vue svelte tf gradle mod sum patch diff tmpl po"
 )
-FILE_EXTENSIONS = frozenset(_FILE_EXTENSIONS.split())
-"""What a file name ends in; `os.path` and `self.assertEqual` have a dot as well."""
+FILE_EXTENSIONS = frozenset(_FILE_EXTENSIONS.split())  # a dot alone is no file name: `os.path`
 
 
-# -------------------------------------------------------------------------------------------------------------- shapes
 _LAST_CHARACTER = r"[A-Za-z0-9_\w]"
 _WORD_CHARACTER = r"[A-Za-z0-9_.@+~$/#\w-]"
-"""What a word ends in and is made of. ASCII is spelled out beside `\\w`, for it is found sooner so; and a look ahead
-spares the white space both attempts. Both together take a third of the time away."""
+r"""ASCII is spelled out beside `\w`, which is faster, and a lookahead avoids trying both on white space: together a
+third less time."""
 _WORD = re.compile(rf"(?={_WORD_CHARACTER})(?:\$[\d,]*\d[\d.]*|{_WORD_CHARACTER}*{_LAST_CHARACTER})")
 _SEPARATORS_TO_SPACES = {code: " " for code in range(128) if not re.match(_WORD_CHARACTER, chr(code))}
 _ARGUMENT_WORD = re.compile(rf"(?:\\[nrt])?{_WORD_CHARACTER}*{_LAST_CHARACTER}")
-"""Arguments travel as JSON: a word at the beginning of a line stands behind an escaped tab or line end there."""
+"""Arguments are JSON: a word at the beginning of a line follows an escaped tab or newline."""
 _PARAMETER_NAME = re.compile(r'"\w+":')
-_LINE_NUMBER_SUFFIX = re.compile(r"(\.[a-z]{1,4})-\d+$")
-"""Behind a path, as searches print it."""
+_LINE_NUMBER_SUFFIX = re.compile(r"(\.[a-z]{1,4})-\d+$")  # searches print it behind a path
 _NUMBER_OR_ID = re.compile(
     r"""[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}     # a UUID
       | (?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40} # a hash
@@ -89,8 +75,8 @@ _TOKEN_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
 def names_in_word(word: str) -> tuple[str, ...]:
-    """The names that a run of characters without white space is or holds: a path, a number, the parts of a dotted
-    name. One that stood behind an escape keeps it (`\\tsetUp`), since that is how it stands where it is used again."""
+    r"""The names in a run of characters without white space: a path, a number, parts of a dotted name. An escape before
+    a name is kept (`\tsetUp`), because later uses contain it too."""
     if word[1:].islower() and word.isalpha():
         return ()  # nearly every word, and no name
     if word.isdecimal():
@@ -103,10 +89,10 @@ def names_in_word(word: str) -> tuple[str, ...]:
         path = _LINE_NUMBER_SUFFIX.sub(r"\1", word).removeprefix("./")
         return (path,) if any(map(str.isalpha, path)) else ()
     word = word.strip("./@~")
-    found = _names_without_slashes(word)
-    if escape and found and word.startswith(found[0]):
-        return (escape + found[0], *found[1:])
-    return found
+    names = _names_without_slashes(word)
+    if escape and names and word.startswith(names[0]):
+        return (escape + names[0], *names[1:])
+    return names
 
 
 def _names_without_slashes(word: str) -> tuple[str, ...]:
@@ -119,66 +105,63 @@ def _names_without_slashes(word: str) -> tuple[str, ...]:
 
 
 def _names_in_part(part: str) -> tuple[str, ...]:
-    """The names in what stands between two dots. Small letters alone hold none, and to look takes 1 to 3 us."""
-    small = part.islower()
-    if small and part.isalpha():
+    """The names between two dots. Lowercase words have none; the pre-check saves 1 to 3 us."""
+    is_lowercase = part.islower()
+    if is_lowercase and part.isalpha():
         return ()
     if _NUMBER_OR_ID.fullmatch(part):
         return (part,)
-    if small and "_" not in part:
+    if is_lowercase and "_" not in part:
         return ()
     return tuple([found for found in _IDENTIFIER.findall(part) if len(found) >= MIN_IDENTIFIER_LENGTH])
 
 
 class _BoundedCache(dict[str, CachedValue]):
-    """What a look at words found; where there are too many, all is forgotten at once. To know which was asked for
-    longest ago would take as long again as to look it up."""
+    """A cache that is emptied when full: tracking recency would take as long again as a lookup."""
 
-    def __init__(self, look: Callable[[str], CachedValue]) -> None:
+    def __init__(self, compute: Callable[[str], CachedValue]) -> None:
         super().__init__()
-        self._compute = look
+        self._compute = compute
 
     def __missing__(self, word: str) -> CachedValue:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        found = self[word] = self._compute(word)
-        return found
+        value = self[word] = self._compute(word)
+        return value
 
 
 def _names_of_new_word(word: str) -> tuple[str, ...]:
-    """The names in a word that is new. They are priced with it: a ranking asks for the prices of all at once."""
-    found = names_in_word(word)
-    for name in found:
+    """The names in a new word, priced at once, because a ranking asks for all prices together."""
+    names = names_in_word(word)
+    for name in names:
         _token_estimates[name]
-    return found
+    return names
 
 
 _names_by_word = _BoundedCache(_names_of_new_word)
 
 
-# --------------------------------------------------------------------------------------------------------------- texts
 def names_in_text(text: str) -> frozenset[str]:
-    """Every name that a text shows."""
     return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_split_words(text)))))
 
 
 def names_in_messages(messages: Iterable[Message]) -> frozenset[str]:
-    """Every name that messages show, whoever said it."""
+    """Every name in the messages, whoever said it."""
     return frozenset().union(*(names for message in messages for _, names in _names_by_speaker(message)))
 
 
 def names_still_visible(staying: Iterable[Message], parts: Sequence[Iterable[Message]]) -> list[Container[str]]:
-    """For each of `parts` the names that are still shown where it alone leaves: by what stays anyway, and by the other
-    parts. Each message is looked at once, and those of a part that is the only one not at all."""
+    """For each of `parts`, the names still visible if that part alone leaves: those of `staying` and of the other
+    parts. Each message is read once; those of an only part not at all."""
     if len(parts) < 2:
         return [names_in_messages(staying) for _ in parts]
-    named = [names_in_messages(part) for part in parts]
-    by = Counter(chain(names_in_messages(staying), *named))
-    return [_NamesShownElsewhere(by, own) for own in named]
+    names_by_part = [names_in_messages(part) for part in parts]
+    counts = Counter(chain(names_in_messages(staying), *names_by_part))
+    return [_NamesShownElsewhere(counts, part_names) for part_names in names_by_part]
 
 
 class _NamesShownElsewhere(msgspec.Struct, frozen=True):
-    """Names by in how many places they are shown, and those of one of the places, which does not count."""
+    """Counts of places per name, without the one place that leaves."""
 
     count_by_name: Mapping[str, int]
     own_names: Container[str]
@@ -188,7 +171,7 @@ class _NamesShownElsewhere(msgspec.Struct, frozen=True):
 
 
 def cache_names(messages: Iterable[Message]) -> None:
-    """Look at messages now, while they are few, because their names are going to be asked for when they are many."""
+    """Fill the cache with new messages, before their names are asked for all at once."""
     for message in messages:
         if len(message.text) <= MAX_CACHED_TEXT_LENGTH:
             _cached_names_of_text(message.text)
@@ -198,7 +181,7 @@ def cache_names(messages: Iterable[Message]) -> None:
 
 
 def cache_names_in_slices(messages: Iterable[Message]) -> Generator[None, None, None]:
-    """The same bit by bit, where they are many. It gives way behind the last bit too, for then they are put to use."""
+    """The same in slices, with a pause after each one and after the last."""
     size = 0
     for message in messages:
         cache_names((message,))
@@ -210,24 +193,25 @@ def cache_names_in_slices(messages: Iterable[Message]) -> Generator[None, None, 
 
 
 def _names_by_speaker(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Who says which names, each as often as it is said: the text of a message, and the arguments of its calls without
-    the names of parameters."""
+    """Names by speaker, repeated as often as said: from the text, and from call arguments without parameter names."""
     if text := message.text:
         yield (
             message.role,
             _cached_names_of_text(text) if len(text) <= MAX_CACHED_TEXT_LENGTH else _names_of_words(_split_words(text)),
         )
     for call in message.calls:
-        given = call.arguments
+        arguments = call.arguments
         yield (
             ASSISTANT,
-            _cached_names_of_arguments(given) if len(given) <= MAX_CACHED_TEXT_LENGTH else _names_in_arguments(given),
+            _cached_names_of_arguments(arguments)
+            if len(arguments) <= MAX_CACHED_TEXT_LENGTH
+            else _names_in_arguments(arguments),
         )
 
 
 def _split_words(text: str) -> list[str]:
-    """The runs of signs and letters in a text, in order. In ASCII they are what stands between the other characters:
-    found so in a quarter of the time. An amount may hold a comma."""
+    """Words of a text, in order. In ASCII text splitting at the other characters takes a quarter of the time. A comma
+    may stand inside an amount."""
     if text.isascii() and "$" not in text:
         return text.translate(_SEPARATORS_TO_SPACES).split()
     return _WORD.findall(text)
@@ -251,10 +235,8 @@ def _cached_names_of_arguments(arguments: str) -> tuple[str, ...]:
     return _names_in_arguments(arguments)
 
 
-# ------------------------------------------------------------------------------------------------------------- ranking
 def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:
-    """The names that leave with `messages`, the one most worth its tokens first, of equals the one said first; those in
-    `known` are left out."""
+    """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance."""
     worths: dict[str, float] = {}
     for speaker, mentions in _mentions_by_speaker(messages).items():
         by_times = {times: mention_weight(speaker, times) for times in set(mentions.values())}
@@ -265,13 +247,11 @@ def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple
 
 
 def mention_weight(speaker: str, times: int) -> float:
-    """What it adds to a name that this speaker said it so often."""
     return SPEAKER_WEIGHTS.get(speaker, SPEAKER_WEIGHTS[TOOL]) * times / (times + MENTION_SATURATION)
 
 
 def estimated_tokens(name: str) -> int:
-    """Tokens that a name takes in a list, as an estimate: one for each run of letters of one word, each three digits
-    and each sign between them."""
+    """An estimate: one token per run of letters of one case, per three digits, and per sign between."""
     return max(1, len(_TOKEN_PIECE.findall(name)))
 
 
@@ -279,9 +259,8 @@ _token_estimates = _BoundedCache(estimated_tokens)
 
 
 def _mentions_by_speaker(messages: Iterable[Message]) -> dict[str, Counter[str]]:
-    """By speaker, how often each name was said."""
-    said: dict[str, list[tuple[str, ...]]] = {}
+    names_by_speaker: dict[str, list[tuple[str, ...]]] = {}
     for message in messages:
         for speaker, names in _names_by_speaker(message):
-            said.setdefault(speaker, []).append(names)
-    return {speaker: Counter(chain.from_iterable(of_all)) for speaker, of_all in said.items()}
+            names_by_speaker.setdefault(speaker, []).append(names)
+    return {speaker: Counter(chain.from_iterable(name_lists)) for speaker, name_lists in names_by_speaker.items()}

@@ -1,11 +1,5 @@
-"""What a client's own traffic says of its work: plan, files, commands, decisions, errors, and where a turn begins.
-
-Each observer is a file of its own and a pure function of a step (one call group with its results) and of the table of
-tool names, which configuration can extend (X-17). The law: **an observer never fails and never guesses**: whatever a
-model or a tool has written, it sees something that is there or it sees nothing, within bounds of time and size.
-
-What this package does not do: it keeps no state, opens no frame and renders no text; `inferring` and `trace` do.
-"""
+"""Runs every observer over a step. An observer is a pure function of one call group with its results and of the table
+of tool roles. It never fails: malformed text yields nothing, within bounds of time and size."""
 
 from __future__ import annotations
 
@@ -23,7 +17,7 @@ __all__ = ["DEFAULT_TOOL_ROLES", "Step", "StepObservations", "ToolExecution", "T
 
 
 class StepObservations(msgspec.Struct, frozen=True):
-    """All that one step tells, each part in the order of its calls."""
+    """What was observed in one step, each part in the order of its calls."""
 
     plan: tuple[PlanChange, ...] = ()
     files: tuple[ObservedFile, ...] = ()
@@ -32,12 +26,11 @@ class StepObservations(msgspec.Struct, frozen=True):
     errors: tuple[ObservedError, ...] = ()
 
 
-def observe(step: Step, names: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
-    """What a step tells."""
+def observe(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> StepObservations:
     return StepObservations(
-        plan=observe_plan(step, names),
-        files=observe_files(step, names),
-        commands=observe_commands(step, names),
+        plan=observe_plan(step, tool_roles),
+        files=observe_files(step, tool_roles),
+        commands=observe_commands(step, tool_roles),
         decisions=observe_decisions(step),
-        errors=observe_errors(step, names),
+        errors=observe_errors(step, tool_roles),
     )

@@ -1,11 +1,6 @@
-"""The words by which people go on with something, or turn to something else, in ten languages.
-
-Lists of plain phrases, `_` standing for a space; a line is a language. The law: **a phrase is here because it is common
-speech**, never because one conversation held it. Scripts that set no spaces have lists of their own, for their words
-have no ends to look for.
-
-What this module does not do: it judges no message; `turns` does.
-"""
+"""Phrases, in ten languages, by which people continue a task or start another one. One line is a language, `_` is a
+space. Every phrase is common speech, none comes from a single conversation. Scripts without spaces have their own
+lists, because their words have no boundaries to match."""
 # ruff: noqa: RUF001  Cyrillic letters and full-width marks are what these words are written in
 
 from __future__ import annotations
@@ -92,11 +87,11 @@ STOP_WORDS = """
     der die das und ist ein eine für mit nicht auf zu den von im le la les des un une et est pour dans avec sur
     el los las una de en y que por con para da do os as um uma na no и в не на с для по
 """
-"""Words that say nothing of what a text is about: the small ones, those of any order, and those of any work on code."""
+"""Words without a topic: function words, words of any order, and words of any work on code."""
 
 
 def any_phrase_pattern(spaced: str, unspaced: str = "") -> str:
-    """An expression for any phrase of the lists, the longest first."""
+    """An expression for any phrase of the lists, longest first."""
     whole = "|".join(_phrase_pattern(phrase) for phrase in _longest_first(spaced))
     parts = "|".join(map(re.escape, _longest_first(unspaced)))
     return rf"(?:(?<!\w)(?:{whole})(?!\w)" + (f"|{parts})" if parts else ")")
@@ -107,5 +102,5 @@ def _longest_first(phrases: str) -> list[str]:
 
 
 def _phrase_pattern(phrase: str) -> str:
-    """Spaces may be any, and an apostrophe may be curly."""
+    """A space matches any white space, an apostrophe also a curly one."""
     return re.escape(phrase).replace("_", r"\s+").replace("'", "['’]")

@@ -1,12 +1,7 @@
-"""The client's plan: what its plan tools say, and what that means for the items mirrored so far (S1-76).
-
-Two forms are known. A tool of the one kind states the whole list each time; a tool of the other creates or changes one
-item a call, and the client's own id of a new item stands in the result. The law: **the client's list is mirrored, never
-judged**: what a call said is taken as it stands, and a call that failed, or that nobody can read, changes nothing.
-
-What this module does not do: it makes no frames. `reconciled` says what is to happen to which item; whether a frame
-is opened, kept waiting or left out is for its caller.
-"""
+"""Reads the client's plan tools and reconciles the plan with the items known so far. One kind of tool states the whole
+list each time; the other creates or updates one item per call, and returns the id of a new item in its result. The
+client's list is taken as stated; a failed or unreadable call changes nothing. `reconcile_plan` says what changed, and
+its caller changes the frames."""
 
 from __future__ import annotations
 
@@ -20,21 +15,14 @@ from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
-MAX_PLAN_ITEMS = 300
-"""Items of one list that are looked at; who plans more has made a list of data."""
-MAX_RENAME_CANDIDATES = 40
-"""Items of one list that are compared word by word with those they may have been."""
+MAX_PLAN_ITEMS = 300  # of one list; a longer one is data
+MAX_RENAME_CANDIDATES = 40  # items of one list that are compared word by word
 MAX_TITLE_LENGTH = 300
-"""Characters of a title."""
-MIN_TITLE_SIMILARITY = 0.5
-"""Share of common words from which a changed title is the same item under a new name."""
-GOAL_KEY = "goal"
-"""The id of what a goal tool sets: there is one."""
+MIN_TITLE_SIMILARITY = 0.5  # share of common words from which a changed title is the same item renamed
+GOAL_KEY = "goal"  # a goal tool has one item
 
 
 class ItemStatus(StrEnum):
-    """Where an item of a plan stands."""
-
     PLANNED = "planned"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -52,7 +40,7 @@ _STATUS_BY_WORD = {word: status for status, words in _STATUS_WORDS.items() for w
 
 
 class PlanItem(msgspec.Struct, frozen=True):
-    """One item as the client says it. `key` is the client's id when it gives one, else the title."""
+    """An item as the client states it. `key` is the client's id if there is one, else the title."""
 
     key: str
     title: str
@@ -60,15 +48,14 @@ class PlanItem(msgspec.Struct, frozen=True):
 
 
 class PlanReplaced(msgspec.Struct, frozen=True):
-    """The whole list as it is from now on, in its order."""
+    """The whole new list, in its order."""
 
     items: tuple[PlanItem, ...]
-    entry: str = ""
-    """Id of the result's entry."""
+    entry: str = ""  # of the result
 
 
 class PlanItemChanged(msgspec.Struct, frozen=True):
-    """One item was created or updated. Title and status are None where the call leaves them as they are."""
+    """One item was created or updated. None means that the call leaves title or status unchanged."""
 
     key: str
     title: str | None
@@ -80,32 +67,33 @@ class PlanItemChanged(msgspec.Struct, frozen=True):
 PlanChange = PlanReplaced | PlanItemChanged
 
 
-def observe_plan(step: Step, names: ToolRoles) -> tuple[PlanChange, ...]:
-    """What the calls of a step say of the plan, in their order."""
-    return tuple(seen for done in step.executions if (seen := _plan_change_of_call(done, names)) is not None)
+def observe_plan(step: Step, tool_roles: ToolRoles) -> tuple[PlanChange, ...]:
+    """What the calls of a step change in the plan, in order."""
+    return tuple(
+        change for execution in step.executions if (change := _plan_change_of_call(execution, tool_roles)) is not None
+    )
 
 
 _SEPARATORS = re.compile(r"[\W_]+")
 _PLAN_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
 
 
-def _plan_change_of_call(done: ToolExecution, names: ToolRoles) -> PlanChange | None:
-    known = names.spec_of(done.call.name)
-    if known is None or known.role not in _PLAN_ROLES or call_failed(done):
+def _plan_change_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> PlanChange | None:
+    spec = tool_roles.spec_of(execution.call.name)
+    if spec is None or spec.role not in _PLAN_ROLES or call_failed(execution):
         return None
-    arguments = decode_json_or_text(done.call.arguments)
+    arguments = decode_json_or_text(execution.call.arguments)
     if not isinstance(arguments, dict):
         return None
-    if known.role is ToolRole.PLAN:
-        return _parse_list(arguments, known, done)
-    if known.role is ToolRole.ITEM_CREATE:
-        return _parse_creation(arguments, known, done)
-    if known.role is ToolRole.ITEM_UPDATE:
-        return _parse_update(arguments, known, done)
-    return _parse_goal(arguments, known, done)
+    if spec.role is ToolRole.PLAN:
+        return _parse_list(arguments, spec, execution)
+    if spec.role is ToolRole.ITEM_CREATE:
+        return _parse_creation(arguments, spec, execution)
+    if spec.role is ToolRole.ITEM_UPDATE:
+        return _parse_update(arguments, spec, execution)
+    return _parse_goal(arguments, spec, execution)
 
 
-# ---------------------------------------------------------------------------------------------------------- whole lists
 _CHECKLIST_LINE = re.compile(r"^[ \t]{0,40}(?:[-*+]|\d{1,4}[.)])?[ \t]{0,9}\[(.)\][ \t]{0,9}(\S.*)$", re.MULTILINE)
 _STATUS_BY_MARK = {
     " ": ItemStatus.PLANNED,
@@ -117,22 +105,22 @@ _IN_PROGRESS_MARKS = frozenset("-~>/.*o")
 _READ_ONLY_ACTIONS = frozenset({"view", "list", "get", "read"})
 
 
-def _parse_list(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanReplaced | None:
-    """None where the call only looks, or where no part of it can be read as a list."""
-    asked = (arguments.get(name) for name in ("command", "action"))
-    if any(isinstance(word, str) and word in _READ_ONLY_ACTIONS for word in asked):
+def _parse_list(arguments: Mapping[str, object], spec: ToolSpec, execution: ToolExecution) -> PlanReplaced | None:
+    """None where the call only reads, or no part of it is a list."""
+    actions = (arguments.get(name) for name in ("command", "action"))
+    if any(isinstance(word, str) and word in _READ_ONLY_ACTIONS for word in actions):
         return None
-    stated = next((arguments[name] for name in known.arguments if name in arguments), None)
+    stated = next((arguments[name] for name in spec.arguments if name in arguments), None)
     if isinstance(stated, str):
         stated = _parse_list_text(stated)
     if not isinstance(stated, list):
         return None
     items = tuple(item for part in stated[:MAX_PLAN_ITEMS] if (item := _parse_item(part)) is not None)
-    return PlanReplaced(items, done.entry) if items or not stated else None
+    return PlanReplaced(items, execution.entry) if items or not stated else None
 
 
 def _parse_list_text(text: str) -> object:
-    """A list that was sent as text: JSON, or a checklist."""
+    """A list sent as text: JSON, or a checklist."""
     value = decode_json_or_text(text)
     if isinstance(value, list):
         return value
@@ -154,7 +142,7 @@ _ITEM_IDS = ("id", "taskId", "task_id")
 
 
 def _parse_item(part: object) -> PlanItem | None:
-    """None for what has no title; a status nobody knows is a plan still."""
+    """None without a title; an unknown status counts as planned."""
     if isinstance(part, str):
         part = {"content": part}
     if not isinstance(part, dict):
@@ -164,13 +152,13 @@ def _parse_item(part: object) -> PlanItem | None:
         return None
     status = _parse_status(part.get("status", part.get("state")))
     if status is None:
-        done = any(part.get(key) is True for key in ("completed", "done", "checked"))
-        status = ItemStatus.COMPLETED if done else ItemStatus.PLANNED
+        is_done = any(part.get(key) is True for key in ("completed", "done", "checked"))
+        status = ItemStatus.COMPLETED if is_done else ItemStatus.PLANNED
     return PlanItem(_id_in(part, _ITEM_IDS) or title, title, status)
 
 
 def _first_text(fields: Mapping[str, object], names: Iterable[str]) -> str:
-    """On one line and within bounds; empty where there is none."""
+    """On one line and within bounds; empty without any."""
     texts = (" ".join(value.split()) for name in names if isinstance(value := fields.get(name), str))
     return next((text[:MAX_TITLE_LENGTH] for text in texts if text), "")
 
@@ -189,49 +177,51 @@ def _parse_status(value: object) -> ItemStatus | None:
     return _STATUS_BY_WORD.get(_SEPARATORS.sub("", value.casefold()))
 
 
-# ------------------------------------------------------------------------------------------------------------- one item
 _ITEM_ID_IN_TEXT = re.compile(r"(?:#|\b(?:task|item|id)\s*[:=#]?\s*)([\w-]*\d[\w-]*)", re.IGNORECASE)
 _RESULT_HEAD = 400
 
 
-def _parse_creation(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
-    title = _first_text(arguments, known.arguments)
+def _parse_creation(
+    arguments: Mapping[str, object], spec: ToolSpec, execution: ToolExecution
+) -> PlanItemChanged | None:
+    title = _first_text(arguments, spec.arguments)
     if not title:
         return None
-    key = _id_in(arguments, _ITEM_IDS) or _id_in_result(done.result) or title
+    key = _id_in(arguments, _ITEM_IDS) or _id_in_result(execution.result) or title
     return PlanItemChanged(
-        key, title, _parse_status(arguments.get("status")) or ItemStatus.PLANNED, created=True, entry=done.entry
+        key, title, _parse_status(arguments.get("status")) or ItemStatus.PLANNED, created=True, entry=execution.entry
     )
 
 
 def _id_in_result(result: str) -> str:
-    """The id a client gave to a new item, from what it answered."""
+    """The id that the client gave to a new item, from its answer."""
     value = decode_json_or_text(result) if result[:1] == "{" else None
     if isinstance(value, dict):
         inner = value.get("task")
         return _id_in(value, _ITEM_IDS) or (_id_in(inner, _ITEM_IDS) if isinstance(inner, dict) else "")
-    found = _ITEM_ID_IN_TEXT.search(result[:_RESULT_HEAD])
-    return found[1] if found else ""
+    match = _ITEM_ID_IN_TEXT.search(result[:_RESULT_HEAD])
+    return match[1] if match else ""
 
 
-def _parse_update(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
-    key = _id_in(arguments, known.arguments)
+def _parse_update(arguments: Mapping[str, object], spec: ToolSpec, execution: ToolExecution) -> PlanItemChanged | None:
+    key = _id_in(arguments, spec.arguments)
     title = _first_text(arguments, ("subject", "title", "content")) or None
     status = _parse_status(arguments.get("status"))
-    return PlanItemChanged(key, title, status, created=False, entry=done.entry) if key and (title or status) else None
+    return (
+        PlanItemChanged(key, title, status, created=False, entry=execution.entry) if key and (title or status) else None
+    )
 
 
-def _parse_goal(arguments: Mapping[str, object], known: ToolSpec, done: ToolExecution) -> PlanItemChanged | None:
-    title = _first_text(arguments, known.arguments)
+def _parse_goal(arguments: Mapping[str, object], spec: ToolSpec, execution: ToolExecution) -> PlanItemChanged | None:
+    title = _first_text(arguments, spec.arguments)
     status = _parse_status(arguments.get("status"))
     if title:
-        return PlanItemChanged(GOAL_KEY, title, status or ItemStatus.IN_PROGRESS, created=True, entry=done.entry)
-    return PlanItemChanged(GOAL_KEY, None, status, created=False, entry=done.entry) if status else None
+        return PlanItemChanged(GOAL_KEY, title, status or ItemStatus.IN_PROGRESS, created=True, entry=execution.entry)
+    return PlanItemChanged(GOAL_KEY, None, status, created=False, entry=execution.entry) if status else None
 
 
-# ----------------------------------------------------------------------------------------------------------- mirroring
 class MirroredItem(msgspec.Struct, frozen=True):
-    """An item as it was mirrored last. `frame` is empty for one that `reconciled` has just found."""
+    """A known plan item and its frame. `frame` is empty for an item that `reconcile_plan` just found."""
 
     frame: str
     key: str
@@ -240,153 +230,142 @@ class MirroredItem(msgspec.Struct, frozen=True):
 
 
 class PlanDiff(msgspec.Struct, frozen=True):
-    """What is to happen to which item. Each list is in the plan's order; they are to be worked off in this order of
-    lists, so that what is new exists before it is entered. New items stand in `planned` with no frame and the status
-    they came with, and again, as the same value, in `entered` or `completed` where that applies; no two new items are
-    equal. Known items are given as they were."""
+    """What happens to which item. The lists are to be applied in this order, so that new items exist before they are
+    entered; each is in plan order. A new item is in `planned` without a frame and with its initial status, and as an
+    equal value in `entered` or `completed` where that applies; no two new items are equal."""
 
     planned: tuple[MirroredItem, ...] = ()
-    renamed: tuple[tuple[MirroredItem, str], ...] = ()
-    """With the new title."""
-    entered: tuple[MirroredItem, ...] = ()
-    """In progress now and not before; several at once are all here."""
-    paused: tuple[MirroredItem, ...] = ()
-    """In progress before, only planned now."""
-    completed: tuple[MirroredItem, ...] = ()
-    """Those that never were in progress too."""
+    renamed: tuple[tuple[MirroredItem, str], ...] = ()  # with the new title
+    entered: tuple[MirroredItem, ...] = ()  # newly in progress; several at once are all listed
+    paused: tuple[MirroredItem, ...] = ()  # in progress before, only planned now
+    completed: tuple[MirroredItem, ...] = ()  # also those never in progress
     removed: tuple[MirroredItem, ...] = ()
 
 
-def reconcile_plan(known: Sequence[MirroredItem], seen: PlanChange) -> PlanDiff:
-    """What `seen` changes of the items mirrored so far, which are given in the order they were planned in.
-
-    An item that is final stays so: seen live again, it is planned anew. What the list no longer names is removed.
-    """
-    if isinstance(seen, PlanReplaced):
-        return _diff_list(known, seen.items[:MAX_PLAN_ITEMS])
-    return _diff_item(known, seen)
+def reconcile_plan(known: Sequence[MirroredItem], change: PlanChange) -> PlanDiff:
+    """The difference that `change` makes to the `known` items, which are in plan order. A final item stays final: seen
+    again as open, it is planned anew. Items that the new list lacks are removed."""
+    if isinstance(change, PlanReplaced):
+        return _diff_list(known, change.items[:MAX_PLAN_ITEMS])
+    return _diff_item(known, change)
 
 
 def _diff_list(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> PlanDiff:
     pairs = _match_items(known, items)
-    found = set(pairs.values())
-    left = [was for at, was in enumerate(known) if at not in found and was.status in OPEN_STATUSES]
-    taken = {was.key for was in known if was.status in OPEN_STATUSES}
-    moved = []
-    for at, item in enumerate(items):
-        if at in pairs:
-            moved.append((known[pairs[at]], item))
+    matched = set(pairs.values())
+    dropped = [was for index, was in enumerate(known) if index not in matched and was.status in OPEN_STATUSES]
+    used_keys = {was.key for was in known if was.status in OPEN_STATUSES}
+    transitions = []
+    for index, item in enumerate(items):
+        if index in pairs:
+            transitions.append((known[pairs[index]], item))
         elif item.status is not ItemStatus.REMOVED:
-            moved.append((_new_item(item, taken), item))
-    return _build_diff(moved, left)
+            transitions.append((_new_item(item, used_keys), item))
+    return _build_diff(transitions, dropped)
 
 
-def _new_item(item: PlanItem, taken: set[str]) -> MirroredItem:
-    """A new item under a key that no other live one has; `taken` grows by it."""
+def _new_item(item: PlanItem, used_keys: set[str]) -> MirroredItem:
+    """A new item under an unused key, which is added to `used_keys`."""
     key, number = item.key, 1
-    while key in taken:
+    while key in used_keys:
         number += 1
         key = f"{item.key} ({number})"
-    taken.add(key)
+    used_keys.add(key)
     return MirroredItem("", key, item.title, item.status)
 
 
-def _build_diff(moved: Sequence[tuple[MirroredItem, PlanItem]], gone: Sequence[MirroredItem]) -> PlanDiff:
-    """`moved`: each item of the plan as it was (new ones: as they came) and as it is."""
+def _build_diff(transitions: Sequence[tuple[MirroredItem, PlanItem]], removed: Sequence[MirroredItem]) -> PlanDiff:
+    """`transitions` pairs each item as it was (new ones: as they came) with its new state."""
 
-    def those(status: ItemStatus) -> Iterator[MirroredItem]:
-        return (was for was, now in moved if now.status is status and (not was.frame or was.status is not status))
+    def items_turned(status: ItemStatus) -> Iterator[MirroredItem]:
+        return (was for was, now in transitions if now.status is status and (not was.frame or was.status is not status))
 
     return PlanDiff(
-        planned=tuple(was for was, _ in moved if not was.frame),
-        renamed=tuple((was, now.title) for was, now in moved if was.frame and was.title != now.title),
-        entered=tuple(those(ItemStatus.IN_PROGRESS)),
-        paused=tuple(was for was in those(ItemStatus.PLANNED) if was.frame),
-        completed=tuple(those(ItemStatus.COMPLETED)),
-        removed=(*those(ItemStatus.REMOVED), *gone),
+        planned=tuple(was for was, _ in transitions if not was.frame),
+        renamed=tuple((was, now.title) for was, now in transitions if was.frame and was.title != now.title),
+        entered=tuple(items_turned(ItemStatus.IN_PROGRESS)),
+        paused=tuple(was for was in items_turned(ItemStatus.PLANNED) if was.frame),
+        completed=tuple(items_turned(ItemStatus.COMPLETED)),
+        removed=(*items_turned(ItemStatus.REMOVED), *removed),
     )
 
 
-def _diff_item(known: Sequence[MirroredItem], seen: PlanItemChanged) -> PlanDiff:
-    was = _find_target(known, seen)
-    if was is None or (was.status not in OPEN_STATUSES and seen.status in OPEN_STATUSES):
-        title = seen.title or (was.title if was else "")
-        if not title or seen.status is ItemStatus.REMOVED:
+def _diff_item(known: Sequence[MirroredItem], change: PlanItemChanged) -> PlanDiff:
+    was = _find_target(known, change)
+    if was is None or (was.status not in OPEN_STATUSES and change.status in OPEN_STATUSES):
+        title = change.title or (was.title if was else "")
+        if not title or change.status is ItemStatus.REMOVED:
             return PlanDiff()
-        new = MirroredItem("", seen.key, title, seen.status or ItemStatus.PLANNED)
+        new = MirroredItem("", change.key, title, change.status or ItemStatus.PLANNED)
         return _build_diff([(new, PlanItem(new.key, title, new.status))], ())
     if was.status not in OPEN_STATUSES:
         return PlanDiff()
-    return _build_diff([(was, PlanItem(was.key, seen.title or was.title, seen.status or was.status))], ())
+    return _build_diff([(was, PlanItem(was.key, change.title or was.title, change.status or was.status))], ())
 
 
-def _find_target(known: Sequence[MirroredItem], seen: PlanItemChanged) -> MirroredItem | None:
-    """The item a change is about: by its id, live before final, newest first. A created item is a new one, but for one
-    that is live under the same id."""
-    under = [was for was in reversed(known) if was.key == seen.key]
-    live = [was for was in under if was.status in OPEN_STATUSES]
-    return next(iter(live if seen.created else (*live, *under)), None)
+def _find_target(known: Sequence[MirroredItem], change: PlanItemChanged) -> MirroredItem | None:
+    """The item that a change is about: by id, open ones before final, newest first. Creating an item gives a new one
+    unless an open one has that id."""
+    matching = [was for was in reversed(known) if was.key == change.key]
+    open_items = [was for was in matching if was.status in OPEN_STATUSES]
+    return next(iter(open_items if change.created else (*open_items, *matching)), None)
 
 
-# ----------------------------------------------------------------------------------------------------- who is who again
 def _match_items(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> dict[int, int]:
-    """Position in the list -> position among the known ones, each used once.
-
-    First by title and id, then by title, both preferring the same status; what is left over on both sides is the same
-    item under a new name where its id, or else its status, is the same and its words are similar.
-    """
+    """Index in the new list -> index among the known items, each used once. Items match by title and id, then by title,
+    preferring equal status. The rest match as renamed where the id is equal, or else the status, and the titles are
+    similar."""
     pairs: dict[int, int] = {}
     free = dict.fromkeys(range(len(known)))
-    same = _positions_by_title(known)
+    positions = _positions_by_title(known)
     for with_key in (True, False):
-        for at, item in enumerate(items):
-            if at in pairs:
+        for index, item in enumerate(items):
+            if index in pairs:
                 continue
-            fitting = [
+            candidates = [
                 k
-                for k in same.get(_normalize_title(item.title), ())
+                for k in positions.get(_normalize_title(item.title), ())
                 if k in free
                 and _may_become(known[k].status, item.status)
                 and (known[k].key == item.key or not with_key)
             ]
-            if fitting:
-                pairs[at] = found = min(fitting, key=lambda k: (known[k].status is not item.status, k))
-                del free[found]
-                same[_normalize_title(item.title)].remove(found)
+            if candidates:
+                pairs[index] = best = min(candidates, key=lambda k: (known[k].status is not item.status, k))
+                del free[best]
+                positions[_normalize_title(item.title)].remove(best)
     return pairs | _match_renamed(known, items, [k for k in free if known[k].status in OPEN_STATUSES], pairs)
 
 
 def _positions_by_title(known: Sequence[MirroredItem]) -> dict[str, list[int]]:
-    same: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for k, was in enumerate(known):
-        same.setdefault(_normalize_title(was.title), []).append(k)
-    return same
+        positions.setdefault(_normalize_title(was.title), []).append(k)
+    return positions
 
 
 def _match_renamed(
     known: Sequence[MirroredItem], items: Sequence[PlanItem], free: Sequence[int], paired: Mapping[int, int]
 ) -> dict[int, int]:
     pairs: dict[int, int] = {}
-    words = {k: _title_words(known[k].title) for k in free[:MAX_RENAME_CANDIDATES]}
-    for at in [at for at in range(len(items)) if at not in paired][:MAX_RENAME_CANDIDATES]:
-        item = items[at]
-        mine = _title_words(item.title)
-        for k, theirs in words.items():
+    words_by_index = {k: _title_words(known[k].title) for k in free[:MAX_RENAME_CANDIDATES]}
+    for index in [index for index in range(len(items)) if index not in paired][:MAX_RENAME_CANDIDATES]:
+        item = items[index]
+        words = _title_words(item.title)
+        for k, known_words in words_by_index.items():
             own_id = known[k].key == item.key != item.title
-            if (own_id or _fits_renamed_item(known[k].status, item.status)) and _are_similar_titles(mine, theirs):
-                pairs[at] = k
-                del words[k]
+            if (own_id or _fits_renamed_item(known[k].status, item.status)) and _are_similar_titles(words, known_words):
+                pairs[index] = k
+                del words_by_index[k]
                 break
     return pairs
 
 
 def _fits_renamed_item(was: ItemStatus, now: ItemStatus) -> bool:
-    """One under way keeps the name it began with, so it has to be known again when it is done."""
+    """An item in progress keeps its first name, so it must be recognised again when it is done."""
     return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
 
 
 def _may_become(was: ItemStatus, now: ItemStatus) -> bool:
-    """What is final stays as it is."""
     return was in OPEN_STATUSES or was is now
 
 
@@ -398,11 +377,13 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+")
 
 
 def _title_words(title: str) -> frozenset[str]:
-    """Letters of scripts that set no spaces count as words."""
+    """In scripts without spaces every letter counts as a word."""
     return frozenset(_WORD.findall(title.casefold()))
 
 
-def _are_similar_titles(mine: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Two titles of one item: half of the words of both are the same, or the shorter is part of the longer."""
-    common = len(mine & theirs)
-    return common >= MIN_TITLE_SIMILARITY * len(mine | theirs) or (common > 1 and common == min(len(mine), len(theirs)))
+def _are_similar_titles(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Half of all words are shared, or the shorter title is part of the longer."""
+    common = len(first & second)
+    return common >= MIN_TITLE_SIMILARITY * len(first | second) or (
+        common > 1 and common == min(len(first), len(second))
+    )

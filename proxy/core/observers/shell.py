@@ -1,10 +1,5 @@
-"""Command lines, cut into the commands they are made of.
-
-A rough reading: quotes, `&&`, `|`, `;`, redirections and here-documents are understood, substitutions and loops are
-not. The law: **bounded and never wrong about quotes**: what stands inside them is no operator.
-
-What this module does not do: it knows no command and runs none.
-"""
+"""Splits command lines into commands. Quotes, `&&`, `|`, `;`, redirections and here-documents are understood;
+substitutions and loops are not. Operators inside quotes are text."""
 
 from __future__ import annotations
 
@@ -14,9 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 MAX_COMMANDS_PER_LINE = 30
-"""Commands of a line that are told apart."""
-MAX_COMMAND_LINE_LENGTH = 4_000
-"""Characters of a command line that are read."""
+MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r]+|\\\n)
@@ -33,17 +26,16 @@ _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
-    """One command: its words without quotes and assignments, where its output goes, and whether another command takes
-    that output or hides its exit code."""
+    """One command: its words without quotes and assignments, and whether another command reads its output or hides its
+    exit code."""
 
     words: tuple[str, ...]
-    output_files: tuple[str, ...] = ()
-    """Files named behind `>` and `>>`."""
+    output_files: tuple[str, ...] = ()  # behind `>` and `>>`
     is_piped: bool = False
 
 
 def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
-    """The commands of a line, in order. A command inside quotes (`bash -c "..."`) is a word of the one outside."""
+    """The commands of a line, in order. A command inside quotes (`bash -c "..."`) is a word of the outer one."""
     text = _HEREDOC.sub(r"\3\n", line[:MAX_COMMAND_LINE_LENGTH])
     found: list[ShellCommand] = []
     words: list[str] = []
@@ -76,5 +68,4 @@ def _finish_command(words: Sequence[str], written: Sequence[str], *, piped: bool
 
 
 def _unquote(token: str) -> str:
-    """A word as the command gets it."""
     return _QUOTED.sub(lambda m: m[1] if m[1] is not None else m[3] or _ESCAPED.sub(r"\1", m[2] or ""), token)

@@ -1,10 +1,5 @@
-"""What an observer looks at: one call group with its results, complete, and the words that stand around it.
-
-The law: **a step is a value**; what was seen in it is a function of it and of the table of names alone. Arguments are
-what a model wrote, so nothing here trusts them: what is not JSON is taken as the text it is.
-
-What this module does not do: it knows no tool and judges nothing.
-"""
+"""The input of an observer: one complete call group with its results and the assistant's text, as a value. Arguments
+come from a model and are not trusted: what is not JSON counts as text."""
 
 from __future__ import annotations
 
@@ -17,17 +12,15 @@ from msgspec.structs import replace
 from proxy.core.frames import PathEntry, Tree, call_key
 from proxy.core.ledger import Call, Message, Round
 
-RESULT_HEAD_LENGTH = 3_000
+RESULT_HEAD_LENGTH = 3_000  # characters examined at either end of a result, where a tool reports its outcome
 RESULT_TAIL_LENGTH = 3_000
-"""Characters looked at, at both ends of a result: what a tool says of its own outcome stands there."""
-MAX_LINES_PER_WORD = 20
-MAX_LINE_LENGTH = 240
-"""Lines in which one word is found, and characters of each, that are looked at more closely."""
+MAX_LINES_PER_WORD = 20  # matching lines that are examined closely
+MAX_LINE_LENGTH = 240  # characters of each
 
 
 class ToolExecution(msgspec.Struct, frozen=True):
-    """A call of the client's tools and its result; `entry` is the id of the result's entry, `result` its text, answered
-    False where none came. `failed`: the client says that the call went wrong, whatever the text tells."""
+    """A call of a client tool and its result. `entry` is the id of the result's entry; `answered` is False without a
+    result; `failed` is the client's own flag, whatever the text says."""
 
     call: Call
     result: str
@@ -37,15 +30,12 @@ class ToolExecution(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One call group with its results, complete, and what stands around it."""
-
-    assistant_text: str
-    """The assistant's text in the same message."""
+    assistant_text: str  # of the same message
     executions: tuple[ToolExecution, ...]
 
 
 def decode_json_or_text(text: str) -> object:
-    """JSON as values; what is none stands for itself (a custom tool's arguments are plain text)."""
+    """JSON as values; anything else as the text itself, such as a custom tool's plain arguments."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -57,36 +47,34 @@ def texts_in(value: object) -> Iterator[str]:
     """All texts inside decoded arguments, in order."""
     waiting = [value]
     while waiting:
-        at = waiting.pop()
-        if isinstance(at, str):
-            yield at
-        elif isinstance(at, dict):
-            waiting.extend(reversed(at.values()))
-        elif isinstance(at, list):
-            waiting.extend(reversed(at))
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
 
 
 def lines_containing(text: str, marks: tuple[str, ...]) -> str:
-    """The lines of a text that hold one of `marks`, which are in small letters, in order; of each mark the last
-    `LINES`, for what came of it all stands at the end. Looking for a few words first keeps the expressions that follow
-    off the rest, which is nearly everything."""
-    small = text.lower()
-    if len(small) != len(text):
-        text = small  # a few letters change their length, and then the places are no longer the same
-    found: dict[int, int] = {}
+    """The lines that contain one of `marks` (lowercase); for each mark the last `MAX_LINES_PER_WORD`, because the
+    outcome stands at the end. This pre-check keeps slow expressions off nearly all of the text."""
+    lowercase = text.lower()
+    if len(lowercase) != len(text):
+        text = lowercase  # a few letters change their length, and then the places are no longer the same
+    line_ends: dict[int, int] = {}
     for mark in marks:
-        at = small.rfind(mark)
+        position = lowercase.rfind(mark)
         for _ in range(MAX_LINES_PER_WORD):
-            if at < 0:
+            if position < 0:
                 break
-            start, end = small.rfind("\n", 0, at) + 1, small.find("\n", at)
-            found[start] = end if end >= 0 else len(small)
-            at = small.rfind(mark, 0, start)
-    return "\n".join(text[start:end][:MAX_LINE_LENGTH] for start, end in sorted(found.items()))
+            start, end = lowercase.rfind("\n", 0, position) + 1, lowercase.find("\n", position)
+            line_ends[start] = end if end >= 0 else len(lowercase)
+            position = lowercase.rfind(mark, 0, start)
+    return "\n".join(text[start:end][:MAX_LINE_LENGTH] for start, end in sorted(line_ends.items()))
 
 
 def head_and_tail_of(text: str) -> str:
-    """Both ends of a text, as far as anyone looks into it."""
     return (
         text
         if len(text) <= RESULT_HEAD_LENGTH + RESULT_TAIL_LENGTH
@@ -98,33 +86,34 @@ _ROUND = attrgetter("round")
 
 
 def message_of(path_entry: PathEntry) -> Message | None:
-    """The message that stands for it on the line."""
+    """The message that the entry has in the context."""
     return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
 
 
 def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
-    """The rounds of turns among them, in order."""
     return filter(None, map(_ROUND, path_entries))
 
 
 def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Message]:
-    """What is said in a span, results of ours behind their calls, in the words in which they are told by now."""
-    for placement in path_entries:
-        message = message_of(placement)
+    """The messages of a span with the proxy's results behind their calls, as the context shows them now."""
+    for path_entry in path_entries:
+        message = message_of(path_entry)
         if message is not None:
             yield message
-        if made := placement.round:
-            for result in made.results:
-                told = tree.result_texts.get((placement.entry.id, call_key(made.number, result.answers)))
-                yield replace(result, text=told) if told else result
+        if finished_round := path_entry.round:
+            for result in finished_round.results:
+                result_text = tree.result_texts.get(
+                    (path_entry.entry.id, call_key(finished_round.number, result.answers))
+                )
+                yield replace(result, text=result_text) if result_text else result
 
 
 def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
-    """The call groups of the client's tools, in order, each with the results that followed it."""
+    """The client's call groups, in order, each with its results."""
     opened: Message | None = None
     results: dict[str, tuple[Message, str]] = {}
-    for placement in path_entries:
-        message = message_of(placement)
+    for path_entry in path_entries:
+        message = message_of(path_entry)
         if message is None:
             continue
         if message.role == "assistant":
@@ -132,19 +121,19 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
                 yield step_of(opened, results)
             opened, results = message, {}
         elif message.answers:
-            results.setdefault(message.answers, (message, placement.entry.id))
+            results.setdefault(message.answers, (message, path_entry.entry.id))
     if opened is not None:
         yield step_of(opened, results)
 
 
 def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
-    """One call group; `results` are messages, and the ids of their entries, by the id of their call."""
-    done = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
-    return Step(message.text, tuple(done))
+    """One call group; `results` maps call ids to a message and the id of its entry."""
+    executions = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
+    return Step(message.text, tuple(executions))
 
 
-def _execution_of(call: Call, came: tuple[Message, str] | None) -> ToolExecution:
-    if came is None:
+def _execution_of(call: Call, answer: tuple[Message, str] | None) -> ToolExecution:
+    if answer is None:
         return ToolExecution(call, "", answered=False)
-    result, entry = came
+    result, entry = answer
     return ToolExecution(call, result.text, entry, failed=result.failed)

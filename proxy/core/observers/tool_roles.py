@@ -1,11 +1,5 @@
-"""The table: which tool of which client does what, and under which argument its object stands (X-17).
-
-A tool is known by its plain name: without case, `_`, `-` and the name of a server in front, so `mcp__disk__Read_File`
-is `readfile`. The law: **a name says what a tool is for, its arguments say to what**; a tool whose arguments do not
-fit the table is seen as nothing. Configuration adds names, changes them or takes them away.
-
-What this module does not do: it reads no call; each observer does that for the roles it knows.
-"""
+"""The table of client tools: what each is for, and which argument holds its object. Names are normalized: no case, `_`,
+`-` or server prefix, so `mcp__disk__Read_File` is `readfile`. Configuration can add, change or remove names."""
 
 from __future__ import annotations
 
@@ -56,6 +50,7 @@ TITLE_ARGUMENTS = ("subject", "title", "content")
 ID_ARGUMENTS = ("taskId", "task_id", "id")
 GOAL_ARGUMENTS = ("objective", "goal")
 
+# Argument names of known clients, in order of preference.
 DEFAULT_ARGUMENTS: Mapping[ToolRole, tuple[str, ...]] = {
     ToolRole.READ: PATH_ARGUMENTS,
     ToolRole.WRITE: PATH_ARGUMENTS,
@@ -70,7 +65,6 @@ DEFAULT_ARGUMENTS: Mapping[ToolRole, tuple[str, ...]] = {
     ToolRole.ITEM_UPDATE: ID_ARGUMENTS,
     ToolRole.GOAL: GOAL_ARGUMENTS,
 }
-"""The argument names of the clients we know, by role, in order of preference."""
 
 _BUILT_IN_TOOLS: Mapping[ToolRole, str] = {
     ToolRole.READ: "read readfile readfiles readmanyfiles readtextfile openfile viewfile view open",
@@ -90,37 +84,33 @@ _BUILT_IN_TOOLS: Mapping[ToolRole, str] = {
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """What the table says of one tool."""
-
     role: ToolRole
-    arguments: tuple[str, ...]
-    """Names of the arguments that hold what the role is about, in order of preference."""
+    arguments: tuple[str, ...]  # in order of preference
 
 
-CACHED_TOOL_NAMES = 1_024
-"""Names whose plain form is remembered: it is asked for with every call that anybody looks at."""
+CACHED_TOOL_NAMES = 1_024  # normalized names: every look at a call asks for one
 _SERVER_PREFIX = re.compile(r"^.*(?:__|[./:])(?=.)", re.DOTALL)
 _NAME_SEPARATORS = str.maketrans("", "", "_- ")
 
 
 @memoize(CACHED_TOOL_NAMES)
 def normalize_name(name: str) -> str:
-    """A tool's name without the name of a server in front, and without case, `_`, `-` and spaces."""
+    """Without server prefix, case, `_`, `-` and spaces."""
     return _SERVER_PREFIX.sub("", name).translate(_NAME_SEPARATORS).casefold()
 
 
 class ToolRoles(msgspec.Struct, frozen=True):
-    """Tools by plain name."""
+    """Tools by normalized name."""
 
     tools: Mapping[str, ToolSpec]
 
     def spec_of(self, name: str) -> ToolSpec | None:
-        """What the tool called `name` is for, None for a tool that no observer looks at."""
+        """None for a tool that no observer reads."""
         return self.tools.get(normalize_name(name))
 
     def role_of(self, name: str) -> ToolRole | None:
-        known = self.spec_of(name)
-        return known.role if known else None
+        spec = self.spec_of(name)
+        return spec.role if spec else None
 
     def with_entries(self, entries: Mapping[str, object]) -> ToolRoles:
         """This table with the entries of a configuration on top, each a tool's name and what it is:
@@ -164,4 +154,3 @@ def _parse_entry(name: str, entry: object) -> ToolSpec:
 DEFAULT_TOOL_ROLES = ToolRoles(
     {name: ToolSpec(role, DEFAULT_ARGUMENTS[role]) for role, names in _BUILT_IN_TOOLS.items() for name in names.split()}
 )
-"""The tools of the clients we know."""

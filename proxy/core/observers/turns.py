@@ -1,21 +1,11 @@
-"""Whether a user message goes on with the turn before it, or starts something else.
+"""Decides whether a user message continues the turn before it or starts something else, and whether it asks for a
+summary of the conversation.
 
-Cheap signals of language only: how the message opens, whether the turn before closed with a question, what it points
-back to, and which names and words both share. The law: **when in doubt it continues**. A turn that is joined to the
-one before costs tokens, a turn that is torn from it costs the work.
-
-What this module does not do: it asks no model, it looks at no tool, and it learns nothing from one conversation to the
-next. `wording` holds the phrases of the languages it knows; any other is judged by length, mark-up, names and shared
-words alone.
-
-Does this message ask for a summary of the conversation it stands in? Clients do, and people, before they go on with
-the summary alone.
-
-The law: **only who asks for all of it counts**: a word for a summary near a word for the whole conversation. A summary
-of a file or of a change is work like any other, a message that brings a summary asks for none, and what stands between
-fences was pasted: agents without calls get their commands' output as a user message.
-
-What this module does not do: it decides nothing. Whoever is told a little more than was needed takes no harm.
+Only cheap signals of language are used: how the message opens, whether the turn before closed with a question,
+back-references, and shared names and words. In doubt a message continues: a joined turn costs tokens, a torn one costs
+the work. Unknown languages are judged by length, markup, names and shared words. A summary request needs a word for a
+summary near a word for the whole conversation, outside fenced blocks: a summary of a file is ordinary work, and agents
+without calls paste command output into user messages.
 """
 
 from __future__ import annotations
@@ -26,84 +16,77 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.observers import phrases as wording
+from proxy.core.observers import phrases
 
-MAX_TURN_TEXT_LENGTH = 4_000
-"""Characters of each text that are looked at; of the closing text its end."""
-MAX_SHORT_MESSAGE_WORDS = 3
-"""Words of a message that cannot start anything by itself, unless it says so."""
-MAX_ANSWER_WORDS = 60
-"""Words of a message that still is an answer to a question."""
-MAX_BACK_REFERENCE_WORDS = 30
-"""Words of a message in which `it` or `that` points back to the turn before; in a longer one it may point anywhere."""
-RELATED_SHARE = 0.34
-"""Share of a message's own words that the turn before has too, from which it is about the same."""
+MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
+MAX_SHORT_MESSAGE_WORDS = 3  # a shorter message cannot start anything unless it says so
+MAX_ANSWER_WORDS = 60  # a longer message is no answer to a question
+MAX_BACK_REFERENCE_WORDS = 30  # in a longer message `it` or `that` need not refer to the turn before
+RELATED_SHARE = 0.34  # of a message's topic words that the turn before has too, to be related
 RELATED_INSTRUCTION_SHARE = 0.6
-"""The same for a message that orders something, in words of an order: the next task in one project shares its words."""
-MIN_SHARED_IDENTIFIERS = 2
-"""Paths and identifiers that both name, from which a message is about the same, whatever its other words."""
-MIN_TOPIC_WORDS = 4
-"""Own words of a message that can be about something else."""
+"""The same for a message that opens like an instruction: the next task in a project shares words anyway."""
+MIN_SHARED_IDENTIFIERS = 2  # paths and identifiers in common that make a message related, whatever its words
+MIN_TOPIC_WORDS = 4  # topic words of a message that can be about something else
 
 
-def continues_turn(before: str, closing: str, text: str) -> bool:
-    """Whether `text` continues the turn that the user message `before` began and the assistant text `closing` ended.
-
-    False only where it starts something else. A message of a client's own mark-up always continues.
-    """
-    told = continues_by_wording(closing, text)
-    return continues_by_topic(before, closing, text) if told is None else told
+def continues_turn(previous_text: str, closing: str, text: str) -> bool:
+    """Whether `text` continues the turn from the user message `previous_text` to the assistant text `closing`. A
+    message that is only client markup always continues."""
+    by_wording = continues_by_wording(closing, text)
+    return continues_by_topic(previous_text, closing, text) if by_wording is None else by_wording
 
 
 def continues_by_wording(closing: str, text: str) -> bool | None:
-    """The same, whatever the turn was about; None where that decides."""
-    said = typed_text_of(text)
-    if not said or _CLIENT_TEXT.match(said) or _TASK_NOTICE.match(text):
+    """The same by wording alone; None where it does not decide."""
+    typed = typed_text_of(text)
+    if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text):
         return True
-    if _NEW_TOPIC.search(said[:200]):
+    if _NEW_TOPIC.search(typed[:200]):
         return False
-    if _awaits_answer(closing) and _CHOICE.match(said):
+    if _awaits_answer(closing) and _CHOICE.match(typed):
         return True
-    rest = _without_acknowledgement(said)
+    rest = _without_acknowledgement(typed)
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
     return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
 
 
-def continues_by_topic(before: str, closing: str, text: str) -> bool:
-    """The same of a message that does not tell it itself, by what both turns name."""
-    asked, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
+def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
+    """The same by the names and words in both turns, for a message whose wording does not decide."""
+    awaits_answer, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
     words = _lowercase_words(rest)
-    ordered = bool(_INSTRUCTION.match(rest))
-    before = without_media(before)
-    own = _keyword_stems(words)
-    theirs = _keyword_stems(_lowercase_words(f"{typed_text_of(before)} {closing[-MAX_TURN_TEXT_LENGTH:]}"))
-    shared = len(own & theirs) / len(own) if own else 0.0
-    if asked and len(words) <= MAX_ANSWER_WORDS and not (ordered and shared == 0):
+    is_instruction = bool(_INSTRUCTION.match(rest))
+    previous_text = without_media(previous_text)
+    stems = _keyword_stems(words)
+    previous_stems = _keyword_stems(
+        _lowercase_words(f"{typed_text_of(previous_text)} {closing[-MAX_TURN_TEXT_LENGTH:]}")
+    )
+    shared = len(stems & previous_stems) / len(stems) if stems else 0.0
+    if awaits_answer and len(words) <= MAX_ANSWER_WORDS and not (is_instruction and shared == 0):
         return True
     if (
-        not ordered
+        not is_instruction
         and len(
             _identifiers_in(rest)
-            & _identifiers_in(f"{before[:MAX_TURN_TEXT_LENGTH]} {closing[-MAX_TURN_TEXT_LENGTH:]}")
+            & _identifiers_in(f"{previous_text[:MAX_TURN_TEXT_LENGTH]} {closing[-MAX_TURN_TEXT_LENGTH:]}")
         )
         >= MIN_SHARED_IDENTIFIERS
     ):
         return True
-    if shared >= (RELATED_INSTRUCTION_SHARE if ordered else RELATED_SHARE):
+    if shared >= (RELATED_INSTRUCTION_SHARE if is_instruction else RELATED_SHARE):
         return True
-    return len(own) < (2 if ordered else MIN_TOPIC_WORDS)
+    return len(stems) < (2 if is_instruction else MIN_TOPIC_WORDS)
 
 
-def _without_acknowledgement(said: str) -> str:
-    """What was typed, without the acknowledgement it opens with."""
-    return _ACKNOWLEDGEMENT.sub("", said, count=1).strip()
+def _without_acknowledgement(text: str) -> str:
+    """The text without an acknowledgement at its beginning."""
+    return _ACKNOWLEDGEMENT.sub("", text, count=1).strip()
 
 
 def ends_with_user_message(messages: Sequence[Message]) -> bool:
-    """Whether these messages end with the user's words. What clients add behind them in their own name (a reminder, a
-    system message) does not count; beside results it is no word of the user's."""
+    """Whether the messages end with user words, apart from reminders and system messages that clients add. Text beside
+    results does not count."""
     last = next((m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES), None)
     if last is None or last.role != "user":
         return False
@@ -114,7 +97,6 @@ def ends_with_user_message(messages: Sequence[Message]) -> bool:
     )
 
 
-# -------------------------------------------------------------------------------------------------------- what was said
 _CLIENT_ELEMENT = re.compile(
     r"<((?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
     r"[-_][a-z_-]+|command-(?:name|message))\b[^>]*>.*?(?:</\1>|\Z)",
@@ -135,40 +117,42 @@ _IMAGE_PATH = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\
 _SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
+# Image or file parts: dialects show them as JSON with sorted keys.
 _MEDIA_PART = re.compile(
     r'\{"(?:audio|citations|context|detail|file|file_data|file_id|file_url|filename|image_url|input_audio|source|title'
     r'|type|video_url)":'
 )
-"""How a part that is no text may begin: a dialect tells it as JSON with sorted keys."""
 _IMAGE_TYPES = ("image", "image_url", "input_image")
 _FILE_TYPES = ("audio", "document", "file", "input_audio", "input_file", "video_url")
 _DECODER = json.JSONDecoder()
 MAX_MEDIA_PARTS = 32
-"""Pictures and files of a message that are looked for."""
 
 
 def without_media(text: str, *, named: bool = False) -> str:
-    """`text` without the pictures and files among its words; `named`: with a word for each."""
+    """`text` without images and files; `named` puts a word in place of each."""
     if '"type":"' not in text:
         return text
-    kept, at, over = [], 0, 0
-    for found in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
-        if found.start() < over:
+    parts, copied_until, part_end = [], 0, 0
+    for match in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
+        if match.start() < part_end:
             continue
         try:
-            part, over = _DECODER.raw_decode(text, found.start())
+            part, part_end = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             continue
         kind = part.get("type")
         if kind in _IMAGE_TYPES or kind in _FILE_TYPES:
-            kept += [text[at : found.start()], ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " "]
-            at = over
-    return "".join([*kept, text[at:]])
+            parts += [
+                text[copied_until : match.start()],
+                ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " ",
+            ]
+            copied_until = part_end
+    return "".join([*parts, text[copied_until:]])
 
 
 def typed_text_of(text: str) -> str:
-    """What the user typed: without the elements that clients put around it, pictures and files, the paths of pictures,
-    and a slash command in a line of its own."""
+    """What the user typed: without client elements, images, files, image paths, and a slash command on a line of its
+    own."""
     return _strip_client_markup(without_media(text))
 
 
@@ -178,36 +162,35 @@ def _strip_client_markup(text: str) -> str:
     ].strip()
 
 
-def without_client_elements(text: str, most: int) -> str:
-    """The words between the elements that clients put around a user's, of the first `most` characters."""
+def without_client_elements(text: str, max_characters: int) -> str:
+    """The text between client elements, within the first `max_characters` characters."""
     return (
-        _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:most])).strip()
+        _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:max_characters])).strip()
         if "<" in text
-        else text[:most].strip()
+        else text[:max_characters].strip()
     )
 
 
-def first_user_text(texts: Iterable[str], most: int) -> str:
-    """The first of a user's messages that says something of its own, without what its client put around it, pictures
-    and files; where none does, the first one as it is, with a word for each of these."""
+def first_user_text(texts: Iterable[str], max_characters: int) -> str:
+    """The first user message with words of its own, without client elements and media; if none has any, the first one,
+    with a word for each image or file."""
     texts = tuple(texts)
-    said = (without_client_elements(without_media(text), most) for text in texts)
-    return next((words for words in said if words), without_media("".join(texts[:1]), named=True)[:most])
+    own_texts = (without_client_elements(without_media(text), max_characters) for text in texts)
+    return next((words for words in own_texts if words), without_media("".join(texts[:1]), named=True)[:max_characters])
 
 
-# ---------------------------------------------------------------------------------------------------------- its opening
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
-    rf"|\b(?:get|go)\sback\sto\b|{wording.any_phrase_pattern(wording.NEW_TOPIC, wording.NEW_TOPIC_UNSPACED)})",
+    rf"|\b(?:get|go)\sback\sto\b|{phrases.any_phrase_pattern(phrases.NEW_TOPIC, phrases.NEW_TOPIC_UNSPACED)})",
     re.IGNORECASE,
 )
 _ACKNOWLEDGEMENT = re.compile(
-    rf"\A(?:{wording.any_phrase_pattern(wording.ACKNOWLEDGEMENTS, wording.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
+    rf"\A(?:{phrases.any_phrase_pattern(phrases.ACKNOWLEDGEMENTS, phrases.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
     re.IGNORECASE,
 )
 _CONTINUATION = re.compile(
-    wording.any_phrase_pattern(wording.CONTINUATIONS, wording.CONTINUATIONS_UNSPACED), re.IGNORECASE
+    phrases.any_phrase_pattern(phrases.CONTINUATIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE
 )
 _INSTRUCTION = re.compile(
     rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
@@ -215,15 +198,14 @@ _INSTRUCTION = re.compile(
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
           | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
         (?:(?:now|please|next)\s)?
-      (?: {wording.any_phrase_pattern(wording.INSTRUCTIONS, wording.INSTRUCTIONS_UNSPACED)}
+      (?: {phrases.any_phrase_pattern(phrases.INSTRUCTIONS, phrases.INSTRUCTIONS_UNSPACED)}
         | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
     re.IGNORECASE | re.VERBOSE,
 )
 
 
-# -------------------------------------------------------------------------------------------- what it has to do with it
 _BACK_REFERENCE = re.compile(
-    rf"{wording.any_phrase_pattern(wording.BACK_REFERENCES, wording.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
+    rf"{phrases.any_phrase_pattern(phrases.BACK_REFERENCES, phrases.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
     re.IGNORECASE,
 )
 _THAT_CLAUSE = re.compile(
@@ -233,7 +215,7 @@ _THAT_CLAUSE = re.compile(
 
 
 def _has_back_reference(rest: str, words: Sequence[str]) -> bool:
-    """`that` before a clause points nowhere."""
+    """`that` before a clause is no reference."""
     if len(words) > MAX_BACK_REFERENCE_WORDS:
         return False
     return bool(_BACK_REFERENCE.search(_THAT_CLAUSE.sub(" ", rest)))
@@ -249,7 +231,7 @@ _OUTPUT_LINE = re.compile(
 
 
 def _is_pasted_output(rest: str) -> bool:
-    """Pasted output of what was just run: it opens with a line of it, or is mostly made of such lines."""
+    """Pasted command output: it opens with such a line, or consists mostly of them."""
     lines = [line for line in rest.splitlines() if line.strip()][:40]
     hits = [bool(_OUTPUT_LINE.match(line)) for line in lines]
     return bool(hits) and (hits[0] or (len(hits) > 2 and 2 * sum(hits) > len(hits)))
@@ -270,17 +252,16 @@ _CLOSING_TAIL_LENGTH = 400
 
 
 def _awaits_answer(closing: str) -> bool:
-    """Whether the closing text waits for an answer; asking whether there is anything else to do does not."""
+    """Whether the closing text waits for an answer; "anything else?" does not."""
     end = closing.rstrip()[-_CLOSING_TAIL_LENGTH:]
-    last = end.rpartition("\n\n")[2] or end
-    asks = bool(_QUESTION.search(last) or _REQUEST_FOR_INPUT.search(last))
-    return asks and not _OFFER_OF_MORE.search(last)
+    last_paragraph = end.rpartition("\n\n")[2] or end
+    asks = bool(_QUESTION.search(last_paragraph) or _REQUEST_FOR_INPUT.search(last_paragraph))
+    return asks and not _OFFER_OF_MORE.search(last_paragraph)
 
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
-_STOP_WORDS = frozenset(wording.STOP_WORDS.split())
-_STEM_LENGTH = 5
-"""Letters by which two words are one: `parser`, `parsing`."""
+_STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
+_STEM_LENGTH = 5  # letters: `parser` and `parsing` are one word
 
 
 def _lowercase_words(text: str) -> list[str]:
@@ -288,13 +269,13 @@ def _lowercase_words(text: str) -> list[str]:
 
 
 def _keyword_stems(words: Sequence[str]) -> frozenset[str]:
-    """The words that say what a text is about, by their stems; of a path its last part."""
+    """Stems of the topic words; of a path its last part."""
     bare = (word.rpartition("/")[2] for word in words if word not in _STOP_WORDS)
     return frozenset(word[:_STEM_LENGTH] for word in bare if word and not word.isdigit())
 
 
 def topic_keywords(text: str) -> frozenset[str]:
-    """The words that say what a text is about, of what the user typed in it, by their stems."""
+    """Stems of the topic words that the user typed."""
     return _keyword_stems(_lowercase_words(typed_text_of(text)))
 
 
@@ -304,7 +285,7 @@ MAX_IDENTIFIER_LENGTH = 120
 
 
 def _identifiers_in(text: str) -> frozenset[str]:
-    """Paths (by their last part), files, options and identifiers, as they are spelt."""
+    """Paths (last part), files, options and identifiers, as spelt."""
     words = (word.strip(_SURROUNDING_PUNCTUATION) for word in text.split() if len(word) <= MAX_IDENTIFIER_LENGTH)
     return frozenset(word.rpartition("/")[2] for word in words if _is_identifier(word))
 
@@ -316,14 +297,11 @@ def _is_identifier(word: str) -> bool:
     return word.startswith("--") or any(mark in bare for mark in "_./") or bool(_CAMEL_CASE.fullmatch(bare))
 
 
-SUMMARY_REQUEST_WINDOW = 3_000
-"""Characters of its beginning, and of its end: there the order stands, whatever is quoted between."""
-MAX_WORD_DISTANCE = 140
-"""Characters between the two words, on one line."""
+SUMMARY_REQUEST_WINDOW = 3_000  # at the beginning and at the end, where the order stands around quoted text
+MAX_WORD_DISTANCE = 140  # between the two words, on one line
 MAX_SUMMARY_WORDS = 40
-"""Words for a summary that are looked at."""
 _SUMMARY_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens")
-"""Looked for first: nearly every message has none of them."""
+"""Cheap pre-check: nearly every message has none of them."""
 _SUMMARY_WORD = re.compile(
     r"\b(?:summar(?:y|ies|i[sz]e|i[sz]ing)|compact(?:ion|ing)?|hand-?(?:off|over)|recap(?:itulate)?|condense)\b",
     re.IGNORECASE,
@@ -349,7 +327,7 @@ _FENCE = re.compile(r"^[ \t]{0,9}(```|~~~)[`~]{0,9}(.*)$", re.MULTILINE)
 
 
 def asks_for_summary(text: str) -> bool:
-    """Whether `text`, words of the user or of their client, asks for a summary of the conversation."""
+    """Whether a user text, or the client's, asks for a summary of the conversation."""
     if not _asks_at_either_end(text) or _SUMMARY_OPENING.match(without_client_elements(text, SUMMARY_REQUEST_WINDOW)):
         return False
     said = _without_fenced_blocks(text)
@@ -357,8 +335,7 @@ def asks_for_summary(text: str) -> bool:
 
 
 def _without_fenced_blocks(text: str) -> str:
-    """Without what stands between fences. One that is open to the end is none: an order may follow what was quoted
-    badly."""
+    """Without fenced blocks. An unclosed fence is kept, because an order may follow a badly quoted block."""
     kept, at, opened = [], 0, None
     for fence in _FENCE.finditer(text):
         if opened is None:

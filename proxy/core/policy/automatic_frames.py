@@ -1,13 +1,9 @@
-"""Frames that the proxy opens and ends by itself (level `auto`, S1-83).
+"""Opens and ends frames by itself, at autonomy level `auto`.
 
-Such a frame is inferred as those of a plan or a request are: it takes nothing off the line, and folds when it has
-ended and that pays. It stands where requests and plans stand; inside a frame that the model pushed the model divides
-its work, and is only told. A second one follows the first, it does not nest: what is long goes on in parts.
-
-The law: **only at rest**. Every call has its result, so no call group is cut through, and **only what was opened here
-is ended here**.
-
-What this module does not do: it tells the model nothing, for nothing on the line changes.
+An automatic frame is an inferred frame: it removes nothing from the context until a fold takes it after its end. It
+opens only beside requests and plan items, never inside a frame that the model pushed, and a second one follows the
+first instead of nesting. Decisions are made only when every call has its result, and only automatic frames are ended
+here.
 """
 
 from __future__ import annotations
@@ -38,45 +34,44 @@ from proxy.core.policy.suggest import push_title, reason_not_to_suggest
 
 AUTO_ORIGIN = "auto"
 AUTO_FRAME_NUMBER_OFFSET = 2_000
-"""Added to the number of a frame born here, beside those that others decide at the same entry."""
+"""Added to a frame's number, so that its id differs from the ids of other frames that begin at the same entry."""
 
 
 class AutonomyInput(msgspec.Struct, frozen=True):
-    """A request where it stands: the path up to its last entry `node`, at `now` (ms). `names` tell which tool does
-    what."""
+    """The path up to its last entry `entry_id`, at `now` (ms since the epoch)."""
 
-    story: PathState
-    node: str
+    path_state: PathState
+    entry_id: str
     now: int
-    names: ToolRoles
+    tool_roles: ToolRoles
     max_depth: int
 
 
 def decide_automatic_frames(
-    at: AutonomyInput, reading: FrameActivity, seen: FrameSignals, rules: AutonomyRules
+    place: AutonomyInput, activity: FrameActivity, signals: FrameSignals, rules: AutonomyRules
 ) -> tuple[FrameEvent, ...]:
-    """What is opened or ended here, by what was read of the active frame."""
-    tree = at.story.tree
-    if not reading.has_all_results or not _may_divide_active_frame(tree):
+    """Events that open or end an automatic frame, from the activity and signals of the active frame."""
+    tree = place.path_state.tree
+    if not activity.has_all_results or not _may_divide_active_frame(tree):
         return ()
-    pushes = judge(PUSH, seen, rules).is_reached and not reason_not_to_suggest(tree, PUSH, at.max_depth)
-    pop = judge(POP, seen, rules)
+    pushes = judge(PUSH, signals, rules).is_reached and not reason_not_to_suggest(tree, PUSH, place.max_depth)
+    pop = judge(POP, signals, rules)
     events: list[FrameEvent] = []
     if tree.active_frame.origin == AUTO_ORIGIN and (pushes or pop.is_reached):
         status = Status(pop.status) if pop.is_reached else Status.COMPLETED
-        events.append(build_pop_event(at.story, tree.active, status, at.names))
-        tree = reduce(tree, events[0], at.now)
-        pushes = pushes and bool(seen.goal or not pop.is_reached)  # what is done needs no other part
+        events.append(build_pop_event(place.path_state, tree.active, status, place.tool_roles))
+        tree = reduce(tree, events[0], place.now)
+        pushes = pushes and bool(signals.goal or not pop.is_reached)  # what is done needs no other part
     if pushes:
-        title, criteria = _title_and_criteria(tree, seen.goal)
+        title, criteria = _title_and_criteria(tree, signals.goal)
         events.append(
-            FrameEntered(frame_id(at.node, AUTO_FRAME_NUMBER_OFFSET), tree.active, title, criteria, AUTO_ORIGIN)
+            FrameEntered(frame_id(place.entry_id, AUTO_FRAME_NUMBER_OFFSET), tree.active, title, criteria, AUTO_ORIGIN)
         )
     return tuple(events)
 
 
 def _title_and_criteria(tree: Tree, goal: str) -> tuple[str, str]:
-    """Title and criteria: of the new goal, or of one more step of what the active frame is for."""
+    """Title and criteria from the new goal; without one, the next numbered step of the active frame's task."""
     if goal:
         return push_title(tree, goal), first_user_text([goal], MAX_CRITERION_CHARACTERS)
     step = 2 + sum(frame.origin == AUTO_ORIGIN for frame in children(tree, tree.active))

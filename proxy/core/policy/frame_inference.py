@@ -1,16 +1,11 @@
-"""Frames seen in what the client says, without the model's help.
+"""Infers frames from the client's plan, the user's requests and the results of subagents, without the model's help.
 
-Items of the client's plan become frames: planned, entered when the client marks them in progress, ended when it marks
-them completed. A request of the user that starts something else ends the work before it and opens a frame of its own;
-a "yes", a correction or a question about the same thing goes on with it. The laws: **what is inferred takes nothing off
-a line** (only a fold does, see `folding`), and **a frame that the model pushed is never ended here**: inside one,
-nothing but the client's plan is followed.
+Plan items become frames: planned, entered when the client marks them in progress, ended when it marks them completed. A
+user request that starts something else ends the work before it and opens a frame; a "yes", a correction or a follow-up
+question continues it. An inferred frame removes nothing from the context (only a fold does), and a frame that the model
+pushed is never ended here: inside one, only the plan is followed.
 
-An event is decided where the next assistant turn will begin: at the last of the messages that stand between two turns,
-so a call group is complete and its results are known.
-
-What this module does not do: it weighs nothing and cuts nothing; that a subagent began is seen where its conversation
-opens (`reception`), here only that it ended.
+Events are decided at the last client message before the next assistant turn, when every call group has its results.
 """
 
 from __future__ import annotations
@@ -68,14 +63,12 @@ from proxy.core.observers import (
 )
 from proxy.core.text import cut_for_display
 
-MAX_RESULTS_LENGTH = 1_200
-"""Characters of a closing text that are kept as the results of an inferred frame; whole it stands in its log."""
+MAX_RESULTS_LENGTH = 1_200  # characters of closing text kept as results; the frame's log has all of it
 MAX_SHORT_RESULTS_LENGTH = 350
-"""Characters of its short form."""
 
 
 class InferenceRules(msgspec.Struct, frozen=True):
-    """What is followed: the client's plan, the requests of the user. `names` tells which tool does what."""
+    """Whether the client's plan and the user's requests are followed, and the roles of tools."""
 
     tool_roles: ToolRoles
     follows_plans: bool = True
@@ -84,12 +77,12 @@ class InferenceRules(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Inference:
-    """The tree while events are decided, one on top of the other."""
+    """The tree while events are decided, each applied before the next is decided."""
 
     tree: Tree
     placed: Sequence[PathEntry]
-    story: PathState
-    node: str
+    path_state: PathState
+    entry_id: str
     now: int
     rules: InferenceRules
     events: list[FrameEvent] = field(default_factory=list)
@@ -101,64 +94,64 @@ class _Inference:
 
     def new_frame_id(self) -> str:
         self.frames_created += 1
-        return frame_id(self.node, self.frames_created - 1)
+        return frame_id(self.entry_id, self.frames_created - 1)
 
 
 def infer_frames(
-    path_state: PathState, run: Sequence[Entry], now: int, watch: InferenceRules
+    path_state: PathState, new_entries: Sequence[Entry], now: int, rules: InferenceRules
 ) -> tuple[FrameEvent, ...]:
-    """What is decided at the last entry of `run`: the client's messages between two assistant turns. `path_state`
-    holds the path up to the entry before it, `run[:-1]` included."""
-    messages = [entry.message for entry in run if entry.message]
-    said = [m.text for m in messages if m.role == "user" and m.text.strip()]
+    """Events decided at the last entry of `new_entries`, the client's messages between two assistant turns.
+    `path_state` is the path up to the entry before it, `new_entries[:-1]` included."""
+    messages = [entry.message for entry in new_entries if entry.message]
+    user_texts = [m.text for m in messages if m.role == "user" and m.text.strip()]
     tree = reopen_root(path_state.tree, now) if ends_with_user_message(messages) else path_state.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
-    scene = _Inference(tree, path_state.entries, path_state, run[-1].id, now, watch)
-    _follow_subagents(scene, messages)
-    if watch.follows_plans and any(m.answers for m in messages):
-        _follow_plan(scene, run)
-    if watch.follows_requests and said:
-        _follow_request(scene, run, said)
-    return tuple(scene.events)
+    inference = _Inference(tree, path_state.entries, path_state, new_entries[-1].id, now, rules)
+    _follow_subagents(inference, messages)
+    if rules.follows_plans and any(m.answers for m in messages):
+        _follow_plan(inference, new_entries)
+    if rules.follows_requests and user_texts:
+        _follow_request(inference, new_entries, user_texts)
+    return tuple(inference.events)
 
 
-# ---------------------------------------------------------------------------------------------------------------- plan
-def _follow_plan(scene: _Inference, run: Sequence[Entry]) -> None:
-    """Mirror what the calls before `run` did to the client's plan (S1-76)."""
-    called = next((p for p in reversed(scene.placed) if (m := message_of(p)) and m.role == "assistant"), None)
-    said = message_of(called) if called else None
-    if called is None or said is None or not said.calls:
+def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
+    """Apply to the frames what the calls before `new_entries` did to the client's plan."""
+    called = next((p for p in reversed(inference.placed) if (m := message_of(p)) and m.role == "assistant"), None)
+    message = message_of(called) if called else None
+    if called is None or message is None or not message.calls:
         return
-    results = {m.answers: (m, entry.id) for entry in run if (m := entry.message) and m.answers}
-    told = observe_plan(step_of(said, results), scene.rules.tool_roles)
-    if not told:
+    results = {m.answers: (m, entry.id) for entry in new_entries if (m := entry.message) and m.answers}
+    plan_changes = observe_plan(step_of(message, results), inference.rules.tool_roles)
+    if not plan_changes:
         return  # nearly every group: nothing of the path has to be looked at
     group = (
         ()
-        if _belongs_to_several_frames(scene, called)
+        if _belongs_to_several_frames(inference, called)
         else (called.entry.id, *(entry for _, entry in results.values()))
     )
-    for seen in told:
-        _apply_plan_diff(scene, reconcile_plan(_mirrored_items(scene.tree), seen), group)
+    for change in plan_changes:
+        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group)
 
 
-def _belongs_to_several_frames(scene: _Inference, called: PathEntry) -> bool:
-    """Whether an item cannot take this group along: its turn belongs to several frames, or holds the call that opened
-    the frame above, which would leave the line together with what it returns."""
+def _belongs_to_several_frames(inference: _Inference, called: PathEntry) -> bool:
+    """Whether an item must not own this call group: its turn belongs to several frames, or holds the call that opened
+    the frame above and would leave the context together with that frame's results."""
     if called.round is None:
         return False
-    opened = any(f.opening and f.opening.turn == called.entry.id for f in scene.tree.frames.values())
-    return opened or called.entry.id in _split_turns(scene.placed)
+    opened = any(f.opening and f.opening.turn == called.entry.id for f in inference.tree.frames.values())
+    return opened or called.entry.id in _split_turns(inference.placed)
 
 
 def _split_turns(path_entries: Iterable[PathEntry]) -> frozenset[str]:
-    """Turns in which the model went into a frame of its own, or out of it: their rounds belong to several frames, so
-    none can take them as a whole."""
+    """Turns in which the model pushed or popped: their rounds belong to several frames, so no frame can own the whole
+    turn."""
     owners: dict[str, str] = {}
     return frozenset(p.entry.id for p in path_entries if p.round and owners.setdefault(p.entry.id, p.owner) != p.owner)
 
 
+# Status of a frame as the client's plan shows it.
 _ITEM_STATUS: Mapping[Status, ItemStatus] = {
     Status.PLANNED: ItemStatus.PLANNED,
     Status.BLOCKED: ItemStatus.PLANNED,
@@ -167,14 +160,13 @@ _ITEM_STATUS: Mapping[Status, ItemStatus] = {
     Status.FAILED: ItemStatus.COMPLETED,
     Status.INVALIDATED: ItemStatus.REMOVED,
 }
-"""How a frame stands in the client's plan."""
 
 
 def _mirrored_items(tree: Tree) -> list[MirroredItem]:
-    """The client's plan as far as it is known here, in its order. What a tree left open that has ended is off it, or a
-    frame that has returned: named again, it is planned anew."""
+    """The known plan items, in plan order. Open items of an ended tree, and items below a frame that has returned, are
+    left out: if the client names one again, it is planned anew."""
     plan = [f for f in tree.frames.values() if f.origin == "plan"]
-    left = {
+    dropped_ids = {
         f.id
         for f in plan
         if f.status not in FINAL_STATUSES
@@ -182,7 +174,10 @@ def _mirrored_items(tree: Tree) -> list[MirroredItem]:
     }
     return [
         MirroredItem(
-            f.id, f.client_key or f.title, f.title, ItemStatus.REMOVED if f.id in left else _ITEM_STATUS[f.status]
+            f.id,
+            f.client_key or f.title,
+            f.title,
+            ItemStatus.REMOVED if f.id in dropped_ids else _ITEM_STATUS[f.status],
         )
         for f in plan
     ]
@@ -193,61 +188,65 @@ def _top_frame(tree: Tree, frame: Frame) -> Frame:
 
 
 def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
-    """Whether it stands below a frame that has returned: what that did would be on the line again with it."""
-    open_ones = {f.id for f in path_to(tree, tree.active)}
-    return any(not a.has_no_opening_call and a.parent and a.id not in open_ones for a in ancestors(tree, frame.id))
+    """Whether an ancestor has returned. Entering the frame would put that ancestor's work back into the context."""
+    active_path_ids = {f.id for f in path_to(tree, tree.active)}
+    return any(
+        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
+    )
 
 
-def _apply_plan_diff(scene: _Inference, changes: PlanDiff, group: tuple[str, ...]) -> None:
-    born: dict[MirroredItem, str] = {}
+def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...]) -> None:
+    new_frame_ids: dict[MirroredItem, str] = {}
     for item in changes.planned:
-        born[item] = scene.new_frame_id()
-        scene.add_event(
-            FramePlanned(born[item], _plan_parent(scene.tree), item.title, item.title, origin="plan", key=item.key)
+        new_frame_ids[item] = inference.new_frame_id()
+        inference.add_event(
+            FramePlanned(
+                new_frame_ids[item], _plan_parent(inference.tree), item.title, item.title, origin="plan", key=item.key
+            )
         )
     for item, title in changes.renamed:
-        scene.add_event(FrameReplanned(item.frame, title, title))
-    home = _plan_parent(scene.tree)
+        inference.add_event(FrameReplanned(item.frame, title, title))
+    home = _plan_parent(inference.tree)
     for item in changes.removed:
-        if scene.tree.frames[item.frame].parent != home:
+        if inference.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
-        if scene.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
-            scene.add_event(FrameInvalidated(item.frame, "The client took it off its plan."))
+        if inference.tree.frames[item.frame].status in (Status.PLANNED, Status.BLOCKED):
+            inference.add_event(FrameInvalidated(item.frame, "The client took it off its plan."))
         else:
-            _end_item(scene, item.frame, Status.INVALIDATED, group)
+            _end_item(inference, item.frame, Status.INVALIDATED, group)
     for item in changes.completed:
-        _complete_item(scene, born.get(item, item.frame), group, handed_on=not changes.entered)
+        _complete_item(inference, new_frame_ids.get(item, item.frame), group, handed_on=not changes.entered)
     for item in changes.paused:
-        _end_item(scene, item.frame, Status.BLOCKED, group)
+        _end_item(inference, item.frame, Status.BLOCKED, group)
     for item in changes.entered:
-        found = scene.tree.frames[born.get(item, item.frame)]
-        if _may_enter(scene.tree, found):
-            _end_auto_frame(scene)
-            scene.add_event(_enter_event(found, group))
+        frame = inference.tree.frames[new_frame_ids.get(item, item.frame)]
+        if _may_enter(inference.tree, frame):
+            _end_auto_frame(inference)
+            inference.add_event(_enter_event(frame, group))
     if not changes.entered:
-        _resume_open_item(scene)
+        _resume_open_item(inference)
 
 
-def _end_auto_frame(scene: _Inference) -> None:
-    """What the proxy parted off by itself ends where the client's plan has a say."""
-    if scene.tree.active_frame.origin == "auto":
-        _end_frame(scene, scene.tree.active, Status.COMPLETED)
+def _end_auto_frame(inference: _Inference) -> None:
+    """End the automatic frame: the client's plan takes precedence."""
+    if inference.tree.active_frame.origin == "auto":
+        _end_frame(inference, inference.tree.active, Status.COMPLETED)
 
 
-def _resume_open_item(scene: _Inference) -> None:
-    """Of several items under way the newest owned what was done; once it has ended, the one before it does."""
-    beside = (f for f in children(scene.tree, scene.tree.active) if f.origin == "plan")
-    under_way = [f for f in beside if f.status is Status.IN_PROGRESS]
-    if under_way:
-        scene.add_event(_enter_event(max(under_way, key=lambda f: (f.updated_at, f.order))))
+def _resume_open_item(inference: _Inference) -> None:
+    """Reactivate the next older open item. Of several items in progress, the newest one owns the work until it ends."""
+    siblings = (f for f in children(inference.tree, inference.tree.active) if f.origin == "plan")
+    in_progress = [f for f in siblings if f.status is Status.IN_PROGRESS]
+    if in_progress:
+        inference.add_event(_enter_event(max(in_progress, key=lambda f: (f.updated_at, f.order))))
 
 
-def _enter_event(frame: Frame, taking: tuple[str, ...] = ()) -> FrameEntered:
-    return FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taking)
+def _enter_event(frame: Frame, taken_entries: tuple[str, ...] = ()) -> FrameEntered:
+    return FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taken_entries)
 
 
 def _plan_parent(tree: Tree) -> str:
-    """Under which frame an item of the plan belongs: the active one, or where the other items are."""
+    """The frame under which new items are planned: the active one, or the parent of the other items."""
     active = tree.active_frame
     while active.origin in ("plan", "part", "auto") and active.parent:
         active = tree.frames[active.parent]
@@ -255,57 +254,61 @@ def _plan_parent(tree: Tree) -> str:
 
 
 def _may_enter(tree: Tree, frame: Frame) -> bool:
-    """Whether the work may go on in it: a frame that the model pushed is left by the model alone."""
+    """Whether `frame` may become active: only the model leaves a frame that it pushed."""
     if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
         return False
-    above = {a.id for a in ancestors(tree, frame.id)}
-    left = (f for f in path_to(tree, tree.active) if f.id not in above)
-    return all(f.is_inferred for f in left)
+    ancestor_ids = {a.id for a in ancestors(tree, frame.id)}
+    frames_left = (f for f in path_to(tree, tree.active) if f.id not in ancestor_ids)
+    return all(f.is_inferred for f in frames_left)
 
 
-def _complete_item(scene: _Inference, frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
-    """End an item; one that never started starts with the group that says so. A group that only ends it belongs to the
-    frame above (`handed_on`)."""
-    found = scene.tree.frames[frame]
-    if found.status is not Status.IN_PROGRESS:
-        if not _may_enter(scene.tree, found):
+def _complete_item(inference: _Inference, item_frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
+    """End an item; one that never started begins with the group that completes it. `handed_on`: the group only ends the
+    item, so it belongs to the frame above."""
+    frame = inference.tree.frames[item_frame]
+    if frame.status is not Status.IN_PROGRESS:
+        if not _may_enter(inference.tree, frame):
             return
-        _end_auto_frame(scene)
-        scene.add_event(_enter_event(found))
-    _end_item(scene, frame, Status.COMPLETED, group if handed_on else ())
+        _end_auto_frame(inference)
+        inference.add_event(_enter_event(frame))
+    _end_item(inference, item_frame, Status.COMPLETED, group if handed_on else ())
 
 
-def _end_item(scene: _Inference, frame: str, status: Status, carried: tuple[str, ...]) -> None:
-    """End an item, unless the model pushed a frame below it that is at work."""
-    pushed = (f for f in _descendants_of(scene.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
-    if scene.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
-        _end_frame(scene, frame, status, carried=carried)
+def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[str, ...]) -> None:
+    """End an item, unless a frame that the model pushed below it is in progress."""
+    pushed = (f for f in _descendants_of(inference.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
+    if inference.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
+        _end_frame(inference, frame, status, carried=carried)
 
 
 def _descendants_of(tree: Tree, frame: str) -> Iterable[Frame]:
     return (f for f in tree.frames.values() if any(a.id == frame for a in ancestors(tree, f.id)))
 
 
-def _end_frame(scene: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
-    scene.add_event(
-        build_pop_event(replace(scene.story, tree=scene.tree), frame, status, scene.rules.tool_roles, carried)
+def _end_frame(inference: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
+    inference.add_event(
+        build_pop_event(
+            replace(inference.path_state, tree=inference.tree), frame, status, inference.rules.tool_roles, carried
+        )
     )
 
 
 def build_pop_event(
-    path_state: PathState, frame: str, status: Status, names: ToolRoles, carried: tuple[str, ...] = ()
+    path_state: PathState, frame: str, status: Status, tool_roles: ToolRoles, carried: tuple[str, ...] = ()
 ) -> FramePopped:
-    """An inferred frame ends with what is known of it, and with it frames of the model's on the way back that were
-    invalidated meanwhile, of which their calls tell then."""
-    way = return_path(path_state.tree, frame)
-    told = ""
-    if (called := outermost_called_frame(way)) is not None:
+    """The end of an inferred frame, with the results, artifacts and decisions found in its entries. Frames of the model
+    on the return path that were invalidated meanwhile are carried along, because their calls' results must say so."""
+    returned_frames = return_path(path_state.tree, frame)
+    note = ""
+    if (called := outermost_called_frame(returned_frames)) is not None:
         past, unfinished = user_messages(path_state, called)
-        told = "\n\n".join(filter(None, (*map(invalidation_text, reversed(way[1:])), past_user_messages_text(past))))
+        note = "\n\n".join(
+            filter(None, (*map(invalidation_text, reversed(returned_frames[1:])), past_user_messages_text(past)))
+        )
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
     results = results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
-    facts = facts_of(path_entries, names)
+    facts = facts_of(path_entries, tool_roles)
     return FramePopped(
         frame,
         status,
@@ -315,76 +318,78 @@ def build_pop_event(
         tokens=sum(m.tokens for p in path_entries if (m := message_of(p))),
         artifacts=tuple(artifacts_in_facts(facts)),
         decisions=facts.decisions,
-        told=told,
+        told=note,
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- subagents
-def _follow_subagents(scene: _Inference, messages: Sequence[Message]) -> None:
-    """The result of the call that delegated it ends a subagent's frame (S1-71f); one whose call the client goes on
-    without is blocked."""
-    waiting = [f for f in scene.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
+def _follow_subagents(inference: _Inference, messages: Sequence[Message]) -> None:
+    """End a subagent's frame with the result of its call; if the client went on without that result, the frame is
+    blocked."""
+    waiting = [f for f in inference.tree.frames.values() if f.origin == "subagent" and f.status is Status.IN_PROGRESS]
     if not waiting:
         return
     results = {m.answers: m for m in messages if m.answers}
-    called = next((m for p in reversed(scene.placed) if (m := message_of(p)) and m.role == "assistant"), None)
-    asked = {call.id for call in called.calls} if called else set()
+    called = next((m for p in reversed(inference.placed) if (m := message_of(p)) and m.role == "assistant"), None)
+    called_ids = {call.id for call in called.calls} if called else set()
     for frame in waiting:
         if (result := results.get(frame.client_key)) is not None:
-            said = results_from_texts([result.text])
-            words = (said[:MAX_RESULTS_LENGTH], cut_for_display(said, MAX_SHORT_RESULTS_LENGTH))
-            scene.add_event(FramePopped(frame.id, Status.COMPLETED, *words, tokens=result.tokens))
-        elif frame.client_key in asked:
-            scene.add_event(FramePopped(frame.id, Status.BLOCKED, "", ""))
+            results_text = results_from_texts([result.text])
+            texts = (results_text[:MAX_RESULTS_LENGTH], cut_for_display(results_text, MAX_SHORT_RESULTS_LENGTH))
+            inference.add_event(FramePopped(frame.id, Status.COMPLETED, *texts, tokens=result.tokens))
+        elif frame.client_key in called_ids:
+            inference.add_event(FramePopped(frame.id, Status.BLOCKED, "", ""))
 
 
-# ------------------------------------------------------------------------------------------------------------ requests
-def _follow_request(scene: _Inference, run: Sequence[Entry], said: Sequence[str]) -> None:
-    """A message of the user: does it go on with the work before it, or start something else?"""
-    ended_at = _closing_message_index(scene)
-    closing = message_of(scene.placed[ended_at]) if ended_at is not None else None
+def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_texts: Sequence[str]) -> None:
+    """Decide whether a user message continues the work before it or starts a new request."""
+    ended_at = _closing_message_index(inference)
+    closing = message_of(inference.placed[ended_at]) if ended_at is not None else None
     if ended_at is None or closing is None:
         return
-    told = "\n".join(said)
-    goes_on = continues_by_wording(closing.text, told)
-    if goes_on:
+    user_text = "\n".join(user_texts)
+    continues = continues_by_wording(closing.text, user_text)
+    if continues:
         return  # mostly it does, and then the work before it need not be looked through
-    home = _request_parent(scene.tree)
-    path_state = replace(scene.story, tree=scene.tree)
-    before = entries_owned_by(path_state, _frames_of_last_request(scene.tree, home), scene.placed[: ended_at + 1])
-    if not has_tool_calls(map(message_of, before)):
+    home = _request_parent(inference.tree)
+    path_state = replace(inference.path_state, tree=inference.tree)
+    previous_work = entries_owned_by(
+        path_state, _frames_of_last_request(inference.tree, home), inference.placed[: ended_at + 1]
+    )
+    if not has_tool_calls(map(message_of, previous_work)):
         return
-    if goes_on is None:
-        opening = "\n".join(m.text for p in before if (m := message_of(p)) and m.role == "user")
-        if continues_by_topic(opening, closing.text, told):
+    if continues is None:
+        opening = "\n".join(m.text for p in previous_work if (m := message_of(p)) and m.role == "user")
+        if continues_by_topic(opening, closing.text, user_text):
             return
-    _close_request(scene, home, before)
-    tail = tuple(entry.id for entry in run[:-1] if entry.message and entry.message.role == "user")
-    asked = first_user_text([told], MAX_CRITERION_CHARACTERS)
-    scene.add_event(FrameEntered(scene.new_frame_id(), home.id, title_of(asked), asked, "request", tail))
+    _close_request(inference, home, previous_work)
+    taken_entries = tuple(entry.id for entry in new_entries[:-1] if entry.message and entry.message.role == "user")
+    request_text = first_user_text([user_text], MAX_CRITERION_CHARACTERS)
+    inference.add_event(
+        FrameEntered(inference.new_frame_id(), home.id, title_of(request_text), request_text, "request", taken_entries)
+    )
 
 
-def _closing_message_index(scene: _Inference) -> int | None:
-    """The place of the words that ended what was done for the last request; None inside a frame that the model pushed,
-    and where the last turn did not end in words."""
-    tree, path_entries = scene.tree, scene.placed
+def _closing_message_index(inference: _Inference) -> int | None:
+    """Index of the assistant text that ended the work for the last request. None inside a frame that the model pushed,
+    and where the last turn did not end in text."""
+    tree, path_entries = inference.tree, inference.placed
     home = _request_parent(tree)
     if home.parent:
         return None
-    spoke = ("assistant", "tool")
-    at = next(
-        (n for n in range(len(path_entries) - 1, -1, -1) if (m := message_of(path_entries[n])) and m.role in spoke),
+    roles = ("assistant", "tool")
+    index = next(
+        (n for n in range(len(path_entries) - 1, -1, -1) if (m := message_of(path_entries[n])) and m.role in roles),
         None,
     )
-    message = message_of(path_entries[at]) if at is not None else None
-    if at is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
+    message = message_of(path_entries[index]) if index is not None else None
+    if index is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
-    owner = owner_of(replace(scene.story, tree=tree), path_entries[at]).partition("#")[0]
-    return at if owner in _frames_of_last_request(tree, home) else None
+    owner = owner_of(replace(inference.path_state, tree=tree), path_entries[index]).partition("#")[0]
+    return index if owner in _frames_of_last_request(tree, home) else None
 
 
 def _request_parent(tree: Tree) -> Frame:
-    """The frame in which requests begin and end here."""
+    """The frame under which requests get their frames."""
     return next(f for f in reversed(path_to(tree, tree.active)) if not f.is_inferred)
 
 
@@ -396,32 +401,38 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
 
 
 def _open_request(tree: Tree) -> Frame | None:
-    """The request of the user that is worked on, where it has a frame of its own."""
+    """The frame of the user's current request, if it has one."""
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
 def has_tool_calls(messages: Iterable[Message | None]) -> bool:
-    """Whether anything was done that could be folded: talk alone is no frame, and nothing is inferred from it."""
+    """Whether there are tool calls that could be folded; talk alone never becomes a frame."""
     return any(m.calls for m in messages if m)
 
 
-def _close_request(scene: _Inference, home: Frame, before: Sequence[PathEntry]) -> None:
-    """End the work for the request before: items that are still open are blocked, for the client may go on with them.
-    The first request of a conversation has no frame until it ends; then what was done for it becomes one."""
-    request = _open_request(scene.tree)
-    for frame in reversed(path_to(scene.tree, scene.tree.active)):
+def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry]) -> None:
+    """End the work for the previous request. Open items are blocked, so that the client may resume them. The first
+    request of a conversation gets its frame only now."""
+    request = _open_request(inference.tree)
+    for frame in reversed(path_to(inference.tree, inference.tree.active)):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
-            _end_frame(scene, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
+            _end_frame(inference, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
-        path_state = replace(scene.story, tree=scene.tree)
-        parted = _split_turns(scene.placed)
-        calls = {c.id for p in before if p.entry.id in parted and (m := message_of(p)) for c in m.calls}
-        own = (p for p in before if owner_of(path_state, p) == home.owner and p.entry.id not in parted)
-        taking = tuple(dict.fromkeys(p.entry.id for p in own if not ((m := message_of(p)) and m.answers in calls)))
-        texts = [m.text for p in before if (m := message_of(p)) and m.role == "user"]
-        said = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
-        request_id = scene.new_frame_id()
-        scene.add_event(FrameEntered(request_id, home.id, title_of(said), said, "request", taking))
-        _end_frame(scene, request_id, Status.COMPLETED)
+        path_state = replace(inference.path_state, tree=inference.tree)
+        split_turns = _split_turns(inference.placed)
+        calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
+        own_entries = (
+            p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns
+        )
+        taken_entries = tuple(
+            dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
+        )
+        texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
+        request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
+        request_id = inference.new_frame_id()
+        inference.add_event(
+            FrameEntered(request_id, home.id, title_of(request_text), request_text, "request", taken_entries)
+        )
+        _end_frame(inference, request_id, Status.COMPLETED)
     else:
-        _end_frame(scene, request.id, Status.COMPLETED)
+        _end_frame(inference, request.id, Status.COMPLETED)

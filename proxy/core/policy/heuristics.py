@@ -1,12 +1,6 @@
-"""The seven heuristics: four that speak for a push, three that speak for a pop, each from 0 to 100 (S1-85 to S1-91).
-
-Each is a function of the signals that gives points with the figures they are made of. The constants are those of the
-requirement rows; steps are tables, the highest one that is exceeded counts.
-
-The law: **a score is explained by its inputs alone**.
-
-What this module does not do: it weighs no heuristic against another (`combining` does) and suggests nothing.
-"""
+"""Seven heuristics, four for a push and three for a pop, each scoring 0 to 100. Each is a pure function of the signals,
+and its score names the figures it is made of. The constants are those of the requirement rows; a table of steps gives
+the points of the highest step that is exceeded."""
 
 from __future__ import annotations
 
@@ -18,8 +12,7 @@ from proxy.core.frames import POP, PUSH, Status
 from proxy.core.policy.autonomy_rules import MAX_SCORE
 from proxy.core.policy.signals import FrameSignals
 
-PointSteps = Sequence[tuple[float, int]]
-"""(exceeded, points), the highest first."""
+PointSteps = Sequence[tuple[float, int]]  # (exceeded, points), the highest first
 ScoreInput = int | float | bool | str
 
 POINTS_PER_ERROR, MAX_ERROR_POINTS, NEW_GOAL_POINTS = 15, 50, 30
@@ -33,14 +26,13 @@ POINTS_PER_ARTIFACT, MAX_ARTIFACT_POINTS = 10, 30
 COVERAGE_POINTS = 30
 IDLE_TURN_STEPS: PointSteps = ((5, 70), (3, 40), (1, 20))
 FAILURE_STEPS: PointSteps = ((3, 40), (1, 20))
-STUCK_THRESHOLD = 60
-"""Points of stagnation above which a pop would end the frame as blocked or failed."""
+STUCK_THRESHOLD = 60  # above it, stagnation means the frame is stuck: blocked or failed
 USAGE_STEPS: PointSteps = ((0.9, 90), (0.8, 70), (0.7, 50), (0.5, 20))
 
 
 class HeuristicScore(msgspec.Struct, frozen=True):
-    """Points from 0 to 100 and what they are made of. `reason` is a few words for whoever reads a suggestion, `status`
-    what a pop for this reason would end the frame as."""
+    """Points from 0 to 100 and their inputs. `reason` is a few words for a suggestion; `status` is what a pop would end
+    the frame as."""
 
     points: int
     reason: str
@@ -49,111 +41,115 @@ class HeuristicScore(msgspec.Struct, frozen=True):
 
 
 class Heuristic(msgspec.Struct, frozen=True):
-    """One of the seven; `kind` is what it speaks for. `points` are asked with every request, `told` only of what has
-    some weight: it makes the score of them."""
+    """One of the seven; `kind` is push or pop. `count_points` is cheap and runs at every request;
+    `build_score` runs only when the points matter."""
 
     name: str
     kind: str
     count_points: Callable[[FrameSignals], int]
     build_score: Callable[[FrameSignals, int], HeuristicScore]
 
-    def score(self, seen: FrameSignals) -> HeuristicScore:
-        return self.build_score(seen, self.count_points(seen))
+    def score(self, signals: FrameSignals) -> HeuristicScore:
+        return self.build_score(signals, self.count_points(signals))
 
 
-# ---------------------------------------------------------------------------------------------------------- the points
-def _points_for_failures(seen: FrameSignals) -> int:
-    return min(MAX_ERROR_POINTS, POINTS_PER_ERROR * seen.errors) + NEW_GOAL_POINTS * bool(seen.goal)
+def _points_for_failures(signals: FrameSignals) -> int:
+    return min(MAX_ERROR_POINTS, POINTS_PER_ERROR * signals.errors) + NEW_GOAL_POINTS * bool(signals.goal)
 
 
-def _points_for_switch(seen: FrameSignals) -> int:
-    return _points_for_other_topic(seen) + _points_of_step(RECENT_FILE_STEPS, seen.files)
+def _points_for_switch(signals: FrameSignals) -> int:
+    return _points_for_other_topic(signals) + _points_of_step(RECENT_FILE_STEPS, signals.files)
 
 
-def _points_for_other_topic(seen: FrameSignals) -> int:
-    """The share is of the request's own keywords; without a new goal the words count nothing."""
-    if not seen.goal_keywords:
+def _points_for_other_topic(signals: FrameSignals) -> int:
+    """Points by the share of the request's own keywords; 0 without a new goal."""
+    if not signals.goal_keywords:
         return 0
     return round_half_up(
-        OTHER_TOPIC_POINTS * (1 - len(seen.frame_keywords & seen.goal_keywords) / len(seen.goal_keywords))
+        OTHER_TOPIC_POINTS * (1 - len(signals.frame_keywords & signals.goal_keywords) / len(signals.goal_keywords))
     )
 
 
-def _points_for_complexity(seen: FrameSignals) -> int:
-    return _points_of_step(MESSAGE_STEPS, seen.messages) + _points_of_step(CHANGED_FILE_STEPS, seen.files)
+def _points_for_complexity(signals: FrameSignals) -> int:
+    return _points_of_step(MESSAGE_STEPS, signals.messages) + _points_of_step(CHANGED_FILE_STEPS, signals.files)
 
 
-def _points_for_length(seen: FrameSignals) -> int:
-    return _points_of_step(TOKEN_STEPS, seen.tokens)
+def _points_for_length(signals: FrameSignals) -> int:
+    return _points_of_step(TOKEN_STEPS, signals.tokens)
 
 
-def _points_for_completion(seen: FrameSignals) -> int:
-    successes = min(MAX_SUCCESS_POINTS, POINTS_PER_SUCCESS * len(seen.successes))
-    artifacts = min(MAX_ARTIFACT_POINTS, POINTS_PER_ARTIFACT * seen.artifacts)
-    return successes + artifacts + round_half_up(COVERAGE_POINTS * seen.goal_coverage)
+def _points_for_completion(signals: FrameSignals) -> int:
+    successes = min(MAX_SUCCESS_POINTS, POINTS_PER_SUCCESS * len(signals.successes))
+    artifacts = min(MAX_ARTIFACT_POINTS, POINTS_PER_ARTIFACT * signals.artifacts)
+    return successes + artifacts + round_half_up(COVERAGE_POINTS * signals.goal_coverage)
 
 
-def _points_for_stagnation(seen: FrameSignals) -> int:
-    return _points_of_step(IDLE_TURN_STEPS, seen.idle_turns) + _points_of_step(FAILURE_STEPS, len(seen.failures))
+def _points_for_stagnation(signals: FrameSignals) -> int:
+    return _points_of_step(IDLE_TURN_STEPS, signals.idle_turns) + _points_of_step(FAILURE_STEPS, len(signals.failures))
 
 
-def _points_for_usage(seen: FrameSignals) -> int:
-    return _points_of_step(USAGE_STEPS, seen.usage)
+def _points_for_usage(signals: FrameSignals) -> int:
+    return _points_of_step(USAGE_STEPS, signals.usage)
 
 
-# ---------------------------------------------------------------------------------------------------------- the scores
-def failure_boundary(seen: FrameSignals, points: int) -> HeuristicScore:
-    """Errors without a success since, and something else to do: a unit that may be tried again (S0-05)."""
-    told = [_pluralize(seen.errors, "error") + " since the last success"] if seen.errors else []
-    told += ["a new goal"] if seen.goal else []
-    return _build_heuristic_score(points, " and ".join(told), errors=seen.errors, new_goal=bool(seen.goal))
+def failure_boundary(signals: FrameSignals, points: int) -> HeuristicScore:
+    """Errors without a success since, and a new goal: a unit that may be tried again."""
+    reasons = [_pluralize(signals.errors, "error") + " since the last success"] if signals.errors else []
+    reasons += ["a new goal"] if signals.goal else []
+    return _build_heuristic_score(points, " and ".join(reasons), errors=signals.errors, new_goal=bool(signals.goal))
 
 
-def context_switch(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The user asks for something in other words, and other files come into it (S0-06)."""
-    shared = len(seen.frame_keywords & seen.goal_keywords)
-    words = _points_for_other_topic(seen)
-    told = [f"{shared} of the {len(seen.goal_keywords)} keywords of the request are this frame's"] if words else []
-    told += [f"{seen.files} files changed lately"] if seen.files > 1 else []
+def context_switch(signals: FrameSignals, points: int) -> HeuristicScore:
+    """The user asks for something in other words, and other files are involved."""
+    shared = len(signals.frame_keywords & signals.goal_keywords)
+    topic_points = _points_for_other_topic(signals)
+    reasons = (
+        [f"{shared} of the {len(signals.goal_keywords)} keywords of the request are this frame's"]
+        if topic_points
+        else []
+    )
+    reasons += [f"{signals.files} files changed lately"] if signals.files > 1 else []
     return _build_heuristic_score(
-        points, ", ".join(told), keywords=len(seen.goal_keywords), shared=shared, files=seen.files
+        points, ", ".join(reasons), keywords=len(signals.goal_keywords), shared=shared, files=signals.files
     )
 
 
-def complexity(seen: FrameSignals, points: int) -> HeuristicScore:
-    """So much was done that a part of it deserves a summary of its own (S0-07)."""
-    told = f"{seen.messages} messages and {_pluralize(seen.files, 'changed file')} in this frame"
-    return _build_heuristic_score(points, told, messages=seen.messages, files=seen.files)
+def complexity(signals: FrameSignals, points: int) -> HeuristicScore:
+    """Enough was done that a part of it deserves a summary of its own."""
+    reason = f"{signals.messages} messages and {_pluralize(signals.files, 'changed file')} in this frame"
+    return _build_heuristic_score(points, reason, messages=signals.messages, files=signals.files)
 
 
-def duration(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The frame's own messages have grown long."""
-    return _build_heuristic_score(points, f"{seen.tokens:,} tokens in this frame", tokens=seen.tokens)
+def duration(signals: FrameSignals, points: int) -> HeuristicScore:
+    return _build_heuristic_score(points, f"{signals.tokens:,} tokens in this frame", tokens=signals.tokens)
 
 
-def goal_completion(seen: FrameSignals, points: int) -> HeuristicScore:
-    """What the frame was for seems to be done."""
-    signs = f" ({', '.join(seen.successes[:3])})" if seen.successes else ""
-    told = f"{_pluralize(len(seen.successes), 'sign')} of success{signs}, {_pluralize(seen.artifacts, 'file')} made"
-    covered, artifacts = round(seen.goal_coverage, 2), seen.artifacts
+def goal_completion(signals: FrameSignals, points: int) -> HeuristicScore:
+    """The frame's goal seems to be reached."""
+    signs = f" ({', '.join(signals.successes[:3])})" if signals.successes else ""
+    reason = (
+        f"{_pluralize(len(signals.successes), 'sign')} of success{signs}, {_pluralize(signals.artifacts, 'file')} made"
+    )
+    covered, artifacts = round(signals.goal_coverage, 2), signals.artifacts
     return _build_heuristic_score(
-        points, told, Status.COMPLETED, successes=len(seen.successes), artifacts=artifacts, covered=covered
+        points, reason, Status.COMPLETED, successes=len(signals.successes), artifacts=artifacts, covered=covered
     )
 
 
-def stagnation(seen: FrameSignals, points: int) -> HeuristicScore:
-    """Turns that gave nothing new, and failures that stayed."""
-    failing = len(seen.failures) > len(seen.successes)
+def stagnation(signals: FrameSignals, points: int) -> HeuristicScore:
+    """Turns without news, and failures that stayed."""
+    failing = len(signals.failures) > len(signals.successes)
     status = (Status.FAILED if failing else Status.BLOCKED) if points > STUCK_THRESHOLD else ""
-    told = f"{_pluralize(seen.idle_turns, 'turn')} without progress, {_pluralize(len(seen.failures), 'failure')}"
-    return _build_heuristic_score(points, told, status, idle_turns=seen.idle_turns, failures=len(seen.failures))
+    reason = (
+        f"{_pluralize(signals.idle_turns, 'turn')} without progress, {_pluralize(len(signals.failures), 'failure')}"
+    )
+    return _build_heuristic_score(points, reason, status, idle_turns=signals.idle_turns, failures=len(signals.failures))
 
 
-def context_overflow(seen: FrameSignals, points: int) -> HeuristicScore:
-    """The model's window is nearly full."""
-    share = round(seen.usage, 3)
-    status = Status.COMPLETED if len(seen.successes) > len(seen.failures) else Status.BLOCKED
-    return _build_heuristic_score(points, f"the window is {seen.usage:.0%} full", status, usage=share)
+def context_overflow(signals: FrameSignals, points: int) -> HeuristicScore:
+    share = round(signals.usage, 3)
+    status = Status.COMPLETED if len(signals.successes) > len(signals.failures) else Status.BLOCKED
+    return _build_heuristic_score(points, f"the window is {signals.usage:.0%} full", status, usage=share)
 
 
 HEURISTICS: Mapping[str, Heuristic] = {
@@ -171,7 +167,7 @@ HEURISTICS: Mapping[str, Heuristic] = {
 
 
 def round_half_up(value: float) -> int:
-    """Rounded, one half upwards: the constants were made that way, and Python rounds to even."""
+    """Round, with one half upwards. Python rounds half to even, which would shift the requirement's figures."""
     return int(value + 0.5)
 
 
@@ -186,5 +182,5 @@ def _build_heuristic_score(points: int, reason: str, status: str = "", **inputs:
     return HeuristicScore(min(MAX_SCORE, points), reason, inputs, status)
 
 
-def _pluralize(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _pluralize(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,23 +1,12 @@
-"""Loops in the work of one frame: the same again, to and fro, the same task failed again (S3-20 to S3-23, C12).
+"""Finds loops in the work of one frame, and writes the note and the refusal that the model reads.
 
-Three patterns are known. *Repetition*: the same call gave the same result, three times in direct succession or five
-times among the newest calls. *Alternation*: two or three steps take turns, and each gives what it gave before.
-*Failures*: a task failed, was tried again, and failed again.
+Three patterns count. Repetition: the same call gave the same result, three times in succession or five times among the
+newest calls. Alternation: two or three steps take turns with unchanged results. Failures: a task failed, was retried,
+and failed again.
 
-The law: **what gives something new is no loop**. A call counts as the same only with its result, so a test that fails
-otherwise, a file that reads differently, an edit with other words break every pattern; between scattered calls a
-change that is no part of the pattern does too. Nothing is counted across a change of frame, new words of the user, or
-a call that only waits. When in doubt there is no loop: a warning that is wrong costs more than one that comes late.
-
-What this module does not do: it refuses no call, and says nothing of calls that are no part of the pattern; what the
-model is told of a loop is written by `warning`.
-
-What is said of a loop: to the model behind the results that closed it, and as the result of a call that is refused.
-
-The law: **a warning is kept to what was counted**. It names the pattern, how often it ran and what to do instead, and
-shows the calls in a few words; a note stands in an element with the nonce, so no text of a tool can forge it.
-
-What this module does not do: it finds no loop, and chooses no call that is refused (`loops` does both).
+A call equals another only together with its result, so a changed test result or file breaks every pattern, and so does
+a change between scattered calls. Counting stops at a change of frame, new words of the user, or a call that only waits.
+In doubt there is no loop: a wrong warning costs more than a late one.
 """
 
 from __future__ import annotations
@@ -49,19 +38,19 @@ from proxy.core.observers import (
 from proxy.core.text import element, escape_xml
 
 MAX_DISPLAYED_CALL_LENGTH = 120
-"""Characters of a call as it is told."""
 
 
-def describe_call(done: ToolExecution, names: ToolRoles) -> str:
+def describe_call(execution: ToolExecution, tool_roles: ToolRoles) -> str:
     """A call in a few words: the command, or the name with its arguments."""
-    lines = command_lines_of(done, names)
-    return shorten(f"{done.call.name}: {'; '.join(lines)}" if lines else f"{done.call.name} {done.call.arguments}")
+    lines = command_lines_of(execution, tool_roles)
+    return shorten(
+        f"{execution.call.name}: {'; '.join(lines)}" if lines else f"{execution.call.name} {execution.call.arguments}"
+    )
 
 
 def shorten(text: str) -> str:
-    """The beginning of a text, on one line."""
-    words = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
-    return words if len(words) <= MAX_DISPLAYED_CALL_LENGTH else words[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
+    line = " ".join(text[: 4 * MAX_DISPLAYED_CALL_LENGTH].split())
+    return line if len(line) <= MAX_DISPLAYED_CALL_LENGTH else line[: MAX_DISPLAYED_CALL_LENGTH - 1] + "…"
 
 
 REFUSED_CALL_RESULT = (
@@ -69,58 +58,49 @@ REFUSED_CALL_RESULT = (
     "something first (edit a file, look elsewhere, check an assumption), or tell the user what is missing. Every other "
     "call is run."
 )
-"""The result of a call that is refused (S3-24)."""
 
 
 def loop_note(loop: Loop, nonce: str) -> str:
-    """What the model is told of it: the pattern, the count, and what to do instead. No text of a tool can forge it, for
-    none knows the nonce."""
-    named = ", ".join(f"`{each}`" for each in loop.shown)
+    """The note for the model: the pattern, its count, and what to do instead. The nonce keeps tool output from forging
+    it."""
+    calls = ", ".join(f"`{each}`" for each in loop.shown)
     match loop.kind:
         case "failures":
-            what = f"The task {named} has now failed {loop.count} times."
+            finding = f"The task {calls} has now failed {loop.count} times."
             instead = (
                 "Before another attempt, say what was different each time and what the failures have in common; then "
                 "choose another way, split the task, or tell the user what blocks it."
             )
         case "alternation":
-            what = f"These steps have taken turns {loop.count} times, each with the same result as before: {named}."
+            finding = f"These steps have taken turns {loop.count} times, each with the same result as before: {calls}."
             instead = (
                 "Another turn will show the same. Use these results, or change something else first: look elsewhere, "
                 "check an assumption, or tell the user what is missing."
             )
         case _:
-            what = f"This was called {loop.count} times and gave the same result each time: {named}."
+            finding = f"This was called {loop.count} times and gave the same result each time: {calls}."
             instead = (
                 "Calling it again will give the same again. Use that result, or change something else first: look "
                 "elsewhere, check an assumption, or tell the user what is missing."
             )
-    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{what} {instead}"))
+    return element("stack-context", {"note": "loop", "nonce": nonce}, escape_xml(f"{finding} {instead}"))
 
 
 REPETITION, ALTERNATION, FAILURES = "repetition", "alternation", "failures"
 LOOP_KINDS = (REPETITION, ALTERNATION, FAILURES)
-MIN_SCATTERED_CALLS = 5
-"""Same calls among the newest ones, others between them, that are a loop."""
-MIN_ALTERNATION_ROUNDS = 2
-"""Rounds of an alternation that are a loop: A, B, A, B."""
+MIN_SCATTERED_CALLS = 5  # same calls among the newest ones, with others between them
+MIN_ALTERNATION_ROUNDS = 2  # A, B, A, B
 MIN_FAILED_ATTEMPTS = 2
-"""Failed attempts at one task that are a loop."""
-REPEAT_WARNING_FACTOR = 2
-"""A loop that goes on is told of again when it has run so many times as long."""
-MAX_PARSED_ARGUMENTS_LENGTH = 4_000
-"""Characters of arguments that are read as JSON; longer ones stand for themselves."""
-CACHED_SIGNATURES = 1_024
-"""Calls whose signature is remembered: with each request the newest ones are asked for again."""
-MAX_COMPARED_LENGTH = 50_000
-"""Characters of results in which times and addresses are passed over; longer ones must be equal as they are."""
-MAX_LENGTH_DIFFERENCE = 64
-"""Characters by which the lengths of two such results may differ."""
+REPEAT_WARNING_FACTOR = 2  # a loop that goes on is reported again at this multiple of its length
+MAX_PARSED_ARGUMENTS_LENGTH = 4_000  # characters; longer arguments are compared as text
+CACHED_SIGNATURES = 1_024  # signatures are asked for again at every request
+MAX_COMPARED_LENGTH = 50_000  # characters; longer results are compared exactly, times and addresses included
+MAX_LENGTH_DIFFERENCE = 64  # characters by which such results may differ in length
 
 
 class LoopRules(msgspec.Struct, frozen=True):
-    """`repeats`: same calls in direct succession that are a loop. `window`: how many of the newest calls are looked at.
-    `period`: how many steps may take turns at most; 1 knows no alternation."""
+    """`repeats`: same calls in succession that make a loop. `window`: how many of the newest calls are examined.
+    `period`: how many steps may alternate at most; 1 disables alternation."""
 
     repeats: int = 3
     window: int = 20
@@ -128,117 +108,118 @@ class LoopRules(msgspec.Struct, frozen=True):
 
 
 class SignedCall(NamedTuple):
-    """A call with its result. `signature` is the same for calls that ask for the same."""
+    """A call with its result. Calls that ask for the same have the same `signature`."""
 
     signature: str
     execution: ToolExecution
 
 
-StepSignature = tuple[str, ...]
-"""The signatures of a step, sorted: what it asked for."""
+StepSignature = tuple[str, ...]  # of one step's calls, sorted
 
 
 class SignedStep(NamedTuple):
-    """A call group with its results."""
-
     signature: StepSignature
     calls: tuple[SignedCall, ...]
 
 
-def find_new_loop(path_state: PathState, names: ToolRoles, rules: LoopRules) -> Loop | None:
-    """The loop that the newest step of a path closes, or a frame that failed again; None where there is none, or where
-    it has been told of and has not grown much since."""
+def find_new_loop(path_state: PathState, tool_roles: ToolRoles, rules: LoopRules) -> Loop | None:
+    """The loop that the newest step of a path closes, or a frame that failed again. None where there is none, or where
+    it was already reported and has not grown much since."""
     run = current_run_of(path_state, rules.window)
-    found = _find_loop(run, path_state.tree, names, rules)
-    if found is None:
+    loop = _find_loop(run, path_state.tree, tool_roles, rules)
+    if loop is None:
         return None
-    at = _entry_ids(run)
-    told = (
-        loop
-        for loop in path_state.tree.loops
-        if _is_same_loop(loop, found) and (loop.at in at or found.kind == FAILURES)
+    entry_ids = _entry_ids(run)
+    reported = (
+        earlier
+        for earlier in path_state.tree.loops
+        if _is_same_loop(earlier, loop) and (earlier.at in entry_ids or loop.kind == FAILURES)
     )
-    return None if any(found.count < REPEAT_WARNING_FACTOR * loop.count for loop in told) else found
+    return None if any(loop.count < REPEAT_WARNING_FACTOR * earlier.count for earlier in reported) else loop
 
 
 def active_loops(path_state: PathState, window: int) -> tuple[Loop, ...]:
-    """The loops of a path that were warned of in the work that goes on at its end."""
-    at = _entry_ids(current_run_of(path_state, window))
-    return tuple(loop for loop in path_state.tree.loops if loop.at in at)
+    """Loops that were reported in the work at the end of a path."""
+    entry_ids = _entry_ids(current_run_of(path_state, window))
+    return tuple(loop for loop in path_state.tree.loops if loop.at in entry_ids)
 
 
-def looping_signatures(path_state: PathState, names: ToolRoles, window: int) -> frozenset[str]:
-    """The signatures of calls that run in a loop at the end of a path: a change since then, by a call that is no part
-    of the pattern, makes them worth a try again (C12)."""
+def looping_signatures(path_state: PathState, tool_roles: ToolRoles, window: int) -> frozenset[str]:
+    """Signatures of the looping calls at the end of a path. A later change by another call removes them, because trying
+    again is then worthwhile."""
     loops = [loop for loop in active_loops(path_state, window) if loop.kind != FAILURES]
     if not loops:
         return frozenset()
     run = current_run_of(path_state, window)
-    found: set[str] = set()
+    signatures: set[str] = set()
     for loop in loops:
-        closed = next(at for at, path_entry in enumerate(run) if loop.at in (path_entry.path_id, path_entry.entry.id))
-        since = (acted for step in _signed_steps(run[closed + 1 :], names) for acted in step.calls)
+        closing_index = next(
+            index for index, path_entry in enumerate(run) if loop.at in (path_entry.path_id, path_entry.entry.id)
+        )
+        later_calls = (
+            signed_call for step in _signed_steps(run[closing_index + 1 :], tool_roles) for signed_call in step.calls
+        )
         if not any(
-            acted.signature not in loop.calls and may_have_side_effects(acted.execution, names) for acted in since
+            signed_call.signature not in loop.calls and may_have_side_effects(signed_call.execution, tool_roles)
+            for signed_call in later_calls
         ):
-            found.update(loop.calls)
-    return frozenset(found)
+            signatures.update(loop.calls)
+    return frozenset(signatures)
 
 
 def _entry_ids(run: Sequence[PathEntry]) -> frozenset[str]:
     return frozenset(entry for path_entry in run for entry in (path_entry.path_id, path_entry.entry.id))
 
 
-def _find_loop(run: Sequence[PathEntry], tree: Tree, names: ToolRoles, rules: LoopRules) -> Loop | None:
-    steps = _signed_steps(run, names)
-    if steps and steps[-1].signature and _has_repeated_call(steps) and not _is_waiting_step(steps[-1], names):
-        found = (
-            _find_repetition(steps, names, rules.repeats)
-            or _find_alternation(steps, names, rules.period)
-            or _find_scattered_repetition(steps, names)
+def _find_loop(run: Sequence[PathEntry], tree: Tree, tool_roles: ToolRoles, rules: LoopRules) -> Loop | None:
+    steps = _signed_steps(run, tool_roles)
+    if steps and steps[-1].signature and _has_repeated_call(steps) and not _is_waiting_step(steps[-1], tool_roles):
+        loop = (
+            _find_repetition(steps, tool_roles, rules.repeats)
+            or _find_alternation(steps, tool_roles, rules.period)
+            or _find_scattered_repetition(steps, tool_roles)
         )
-        if found is not None:
-            return found
+        if loop is not None:
+            return loop
     return find_repeated_failure(tree)
 
 
-def _is_same_loop(told: Loop, found: Loop) -> bool:
-    return told.kind == found.kind and set(told.calls) == set(found.calls)
+def _is_same_loop(one: Loop, other: Loop) -> bool:
+    return one.kind == other.kind and set(one.calls) == set(other.calls)
 
 
-# ------------------------------------------------------------------------------------------------------------- the run
 def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
-    """The newest work that belongs together, oldest first: at most `window` calls with their results, behind the last
-    change of frame, the last new words of the user, and the point up to which a person cleared the loops."""
+    """The newest connected work, oldest first: at most `window` calls with results since the last change of frame, new
+    words of the user, or a person's clearing of the loops."""
     tree = path_state.tree
     owner = tree.active_frame.owner if tree.active else ""
     run: list[PathEntry] = []
     calls = 0
-    for at in range(len(path_state.entries) - 1, -1, -1):
-        path_entry = path_state.entries[at]
+    for index in range(len(path_state.entries) - 1, -1, -1):
+        path_entry = path_state.entries[index]
         if path_entry.entry.kind is EntryKind.OVERLAY:
             continue
         cleared = tree.loops_cleared_at and tree.loops_cleared_at in (path_entry.path_id, path_entry.entry.id)
         if cleared or owner_of(path_state, path_entry) != owner:
             break
-        said = message_of(path_entry)
-        if said is not None and said.role == "user" and _is_new_user_text(path_state.entries, at):
+        message = message_of(path_entry)
+        if message is not None and message.role == "user" and _is_new_user_text(path_state.entries, index):
             break
-        calls += len(said.calls) if said else 0
+        calls += len(message.calls) if message else 0
         if calls > window:
             break
         run.append(path_entry)
     return run[::-1]
 
 
-def _is_new_user_text(path_entries: Sequence[PathEntry], at: int) -> bool:
-    """Whether these are words of the user that were not said the time before: an agent without a person is told "go
-    on" again and again."""
-    said = _user_text(path_entries[at])
-    if not said:
+def _is_new_user_text(path_entries: Sequence[PathEntry], index: int) -> bool:
+    """Whether these are user words that differ from the last ones: unattended agents receive "go on" again and
+    again."""
+    user_text = _user_text(path_entries[index])
+    if not user_text:
         return False
-    before = (words for earlier in reversed(path_entries[:at]) if (words := _user_text(earlier)))
-    return next(before, "") != said
+    earlier_texts = (text for earlier in reversed(path_entries[:index]) if (text := _user_text(earlier)))
+    return next(earlier_texts, "") != user_text
 
 
 def _user_text(path_entry: PathEntry) -> str:
@@ -248,12 +229,10 @@ def _user_text(path_entry: PathEntry) -> str:
     return typed_text_of(message.text)
 
 
-# ----------------------------------------------------------------------------------------------------------- the steps
-def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep]:
-    """The call groups of a run, oldest first, hidden ones among them. A call without a result says nothing, and is
-    left out."""
+def _signed_steps(run: Sequence[PathEntry], tool_roles: ToolRoles) -> list[SignedStep]:
+    """The call groups of a run, oldest first, hidden ones included. Calls without a result are left out."""
     results: dict[str, Message] = {}
-    found: list[SignedStep] = []
+    steps: list[SignedStep] = []
     for path_entry in reversed(run):
         if path_entry.round is not None:
             results |= _results_of_round(path_entry.round)
@@ -263,47 +242,53 @@ def _signed_steps(run: Sequence[PathEntry], names: ToolRoles) -> list[SignedStep
         if message.answers:
             results[message.answers] = message
         elif message.calls:
-            acted = tuple([_sign_call(call, results[call.id], names) for call in message.calls if call.id in results])
-            if acted:
-                found.append(SignedStep(tuple(sorted([each.signature for each in acted])), acted))
+            signed_calls = tuple(
+                [_sign_call(call, results[call.id], tool_roles) for call in message.calls if call.id in results]
+            )
+            if signed_calls:
+                steps.append(
+                    SignedStep(tuple(sorted([signed_call.signature for signed_call in signed_calls])), signed_calls)
+                )
             results = {}
-    return found[::-1]
+    return steps[::-1]
 
 
-def _results_of_round(hidden: Round) -> dict[str, Message]:
-    """What was answered here, by call. A call that was refused did nothing."""
-    refused_ids = hidden.spoken.refused_call_ids
-    return {result.answers: result for result in hidden.results if result.answers not in refused_ids}
+def _results_of_round(hidden_round: Round) -> dict[str, Message]:
+    """Results inside a hidden round, by call id. Refused calls are left out, because they did nothing."""
+    refused_ids = hidden_round.spoken.refused_call_ids
+    return {result.answers: result for result in hidden_round.results if result.answers not in refused_ids}
 
 
-def _sign_call(call: Call, result: Message, names: ToolRoles) -> SignedCall:
-    return SignedCall(call_signature(call, names), ToolExecution(call, result.text, failed=result.failed))
+def _sign_call(call: Call, result: Message, tool_roles: ToolRoles) -> SignedCall:
+    return SignedCall(call_signature(call, tool_roles), ToolExecution(call, result.text, failed=result.failed))
 
 
+# Why a command is run: reworded each time for the same command.
 _EXPLANATION_ARGUMENTS = frozenset(
     {"description", "explanation", "justification", "reason", "summary", "thought", "security_risk"}
 )
-"""Arguments in which a model says why it runs a command: other words each time, for the same command."""
+# They name the call itself; normalized.
 _CALL_ID_ARGUMENTS = frozenset(
     {"callid", "toolcallid", "tooluseid", "requestid", "traceid", "idempotencykey", "timestamp"}
 )
-"""Arguments that name the call itself, by plain name."""
 
 
-def call_signature(call: Call, names: ToolRoles) -> str:
-    """What a call asks for, as 16 hex digits: its name and its arguments, however they are spelt (S3-20). What names
-    the call itself, and what a model says beside a command, does not count."""
+def call_signature(call: Call, tool_roles: ToolRoles) -> str:
+    """Name and normalized arguments of a call, hashed to 16 hex digits. Arguments that identify the call itself, and a
+    model's explanation of a command, are left out."""
     if len(call.arguments) > MAX_PARSED_ARGUMENTS_LENGTH:
         return _hash_signature(call.name, call.arguments)
-    return _cached_signature(call.name, call.arguments, names.role_of(call.name) is ToolRole.SHELL)
+    return _cached_signature(call.name, call.arguments, tool_roles.role_of(call.name) is ToolRole.SHELL)
 
 
 @memoize(CACHED_SIGNATURES, MAX_PARSED_ARGUMENTS_LENGTH)
 def _cached_signature(name: str, arguments: str, is_command: bool) -> str:  # noqa: FBT001  the cache takes what it is called with
     value = decode_json_or_text(arguments)
     if isinstance(value, Mapping):
-        beside = _EXPLANATION_ARGUMENTS if is_command else frozenset[str]()
-        value = {k: v for k, v in value.items() if k not in beside and normalize_name(str(k)) not in _CALL_ID_ARGUMENTS}
+        ignored = _EXPLANATION_ARGUMENTS if is_command else frozenset[str]()
+        value = {
+            k: v for k, v in value.items() if k not in ignored and normalize_name(str(k)) not in _CALL_ID_ARGUMENTS
+        }
     try:
         text = _encode(_normalize(value))
     except RecursionError:  # nested too deep to be read
@@ -316,7 +301,7 @@ def _hash_signature(name: str, text: str) -> str:
 
 
 def _normalize(value: object) -> object:
-    """White space around a text and the spelling of a whole number do not count."""
+    """A value without surrounding white space and with one spelling of whole numbers."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, float) and value.is_integer():
@@ -333,13 +318,13 @@ def _encode(value: object) -> str:
         return repr(value)[:MAX_PARSED_ARGUMENTS_LENGTH]
 
 
+# Times, durations, addresses and random ids.
 _VOLATILE_TEXT = re.compile(
     r"""\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z? | \b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b
       | \b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds|milliseconds)\b | \b0x[0-9a-f]{4,}\b
       | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Times, durations, addresses and random ids: they differ where nothing else does."""
 
 
 def _is_same_result(one: ToolExecution, other: ToolExecution) -> bool:
@@ -352,76 +337,81 @@ def _is_same_result(one: ToolExecution, other: ToolExecution) -> bool:
 
 
 def _is_same_step(one: SignedStep, other: SignedStep) -> bool:
-    """The same calls with the same results, whatever their order."""
+    """The same calls with the same results, in any order."""
     if one.signature != other.signature:
         return False
     pairs = zip(sorted(one.calls, key=_signature_of), sorted(other.calls, key=_signature_of), strict=True)
     return all(_is_same_result(left.execution, right.execution) for left, right in pairs)
 
 
-def _signature_of(acted: SignedCall) -> str:
-    return acted.signature
+def _signature_of(signed_call: SignedCall) -> str:
+    return signed_call.signature
 
 
-# -------------------------------------------------------------------------------------------------------- the patterns
 def _has_repeated_call(steps: Sequence[SignedStep]) -> bool:
-    """Whether a call of the newest step was made before: nearly always none was, and there is nothing to look for."""
+    """Whether a call of the newest step was made before. Checked first, because nearly always none was."""
     newest = set(steps[-1].signature)
     return any(not newest.isdisjoint(step.signature) for step in steps[:-1])
 
 
-def _is_waiting_step(step: SignedStep, names: ToolRoles) -> bool:
-    """To ask again whether something has come by now is no loop."""
-    return any(is_waiting(each.execution, names) for each in step.calls)
+def _is_waiting_step(step: SignedStep, tool_roles: ToolRoles) -> bool:
+    """Whether a step only waits; polling again is no loop."""
+    return any(is_waiting(each.execution, tool_roles) for each in step.calls)
 
 
-def _find_repetition(steps: Sequence[SignedStep], names: ToolRoles, repeats: int) -> Loop | None:
+def _find_repetition(steps: Sequence[SignedStep], tool_roles: ToolRoles, repeats: int) -> Loop | None:
     newest = steps[-1]
     count = sum(1 for _ in takewhile(lambda step: _is_same_step(step, newest), reversed(steps)))
-    return _build_loop(REPETITION, [newest], count, names) if count >= repeats else None
+    return _build_loop(REPETITION, [newest], count, tool_roles) if count >= repeats else None
 
 
-def _find_alternation(steps: Sequence[SignedStep], names: ToolRoles, period: int) -> Loop | None:
-    """The shortest period counts."""
+def _find_alternation(steps: Sequence[SignedStep], tool_roles: ToolRoles, period: int) -> Loop | None:
+    """The shortest repeating period."""
     for length in range(2, period + 1):
         pattern = steps[-length:]
-        if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, names) for step in pattern):
+        if len({step.signature for step in pattern}) < 2 or any(_is_waiting_step(step, tool_roles) for step in pattern):
             continue
-        behind = zip(reversed(steps), reversed(steps[:-length]), strict=False)
-        equal = sum(1 for _ in takewhile(lambda pair: _is_same_step(*pair), behind))
+        pairs = zip(reversed(steps), reversed(steps[:-length]), strict=False)
+        equal = sum(1 for _ in takewhile(lambda pair: _is_same_step(*pair), pairs))
         rounds = equal // length + 1
         if rounds >= MIN_ALTERNATION_ROUNDS:
-            return _build_loop(ALTERNATION, pattern, rounds, names)
+            return _build_loop(ALTERNATION, pattern, rounds, tool_roles)
     return None
 
 
-def _find_scattered_repetition(steps: Sequence[SignedStep], names: ToolRoles) -> Loop | None:
-    """A call of the newest step that gave the same all along, with others between and no change among these."""
+def _find_scattered_repetition(steps: Sequence[SignedStep], tool_roles: ToolRoles) -> Loop | None:
+    """A call of the newest step that always gave the same result, with other calls between but no change among
+    these."""
     for newest in steps[-1].calls:
         count = 0
         for step in reversed(steps):
-            same = [each for each in step.calls if each.signature == newest.signature]
-            if any(not _is_same_result(each.execution, newest.execution) for each in same):
+            same_calls = [each for each in step.calls if each.signature == newest.signature]
+            if any(not _is_same_result(each.execution, newest.execution) for each in same_calls):
                 break
-            count += bool(same)
+            count += bool(same_calls)
             if any(
-                each.signature != newest.signature and may_have_side_effects(each.execution, names)
+                each.signature != newest.signature and may_have_side_effects(each.execution, tool_roles)
                 for each in step.calls
             ):
                 break
         if count >= MIN_SCATTERED_CALLS:
-            return _build_loop(REPETITION, [SignedStep((newest.signature,), (newest,))], count, names)
+            return _build_loop(REPETITION, [SignedStep((newest.signature,), (newest,))], count, tool_roles)
     return None
 
 
-def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, names: ToolRoles) -> Loop:
-    acted = {each.signature: each for step in pattern for each in step.calls}
-    return Loop(kind, tuple(acted), tuple(describe_call(each.execution, names) for each in acted.values()), count)
+def _build_loop(kind: str, pattern: Sequence[SignedStep], count: int, tool_roles: ToolRoles) -> Loop:
+    signed_calls = {each.signature: each for step in pattern for each in step.calls}
+    return Loop(
+        kind,
+        tuple(signed_calls),
+        tuple(describe_call(each.execution, tool_roles) for each in signed_calls.values()),
+        count,
+    )
 
 
 def find_repeated_failure(tree: Tree) -> Loop | None:
-    """The task below the active frame that ended last, where it failed and had failed before: attempts are known by
-    what they retry, or by their title (S3-23)."""
+    """The child of the active frame that ended last, if it failed and had failed before. Attempts are linked by what
+    they retry, or by title."""
     ended = [f for f in children(tree, tree.active) if f.status in (Status.FAILED, Status.COMPLETED)]
     if not ended:
         return None
@@ -437,11 +427,11 @@ def find_repeated_failure(tree: Tree) -> Loop | None:
 def _is_attempt_at_same_task(tree: Tree, one: Frame, newest: Frame) -> bool:
     if one.id == newest.id or _normalized_title(one) == _normalized_title(newest):
         return True
-    at, seen = newest, {newest.id}
-    while at.retry_of in tree.frames and at.retry_of not in seen:
-        at = tree.frames[at.retry_of]
-        seen.add(at.id)
-    return one.id in seen
+    attempt, seen_ids = newest, {newest.id}
+    while attempt.retry_of in tree.frames and attempt.retry_of not in seen_ids:
+        attempt = tree.frames[attempt.retry_of]
+        seen_ids.add(attempt.id)
+    return one.id in seen_ids
 
 
 def _normalized_title(frame: Frame) -> str:

@@ -1,14 +1,6 @@
-"""One figure of several scores, and the rules by which it counts (S1-84, S1-91b, C7).
-
-The mean of the scores, as it was once defined, asks all of them to be high at once: no two of the three that speak
-for a pop reach its threshold (D1). So the highest one counts unless somebody chooses otherwise; `noisy_or` lets
-several middling ones add up, as independent reasons would.
-
-The law: **a combined score lies between 0 and 100**, and each way of combining reaches the thresholds the rules come
-with.
-
-What this module does not do: it measures nothing, and says nothing of what follows from a figure.
-"""
+"""Combines the scores of the enabled heuristics into one figure from 0 to 100 and compares it with the thresholds. The
+default is the maximum: a mean would need all scores high at once, and no two of the three pop heuristics reach the
+threshold by a mean. `noisy_or` adds up several middling scores, as independent reasons would."""
 
 from __future__ import annotations
 
@@ -24,7 +16,7 @@ from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, round_half_
 from proxy.core.policy.signals import FrameSignals
 
 CACHED_HEURISTIC_SETS = 64
-"""Choices of heuristics whose points are at hand: the configuration's, and those of conversations with their own."""
+"""One set from the configuration, and one for each conversation with its own choice."""
 
 
 def _highest(points: Sequence[int]) -> float:
@@ -43,8 +35,8 @@ COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {"max": _highest, "n
 
 
 class AutonomyVerdict(msgspec.Struct, frozen=True):
-    """What the heuristics say of a push or a pop. `scores` are of all of them that speak for it, enabled or not;
-    `primary` is the enabled one with the most points, empty where none has any. `status` is what a pop would end as."""
+    """The verdict for a push or a pop. `scores` has all heuristics of that kind, enabled or not; `primary` is the
+    enabled one with the most points, empty where none has any; `status` is what a pop would end as."""
 
     kind: str
     confidence: int
@@ -62,9 +54,8 @@ class AutonomyVerdict(msgspec.Struct, frozen=True):
         return self.scores[self.primary].reason if self.primary else ""
 
 
-def judge(kind: str, seen: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
-    """What speaks for a push or a pop, by these rules."""
-    scores = {name: each.score(seen) for name, each in HEURISTICS.items() if each.kind == kind}
+def judge(kind: str, signals: FrameSignals, rules: AutonomyRules) -> AutonomyVerdict:
+    scores = {name: heuristic.score(signals) for name, heuristic in HEURISTICS.items() if heuristic.kind == kind}
     enabled = {name: score for name, score in scores.items() if name in rules.heuristics}
     confidence = _combine([score.points for score in enabled.values()], rules)
     primary = max(enabled, key=lambda name: enabled[name].points, default="")
@@ -74,9 +65,10 @@ def judge(kind: str, seen: FrameSignals, rules: AutonomyRules) -> AutonomyVerdic
     return AutonomyVerdict(kind, confidence, rules.threshold(kind), scores, primary, status)
 
 
-def may_reach_threshold(kind: str, seen: FrameSignals, rules: AutonomyRules) -> bool:
-    """Whether the points alone reach the threshold: nearly never, and then no word need be made of them."""
-    points = [min(MAX_SCORE, points(seen)) for points in _point_functions(kind, rules.heuristics)]
+def may_reach_threshold(kind: str, signals: FrameSignals, rules: AutonomyRules) -> bool:
+    """Whether the points alone reach the threshold. Nearly always they do not, and building the full scores is
+    spared."""
+    points = [min(MAX_SCORE, points(signals)) for points in _point_functions(kind, rules.heuristics)]
     return _combine(points, rules) >= rules.threshold(kind)
 
 

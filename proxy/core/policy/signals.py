@@ -1,14 +1,9 @@
-"""What the work of the active frame shows: errors, a new goal, files, length, checks that passed, turns without news.
+"""Figures about the work of the active frame, for the heuristics: errors, a new goal, files, length, passed checks,
+turns without news.
 
-A `Reading` is what a path showed up to one place, and goes on from there: with each request only what is new is
-looked at. `signals` makes of it, with what the provider reported last, the figures that the heuristics score (D2:
-nobody has to supply them).
-
-The law: **the same path gives the same signals**, whether it was read in one go or message by message. A reading
-belongs to one frame as it is owned now; where another frame is active, or older messages changed hands, it is begun
-anew.
-
-What this module does not do: it scores nothing, and it asks no model.
+`FrameActivity` accumulates what a path shows, so each request reads only the new messages. The same path gives the same
+signals, read at once or message by message. An activity belongs to one frame and one assignment of messages to frames;
+if another frame becomes active or older messages change owner, it is read anew.
 """
 
 from __future__ import annotations
@@ -42,29 +37,24 @@ from proxy.core.observers import (
     topic_keywords,
 )
 
-RECENT_TURNS = 10
-"""Turns whose changed files count as recent: a turn is a message of the assistant (S1-86)."""
-DEFAULT_CONTEXT_WINDOW = 100_000
-"""Tokens that stand for the window of a model nobody knows (S1-91)."""
-MAX_USER_TEXT_LENGTH = 16_000
-"""Characters of the user's words that are looked at, tags of clients included."""
-MAX_CLOSING_TEXT_LENGTH = 3_000
-"""Characters of what the assistant said last that are looked at: its end."""
-ANSWERED_WITHOUT_CALL = "answered without a call"
-"""The sign of success that is no check."""
+RECENT_TURNS = 10  # assistant messages within which changed files count as recent
+DEFAULT_CONTEXT_WINDOW = 100_000  # tokens; for a model whose window is unknown (S1-91)
+MAX_USER_TEXT_LENGTH = 16_000  # characters of user text examined, client tags included
+MAX_CLOSING_TEXT_LENGTH = 3_000  # characters examined at the end of the assistant's last text
+ANSWERED_WITHOUT_CALL = "answered without a call"  # a sign of success that is no check
 _PLAN_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
+# These change files for certain; a command line does not, except by a patch in it.
 _FILE_CHANGING_ROLES = frozenset(
     {ToolRole.WRITE, ToolRole.EDIT, ToolRole.DELETE, ToolRole.MOVE, ToolRole.EDITOR, ToolRole.PATCH, None}
 )
-"""Roles of tools that change files for sure; what a command line says of files is not sure, but for a patch in it."""
 _PATCH_MARK = "*** "
 
 
 class FrameSignals(msgspec.Struct, frozen=True):
-    """What the heuristics look at. `errors` are those since the last success; `goal` is a new one, told apart from what
-    the frame is for, or empty. `aims` and `wanted` are the keywords of the frame and of that goal. `files` were changed
-    in the newest turns, `artifacts` anywhere in the frame. `covered` and `usage` are shares: of the frame's keywords
-    that were spoken of last, of the model's window."""
+    """What the heuristics examine. `errors` are those since the last success; `goal` is a new goal that differs from
+    the frame's, or empty. The keywords are those of the frame and of that goal. `files` were changed in
+    the newest turns, `artifacts` anywhere in the frame. `goal_coverage` and `usage` are shares: of the frame's keywords
+    mentioned last, and of the model's window."""
 
     errors: int = 0
     goal: str = ""
@@ -83,22 +73,19 @@ class FrameSignals(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class FrameActivity:
-    """What a path showed of one frame's own messages, up to the place `upto`, at the entry `at`.
-
-    `failures` counts, by what was tried (a kind of check, else a tool), what failed and has not succeeded since;
-    `successes` are checks by their kind, as they were run. `idle` are turns in a row that gave nothing new: each call
-    gave what it gave before, and no file was changed.
-    """
+    """The messages of one frame, read up to position `entries_read` and entry `last_entry`. `failures` counts failures
+    without a later success, by what was tried (kind of check, else tool); `successes` are passed checks by kind.
+    `idle_turns` counts consecutive turns without news: unchanged results and no changed file."""
 
     owner: str
     carried: Mapping[str, str]
-    """Whose messages were handed on, when it was read."""
+    """Owners of handed-on messages at the time of reading."""
     entries_read: int = 0
     last_entry: str = ""
     messages: int = 0
     tokens: int = 0
     reported_tokens: int = 0
-    """Tokens of the newest round that the provider reported, whoever's it was."""
+    """From the newest round of any frame."""
     pending_calls: dict[str, Call] = field(default_factory=dict)
     changed_files_by_turn: deque[set[str]] = field(default_factory=lambda: deque(maxlen=RECENT_TURNS))
     artifacts: set[str] = field(default_factory=set)
@@ -117,31 +104,29 @@ class FrameActivity:
 
     frame_keywords: frozenset[str] | None = None
     coverage_cache: tuple[str, frozenset[str]] = ("", frozenset())
-    """What was spoken of when that was last asked, and its keywords."""
+    """The last examined text and its keywords."""
 
     @property
     def has_all_results(self) -> bool:
-        """Every call of the frame has its result."""
         return not self.pending_calls
 
     def keywords_of(self, frame: Frame) -> frozenset[str]:
-        """The keywords of what the frame is for; that never changes."""
+        """Keywords of the frame's title and criteria, which never change."""
         if self.frame_keywords is None:
             self.frame_keywords = topic_keywords(f"{frame.title}\n{frame.criteria}")
         return self.frame_keywords
 
-    def coverage_of(self, aims: frozenset[str], successes: Sequence[str]) -> float:
-        """The share of `aims` that was spoken of last, by the assistant, in what it changed, or in its signs of
-        success; 0 where there are none."""
+    def coverage_of(self, keywords: frozenset[str], successes: Sequence[str]) -> float:
+        """The share of `keywords` in the assistant's last text, its changes, or its signs of success; 0 without
+        aims."""
         if not successes:
             return 0.0
         text = "\n".join((*successes, self.last_assistant_text, *sorted(self.artifacts)))
         if text != self.coverage_cache[0]:
             self.coverage_cache = (text, topic_keywords(text))
-        return len(aims & self.coverage_cache[1]) / len(aims) if aims else 0.0
+        return len(keywords & self.coverage_cache[1]) / len(keywords) if keywords else 0.0
 
-    def add_message(self, path_entry: PathEntry, names: ToolRoles) -> None:
-        """One more message of the frame."""
+    def add_message(self, path_entry: PathEntry, tool_roles: ToolRoles) -> None:
         message = message_of(path_entry)
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             return
@@ -150,7 +135,7 @@ class FrameActivity:
         if message.role == "assistant":
             self._add_assistant_message(message)
         elif message.answers:
-            self._add_result(message, path_entry.entry.id, names)
+            self._add_result(message, path_entry.entry.id, tool_roles)
         elif message.role == "user" and message.text.strip():
             self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
 
@@ -171,130 +156,129 @@ class FrameActivity:
             self.successes[ANSWERED_WITHOUT_CALL] = ANSWERED_WITHOUT_CALL
 
     def _finish_turn(self) -> None:
-        """The turn before is over: did it give anything new?"""
+        """Count the finished turn as idle, or reset the count."""
         if self.has_open_turn:
             self.idle_turns = 0 if self.has_progressed else self.idle_turns + 1
         self.has_open_turn = False
 
-    def _add_result(self, message: Message, entry: str, names: ToolRoles) -> None:
+    def _add_result(self, message: Message, entry: str, tool_roles: ToolRoles) -> None:
         call = self.pending_calls.pop(message.answers, None)
         if call is None:
             return
-        done = ToolExecution(call, message.text, entry, failed=message.failed)
-        role = names.role_of(call.name)
-        went_wrong = self._record_outcome(done, role, names)
-        if not went_wrong and (role in _FILE_CHANGING_ROLES or _PATCH_MARK in call.arguments):
-            self._record_changed_files(done, names)
+        execution = ToolExecution(call, message.text, entry, failed=message.failed)
+        role = tool_roles.role_of(call.name)
+        failed = self._record_outcome(execution, role, tool_roles)
+        if not failed and (role in _FILE_CHANGING_ROLES or _PATCH_MARK in call.arguments):
+            self._record_changed_files(execution, tool_roles)
         if role in _PLAN_ROLES:
-            self._record_plan(done, names)
-        given = hash((call.name, call.arguments, message.text))
-        self.has_progressed |= given not in self.seen_results
-        self.seen_results.add(given)
+            self._record_plan(execution, tool_roles)
+        fingerprint = hash((call.name, call.arguments, message.text))
+        self.has_progressed |= fingerprint not in self.seen_results
+        self.seen_results.add(fingerprint)
         if not self.pending_calls:
             self._finish_turn()
 
-    def _record_outcome(self, done: ToolExecution, role: ToolRole | None, names: ToolRoles) -> bool:
-        """Note whether the call, or each check it ran, went well. Whether the call as such failed."""
-        ran = observe_commands(Step("", (done,)), names) if role is ToolRole.SHELL else ()
-        checks = [each for each in ran if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
+    def _record_outcome(self, execution: ToolExecution, role: ToolRole | None, tool_roles: ToolRoles) -> bool:
+        """Record whether the call, or each check it ran, succeeded. Returns whether the call as such failed."""
+        runs = observe_commands(Step("", (execution,)), tool_roles) if role is ToolRole.SHELL else ()
+        checks = [each for each in runs if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
         for check in checks:
             self._record_check(check.kind, well=check.outcome is CommandOutcome.OK)
             if check.outcome is CommandOutcome.OK:
                 self.successes[check.kind] = check.command
-        wrong = call_failed(done)
+        failed = call_failed(execution)
         if not checks:
-            self._record_check(done.call.name, well=not wrong)
-        return wrong
+            self._record_check(execution.call.name, well=not failed)
+        return failed
 
-    def _record_check(self, what: str, *, well: bool) -> None:
+    def _record_check(self, name: str, *, well: bool) -> None:
         if well:
-            self.failures.pop(what, None)
+            self.failures.pop(name, None)
         else:
-            self.failures[what] = self.failures.get(what, 0) + 1
-            self.successes.pop(what, None)
+            self.failures[name] = self.failures.get(name, 0) + 1
+            self.successes.pop(name, None)
 
-    def _record_changed_files(self, done: ToolExecution, names: ToolRoles) -> None:
+    def _record_changed_files(self, execution: ToolExecution, tool_roles: ToolRoles) -> None:
         files = {
-            seen.path
-            for seen in observe_files(Step("", (done,)), names)
-            if seen.is_certain and seen.action is not FileAction.READ
+            file.path
+            for file in observe_files(Step("", (execution,)), tool_roles)
+            if file.is_certain and file.action is not FileAction.READ
         }
         if files:
             self.changed_files_by_turn[-1].update(files)
             self.artifacts |= files
             self.has_progressed = True
 
-    def _record_plan(self, done: ToolExecution, names: ToolRoles) -> None:
-        """An item of the client's plan that begins is a goal, where another one was under way."""
-        for seen in observe_plan(Step("", (done,)), names):
-            title = _item_in_progress(seen)
+    def _record_plan(self, execution: ToolExecution, tool_roles: ToolRoles) -> None:
+        """A plan item that begins while another one is in progress is a new goal."""
+        for change in observe_plan(Step("", (execution,)), tool_roles):
+            title = _item_in_progress(change)
             if title and title != self.current_plan_item:
                 self.new_plan_item = title if self.current_plan_item else ""
                 self.current_plan_item = title
 
 
-def _item_in_progress(seen: PlanReplaced | PlanItemChanged) -> str:
-    if isinstance(seen, PlanItemChanged):
-        return seen.title or "" if seen.status is ItemStatus.IN_PROGRESS else ""
-    return next((item.title for item in seen.items if item.status is ItemStatus.IN_PROGRESS), "")
+def _item_in_progress(change: PlanReplaced | PlanItemChanged) -> str:
+    if isinstance(change, PlanItemChanged):
+        return change.title or "" if change.status is ItemStatus.IN_PROGRESS else ""
+    return next((item.title for item in change.items if item.status is ItemStatus.IN_PROGRESS), "")
 
 
-def read_activity(path_state: PathState, names: ToolRoles, known: FrameActivity | None = None) -> FrameActivity:
-    """What the path shows of its active frame. `known` is gone on from, and changed, where it is of this path."""
+def read_activity(path_state: PathState, tool_roles: ToolRoles, activity: FrameActivity | None = None) -> FrameActivity:
+    """The activity of the path's active frame. A matching `activity` is continued and changed in place."""
     owner = path_state.tree.active_frame.owner
-    if known is None or not _can_continue(path_state, owner, known):
-        known = FrameActivity(owner, path_state.tree.carried_owners)
-    for path_entry in path_state.entries[known.entries_read :]:
+    if activity is None or not _can_continue(path_state, owner, activity):
+        activity = FrameActivity(owner, path_state.tree.carried_owners)
+    for path_entry in path_state.entries[activity.entries_read :]:
         if path_entry.round and path_entry.round.spoken.usage:
-            known.reported_tokens = path_entry.round.spoken.usage.input + path_entry.round.spoken.usage.output
+            activity.reported_tokens = path_entry.round.spoken.usage.input + path_entry.round.spoken.usage.output
         if owner_of(path_state, path_entry) == owner:
-            known.add_message(path_entry, names)
-    known.entries_read = len(path_state.entries)
-    known.last_entry = path_state.entries[-1].path_id if path_state.entries else ""
-    return known
+            activity.add_message(path_entry, tool_roles)
+    activity.entries_read = len(path_state.entries)
+    activity.last_entry = path_state.entries[-1].path_id if path_state.entries else ""
+    return activity
 
 
-def _can_continue(path_state: PathState, owner: str, known: FrameActivity) -> bool:
+def _can_continue(path_state: PathState, owner: str, activity: FrameActivity) -> bool:
     if (
-        known.owner != owner
-        or known.carried != path_state.tree.carried_owners
-        or known.entries_read > len(path_state.entries)
+        activity.owner != owner
+        or activity.carried != path_state.tree.carried_owners
+        or activity.entries_read > len(path_state.entries)
     ):
         return False
-    return not known.entries_read or path_state.entries[known.entries_read - 1].path_id == known.last_entry
+    return not activity.entries_read or path_state.entries[activity.entries_read - 1].path_id == activity.last_entry
 
 
-# -------------------------------------------------------------------------------------------------------- the figures
-def signals_of(reading: FrameActivity, frame: Frame, window: int) -> FrameSignals:
-    """The figures of a frame; `window` is what the model holds, in tokens, 0 where nobody knows."""
-    goal = _find_new_goal(reading, frame)
-    aims = reading.keywords_of(frame)
-    successes = tuple(reading.successes.values())
+def signals_of(activity: FrameActivity, frame: Frame, window: int) -> FrameSignals:
+    """The figures of a frame; `window` is the model's context window in tokens, 0 where unknown."""
+    goal = _find_new_goal(activity, frame)
+    keywords = activity.keywords_of(frame)
+    successes = tuple(activity.successes.values())
     return FrameSignals(
-        errors=sum(reading.failures.values()),
+        errors=sum(activity.failures.values()),
         goal=goal,
-        frame_keywords=aims,
+        frame_keywords=keywords,
         goal_keywords=topic_keywords(goal) if goal else frozenset(),
-        messages=reading.messages,
-        files=len(set().union(*reading.changed_files_by_turn)),
-        tokens=reading.tokens,
+        messages=activity.messages,
+        files=len(set().union(*activity.changed_files_by_turn)),
+        tokens=activity.tokens,
         successes=successes,
-        failures=tuple(what for what, times in reading.failures.items() for _ in range(times)),
-        artifacts=len(reading.artifacts | set(frame.artifacts)),
-        goal_coverage=reading.coverage_of(aims, successes),
-        idle_turns=reading.idle_turns,
-        usage=reading.reported_tokens / (window or DEFAULT_CONTEXT_WINDOW),
+        failures=tuple(what for what, times in activity.failures.items() for _ in range(times)),
+        artifacts=len(activity.artifacts | set(frame.artifacts)),
+        goal_coverage=activity.coverage_of(keywords, successes),
+        idle_turns=activity.idle_turns,
+        usage=activity.reported_tokens / (window or DEFAULT_CONTEXT_WINDOW),
     )
 
 
-def _find_new_goal(reading: FrameActivity, frame: Frame) -> str:
-    """What the user said last, where it starts something else than was said before or than the frame is for; or the
-    item of the plan that just began. What is said before any work is what the frame is for."""
-    if not reading.user_text:
-        return reading.new_plan_item
-    before = reading.previous_user_text or f"{frame.title}\n{frame.criteria}"
+def _find_new_goal(activity: FrameActivity, frame: Frame) -> str:
+    """The last user text where it starts something new, or the plan item that just began. What is said before any work
+    is the frame's own goal, not a new one."""
+    if not activity.user_text:
+        return activity.new_plan_item
+    previous_text = activity.previous_user_text or f"{frame.title}\n{frame.criteria}"
     return (
-        reading.user_text
-        if reading.has_worked and not continues_turn(before, reading.last_assistant_text, reading.user_text)
+        activity.user_text
+        if activity.has_worked and not continues_turn(previous_text, activity.last_assistant_text, activity.user_text)
         else ""
     )

@@ -1,13 +1,7 @@
-"""Whether a push or a pop is suggested to the model, and in which words (S1-92 to S1-95).
-
-The laws: **one suggestion of a kind waits at a time**, and **what was told once is not told again** while the situation
-is the same: the same frame, for the same reason. A suggestion that nobody follows was not wanted.
-
-Where it would be pointless, nothing is suggested: a client that keeps a plan of its own divides the work by that, the
-root and what the proxy saw by itself are no frames the model could return from.
-
-What this module does not do: it takes no word off a line. That a suggestion has expired is no edit; its words stay.
-"""
+"""Decides whether to suggest a push or a pop to the model, and writes the suggestion. One suggestion of a kind is
+pending at a time, and a suggestion is not repeated for the same frame and reason. Nothing is suggested where it would
+be pointless: clients with their own plan divide the work by that, and the model cannot return from the root or from an
+inferred frame."""
 
 from __future__ import annotations
 
@@ -39,26 +33,26 @@ SUGGESTION_COMMENT = "<!-- Stack Autonomy Suggestions -->"
 
 
 def make_suggestion(
-    tree: Tree, seen: FrameSignals, rules: AutonomyRules, max_depth: int, now: int
+    tree: Tree, signals: FrameSignals, rules: AutonomyRules, max_depth: int, now: int
 ) -> Suggestion | None:
-    """What is to be suggested at `now` (ms), or None. A pop goes before a push: what is done is ended first."""
+    """The suggestion due at `now` (ms since the epoch), or None. A pop is preferred to a push."""
     for kind in (POP, PUSH):
         if reason_not_to_suggest(tree, kind, max_depth) or any(
             s.kind == kind and s.is_waiting(now) for s in tree.suggestion_state.history
         ):
             continue
-        if not may_reach_threshold(kind, seen, rules):
+        if not may_reach_threshold(kind, signals, rules):
             continue
-        verdict = judge(kind, seen, rules)
+        verdict = judge(kind, signals, rules)
         if verdict.is_reached:
-            made = _build_suggestion(tree, seen, verdict, told=rules.suggest_in_context)
-            if not _was_suggested_before(tree.suggestion_state, made):
-                return made
+            suggestion = _build_suggestion(tree, signals, verdict, is_in_context=rules.suggest_in_context)
+            if not _was_suggested_before(tree.suggestion_state, suggestion):
+                return suggestion
     return None
 
 
 def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
-    """Why a push or a pop is not to be suggested here, whatever speaks for it; empty where it may be."""
+    """Why no push or pop may be suggested here, whatever its score; empty where one may."""
     if tree.root.status in RETURN_STATUSES:
         return "the root frame has ended"
     if kind == POP:
@@ -71,7 +65,7 @@ def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
 
 
 def push_title(tree: Tree, goal: str) -> str:
-    """What a push would be for: the new goal, the next frame that is planned, or what comes next."""
+    """Title for a push: the new goal, the next planned frame, or a general phrase."""
     if goal:
         return title_of(first_user_text([goal], MAX_CRITERION_CHARACTERS))
     planned = (f.title for f in children(tree, tree.active) if f.status is Status.PLANNED)
@@ -79,7 +73,7 @@ def push_title(tree: Tree, goal: str) -> str:
 
 
 def suggestion_line(verdict: AutonomyVerdict, title: str) -> str:
-    """The suggestion as one line (S1-94). Quotes inside a title would end it early."""
+    """The suggestion as one line. Quotes inside a title would end it early, so they are replaced."""
     what = cut_for_display(title).replace('"', "'")
     does = f'pushing a new frame for "{what}"'
     if verdict.kind == POP:
@@ -87,26 +81,28 @@ def suggestion_line(verdict: AutonomyVerdict, title: str) -> str:
     return f"[STACK SUGGESTION: Consider {does} - Reason: {verdict.reason} ({verdict.confidence}% confidence)]"
 
 
-def suggestion_note(made: Suggestion, nonce: str) -> str:
-    """What the model is told. No text of a tool can forge it, for none knows the nonce."""
+def suggestion_note(suggestion: Suggestion, nonce: str) -> str:
+    """The note for the model. The nonce keeps tool output from forging it."""
     # Inside an element quotes are no markup, and the line is to be read as it was made.
-    text = escape_xml(made.text).replace("&quot;", '"').replace("&apos;", "'")
+    text = escape_xml(suggestion.text).replace("&quot;", '"').replace("&apos;", "'")
     return element("stack-context", {"note": "suggestion", "nonce": nonce}, SUGGESTION_COMMENT, text)
 
 
-def pending_suggestions(advice: SuggestionState, now: int) -> tuple[Suggestion, ...]:
-    """The suggestions that somebody may still act upon, oldest first."""
-    return tuple(each for each in advice.history if each.is_waiting(now))
+def pending_suggestions(state: SuggestionState, now: int) -> tuple[Suggestion, ...]:
+    """Suggestions that have not expired, oldest first."""
+    return tuple(each for each in state.history if each.is_waiting(now))
 
 
-def tally_at(advice: SuggestionState, now: int) -> SuggestionCounts:
-    """The counts, what expired by now among the ignored ones (S1-95)."""
-    expired = sum(each.is_expired(now) and not each.cleared for each in advice.history)
-    return replace(advice.counts, ignored=advice.counts.ignored + expired)
+def tally_at(state: SuggestionState, now: int) -> SuggestionCounts:
+    """The counts at `now`; expired suggestions count as ignored."""
+    expired = sum(each.is_expired(now) and not each.cleared for each in state.history)
+    return replace(state.counts, ignored=state.counts.ignored + expired)
 
 
-def _build_suggestion(tree: Tree, seen: FrameSignals, verdict: AutonomyVerdict, *, told: bool) -> Suggestion:
-    title = push_title(tree, seen.goal) if verdict.kind == PUSH else tree.active_frame.title
+def _build_suggestion(
+    tree: Tree, signals: FrameSignals, verdict: AutonomyVerdict, *, is_in_context: bool
+) -> Suggestion:
+    title = push_title(tree, signals.goal) if verdict.kind == PUSH else tree.active_frame.title
     return Suggestion(
         kind=verdict.kind,
         frame=tree.active,
@@ -116,14 +112,13 @@ def _build_suggestion(tree: Tree, seen: FrameSignals, verdict: AutonomyVerdict, 
         text=suggestion_line(verdict, title),
         title=cut_for_display(title),
         status=verdict.status,
-        told=told,
+        told=is_in_context,
     )
 
 
-def _was_suggested_before(advice: SuggestionState, made: Suggestion) -> bool:
-    """Whether it was suggested before in the same situation."""
-    return any(_situation_of(each) == _situation_of(made) for each in advice.history)
+def _was_suggested_before(state: SuggestionState, suggestion: Suggestion) -> bool:
+    return any(_situation_of(each) == _situation_of(suggestion) for each in state.history)
 
 
-def _situation_of(each: Suggestion) -> tuple[str, ...]:
-    return (each.kind, each.frame, each.heuristic, each.title, each.status)
+def _situation_of(suggestion: Suggestion) -> tuple[str, ...]:
+    return (suggestion.kind, suggestion.frame, suggestion.heuristic, suggestion.title, suggestion.status)

@@ -1,11 +1,6 @@
-"""The tools of autonomy: how much the proxy decides, whether a push or a pop seems due, what was suggested (S1-126 to
-S1-130).
-
-The laws: **what the model leaves out is observed** (the original took nothing for everything it was not told, D2), and
-**the model changes no more than the configuration lets it**: without a word there it only reads.
-
-What this module does not do: it pushes and pops nothing; whoever asks decides.
-"""
+"""Tools about autonomy: the rules in force, whether a push or a pop seems due, and the suggestions made. Figures that
+the model leaves out of its call are taken from observed traffic. The model changes only what the configuration allows;
+otherwise it may only read."""
 
 from __future__ import annotations
 
@@ -46,37 +41,35 @@ from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag
 
 MAX_HISTORY_SHOWN = 20  # S1-129
 MAX_LIST_LENGTH = 1_000
-MAX_NUMBER = 10**12
-"""Of a figure that a model gives."""
+MAX_NUMBER = 10**12  # bound of a figure given by the model
 ROOT_POP_NOTE = "This is the root frame: popping it ends the whole tree, until the user speaks again."
 
 
-# -------------------------------------------------------------------------------------------------------- how much
 def configure_autonomy(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Show the rules that are in force here; change what the configuration lets the model change (S1-126)."""
-    before = _effective_rules(tool_context)
+    rules = _effective_rules(tool_context)
     if flag_argument(arguments, "reset"):
         _require_permission(tool_context, *sorted(_chosen_rule_groups(tool_context)))
         return _set_rules(tool_context, AutonomySettings(tool_context.now), "What was chosen here is taken back.")
-    wanted = _rule_changes(tool_context, arguments, before)
-    if not wanted:
-        return ToolResult("\n".join(_render_rules(before)))
+    changes = _rule_changes(tool_context, arguments, rules)
+    if not changes:
+        return ToolResult("\n".join(_render_rules(rules)))
     return _set_rules(
-        tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **wanted), "Set."
+        tool_context, replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, **changes), "Set."
     )
 
 
-def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, said: str) -> ToolResult:
+def _set_rules(tool_context: ToolContext, chosen: AutonomySettings, headline: str) -> ToolResult:
     rules = tool_context.settings.autonomy.with_overrides(chosen)
-    return ToolResult("\n".join([said, *_render_rules(rules)]), (AutonomySet(chosen),))
+    return ToolResult("\n".join([headline, *_render_rules(rules)]), (AutonomySet(chosen),))
 
 
 def _chosen_rule_groups(tool_context: ToolContext) -> set[str]:
-    """The parts of the rules in which something was chosen for this conversation."""
+    """The groups of rules in which something was chosen for this conversation."""
     chosen = tool_context.tree.suggestion_state.settings
     return {_GROUP_OF_RULE[name] for name in RULE_NAMES if getattr(chosen, name) is not None}
 
 
+# The word of `model_may_set` that covers a rule.
 _GROUP_OF_RULE = {
     "level": "level",
     "push_threshold": "thresholds",
@@ -85,34 +78,33 @@ _GROUP_OF_RULE = {
     "suggest_in_context": "suggestions",
     "heuristics": "heuristics",
 }
-"""Under which word of `model_may_set` a rule is."""
 
 
 def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules: AutonomyRules) -> dict[str, Any]:
-    """What is to be changed, by the name of the rule."""
-    found: dict[str, Any] = {}
+    """Requested changes, by rule name."""
+    changes: dict[str, Any] = {}
     if level := text_argument(arguments, "level"):
         if level not in get_args(AutonomyLevel):
             raise ToolError(f"Error: level {level[:40]!r} is none of {', '.join(get_args(AutonomyLevel))}.")
-        found["level"] = level
+        changes["level"] = level
     for name, rule in (("pushThreshold", "push_threshold"), ("popThreshold", "pop_threshold")):
         if (threshold := _number_argument(arguments, name)) is not None:
-            found[rule] = clamp_threshold(int(threshold))
+            changes[rule] = clamp_threshold(int(threshold))
     if arguments.get("suggestInContext") is not None:
-        found["suggest_in_context"] = flag_argument(arguments, "suggestInContext")
+        changes["suggest_in_context"] = flag_argument(arguments, "suggestInContext")
     enabled = set(rules.heuristics)
     if name := text_argument(arguments, "enableHeuristic"):
         enabled.add(_require_known_heuristic(name))
     if name := text_argument(arguments, "disableHeuristic"):
         enabled.discard(_require_known_heuristic(name))
     if enabled != set(rules.heuristics):
-        found["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
-    _require_permission(tool_context, *(_GROUP_OF_RULE[rule] for rule in found))
-    return found
+        changes["heuristics"] = tuple(each for each in HEURISTIC_NAMES if each in enabled)
+    _require_permission(tool_context, *(_GROUP_OF_RULE[rule] for rule in changes))
+    return changes
 
 
 def _require_permission(tool_context: ToolContext, *parts: str) -> None:
-    """Raises Mistake where the configuration does not let the model change one of these."""
+    """Raises ToolError where the configuration does not let the model change one of these groups."""
     settable = tool_context.settings.autonomy.settable
     if refused := sorted({part for part in parts if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
@@ -142,28 +134,27 @@ def _render_rules(rules: AutonomyRules) -> list[str]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- is it due?
 def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What speaks for a push here, heuristic by heuristic (S1-127)."""
-    seen = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
-    told: dict[str, Any] = {}
+    """What speaks for a push here, heuristic by heuristic."""
+    signals = signals_of(_read_path(tool_context), tool_context.tree.active_frame, tool_context.window_tokens)
+    given: dict[str, Any] = {}
     if goal := text_argument(arguments, "potentialGoal"):
-        told |= {
+        given |= {
             "goal": "" if _is_frame_goal(tool_context.tree.active_frame, goal) else goal,
             "goal_keywords": topic_keywords(goal),
         }
     if (messages := _count_argument(arguments, "recentMessages")) is not None:
-        told["messages"] = messages
+        given["messages"] = messages
     if (files := _text_list_argument(arguments, "recentFileChanges")) is not None:
-        told["files"] = len(set(files))
+        given["files"] = len(set(files))
     if (errors := _number_argument(arguments, "errorCount")) is not None:
-        told["errors"] = int(errors)
+        given["errors"] = int(errors)
     if (tokens := _number_argument(arguments, "tokenCount")) is not None:
-        told["tokens"] = int(tokens)
-    seen = replace(seen, **told)
-    verdict = judge(PUSH, seen, _effective_rules(tool_context))
+        given["tokens"] = int(tokens)
+    signals = replace(signals, **given)
+    verdict = judge(PUSH, signals, _effective_rules(tool_context))
     advised = (
-        f"Push a frame for {cut_for_display(push_title(tool_context.tree, seen.goal))!r}."
+        f"Push a frame for {cut_for_display(push_title(tool_context.tree, signals.goal))!r}."
         if verdict.is_reached
         else "Go on here."
     )
@@ -171,30 +162,30 @@ def should_push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 
 
 def _is_frame_goal(frame: Frame, goal: str) -> bool:
-    """Whether `goal` is what the frame is for, in the same words. A part of it is a goal of its own."""
+    """Whether `goal` repeats the frame's title or criteria. A part of them is a goal of its own."""
     words = extract_keywords(goal)
-    own = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
-    return bool(words) and any(words == extract_keywords(text) for text in own)
+    frame_texts = (frame.title, frame.criteria, f"{frame.title} {frame.criteria}")
+    return bool(words) and any(words == extract_keywords(text) for text in frame_texts)
 
 
 def should_pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What speaks for a pop of the active frame, heuristic by heuristic, and as what it would end (S1-128)."""
-    told: dict[str, Any] = {}
-    reading = _read_path(tool_context)
+    """What speaks for a pop of the active frame, heuristic by heuristic, and the status it would end with."""
+    given: dict[str, Any] = {}
+    activity = _read_path(tool_context)
     if (successes := _text_list_argument(arguments, "successSignals")) is not None:
-        covered = reading.coverage_of(reading.keywords_of(tool_context.tree.active_frame), successes)
-        told |= {"successes": tuple(successes), "goal_coverage": covered}
+        covered = activity.coverage_of(activity.keywords_of(tool_context.tree.active_frame), successes)
+        given |= {"successes": tuple(successes), "goal_coverage": covered}
     if (failures := _text_list_argument(arguments, "failureSignals")) is not None:
-        told["failures"] = tuple(failures)
+        given["failures"] = tuple(failures)
     if (idle := _number_argument(arguments, "noProgressTurns")) is not None:
-        told["idle_turns"] = int(idle)
+        given["idle_turns"] = int(idle)
     used, limit = _number_argument(arguments, "tokenCount"), _number_argument(arguments, "contextLimit")
     if limit is not None and limit < 1:
         raise ToolError("Error: contextLimit must be 1 or more: the tokens that fit your window.")
     if used is not None:
-        told["usage"] = used / (limit or tool_context.window_tokens or DEFAULT_CONTEXT_WINDOW)
-    seen = signals_of(reading, tool_context.tree.active_frame, int(limit or 0) or tool_context.window_tokens)
-    verdict = judge(POP, replace(seen, **told), _effective_rules(tool_context))
+        given["usage"] = used / (limit or tool_context.window_tokens or DEFAULT_CONTEXT_WINDOW)
+    signals = signals_of(activity, tool_context.tree.active_frame, int(limit or 0) or tool_context.window_tokens)
+    verdict = judge(POP, replace(signals, **given), _effective_rules(tool_context))
     advised = f"Pop it as {verdict.status}." if verdict.is_reached else "Go on here."
     if verdict.primary and not verdict.is_reached and verdict.status:
         advised += f" A pop now would be {verdict.status}."
@@ -214,21 +205,19 @@ def _render_verdict(verdict: AutonomyVerdict, advised: str) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------------------- what was
-# suggested
 def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Turn suggestions in context on or off, take back what waits, show the newest of them (S1-129)."""
+    """Turn suggestions in context on or off, withdraw pending ones, and show the newest."""
     events: list[FrameEvent] = []
     lines: list[str] = []
     if arguments.get("enable") is not None:
-        wanted = flag_argument(arguments, "enable")
+        is_on = flag_argument(arguments, "enable")
         _require_permission(tool_context, "suggestions")
         events.append(
             AutonomySet(
-                replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, suggest_in_context=wanted)
+                replace(tool_context.tree.suggestion_state.settings, at=tool_context.now, suggest_in_context=is_on)
             )
         )
-        lines.append(f"Suggestions in context are {'on' if wanted else 'off'}.")
+        lines.append(f"Suggestions in context are {'on' if is_on else 'off'}.")
     pending = pending_suggestions(tool_context.tree.suggestion_state, tool_context.now)
     if flag_argument(arguments, "clearPending"):
         events.append(SuggestionsCleared(tool_context.now, waiting=True))
@@ -241,27 +230,32 @@ def configure_suggestions(tool_context: ToolContext, arguments: Mapping[str, Any
     return ToolResult("\n".join(lines), tuple(events))
 
 
-def _render_suggestion(each: Suggestion, now: int) -> str:
-    ago = format_duration(max(0, now - each.at))
+def _render_suggestion(suggestion: Suggestion, now: int) -> str:
+    ago = format_duration(max(0, now - suggestion.at))
     state = (
-        "acted upon" if each.acted else "taken back" if each.cleared else "ignored" if each.is_expired(now) else "waits"
+        "acted upon"
+        if suggestion.acted
+        else "taken back"
+        if suggestion.cleared
+        else "ignored"
+        if suggestion.is_expired(now)
+        else "waits"
     )
-    return f"- {ago} ago, {state}: {each.text}"
+    return f"- {ago} ago, {state}: {suggestion.text}"
 
 
 def show_autonomy_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The counts of suggestions and of what the proxy did by itself; with `reset` they begin anew (S1-130)."""
-    told = ", ".join(
+    """Counts of suggestions and of automatic frames; `reset` starts them again from zero."""
+    counts_text = ", ".join(
         f"{name} {count}"
         for name, count in asdict(tally_at(tool_context.tree.suggestion_state, tool_context.now)).items()
     )
     if not flag_argument(arguments, "reset"):
-        return ToolResult(told)
+        return ToolResult(counts_text)
     _require_permission(tool_context, "stats")
-    return ToolResult(f"{told}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
+    return ToolResult(f"{counts_text}\nThese counts begin anew.", (SuggestionsCleared(tool_context.now, counts=True),))
 
 
-# ------------------------------------------------------------------------------------------------------------ arguments
 def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:
     """None where it is left out."""
     value = arguments.get(name)
@@ -278,7 +272,7 @@ def _number_argument(arguments: Mapping[str, Any], name: str) -> float | None:
 
 
 def _text_list_argument(arguments: Mapping[str, Any], name: str) -> list[str] | None:
-    """None where it is left out; a single text is a list of one."""
+    """None where it is left out; a single text becomes a list of one."""
     value = arguments.get(name)
     if value is None:
         return None
@@ -290,7 +284,7 @@ def _text_list_argument(arguments: Mapping[str, Any], name: str) -> list[str] | 
 
 
 def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
-    """How many there are: a number, or the length of a list."""
+    """A number, or the length of a list; None where it is left out."""
     value = arguments.get(name)
     if isinstance(value, list):
         return len(value)
@@ -298,7 +292,6 @@ def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
     return None if number is None else int(number)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tools
 _BOOLEAN_SCHEMA = {"type": "boolean"}
 _NUMBER_SCHEMA = {"type": "number"}
 _STRING_SCHEMA = {"type": "string"}
@@ -310,48 +303,46 @@ def _define_tool(op: str, description: str, run: Any, **properties: Mapping[str,
     return Tool(f"stack_{op}", op, description, parameters, run, is_listed=False)
 
 
-TOOLS = (
-    _define_tool(
-        "autonomy",
-        "Show how much the proxy decides about frames; change what the configuration allows.",
-        configure_autonomy,
-        level={"type": "string", "enum": list(get_args(AutonomyLevel))},
-        pushThreshold=_NUMBER_SCHEMA,
-        popThreshold=_NUMBER_SCHEMA,
-        suggestInContext=_BOOLEAN_SCHEMA,
-        enableHeuristic=_STRING_SCHEMA,
-        disableHeuristic=_STRING_SCHEMA,
-        reset=_BOOLEAN_SCHEMA,
-    ),
-    _define_tool(
-        "should_push",
-        "What speaks for a push now. What you leave out is observed.",
-        should_push,
-        potentialGoal=_STRING_SCHEMA,
-        recentMessages=_NUMBER_SCHEMA,
-        recentFileChanges=_STRING_LIST_SCHEMA,
-        errorCount=_NUMBER_SCHEMA,
-        tokenCount=_NUMBER_SCHEMA,
-    ),
-    _define_tool(
-        "should_pop",
-        "What speaks for a pop now, and as what. What you leave out is observed.",
-        should_pop,
-        successSignals=_STRING_LIST_SCHEMA,
-        failureSignals=_STRING_LIST_SCHEMA,
-        noProgressTurns=_NUMBER_SCHEMA,
-        tokenCount=_NUMBER_SCHEMA,
-        contextLimit=_NUMBER_SCHEMA,
-    ),
-    _define_tool(
-        "auto_suggest",
-        "Suggestions that wait: show, take back, turn on or off.",
-        configure_suggestions,
-        enable=_BOOLEAN_SCHEMA,
-        clearPending=_BOOLEAN_SCHEMA,
-        showHistory=_BOOLEAN_SCHEMA,
-    ),
-    _define_tool(
-        "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
-    ),
+AUTONOMY = _define_tool(
+    "autonomy",
+    "Show how much the proxy decides about frames; change what the configuration allows.",
+    configure_autonomy,
+    level={"type": "string", "enum": list(get_args(AutonomyLevel))},
+    pushThreshold=_NUMBER_SCHEMA,
+    popThreshold=_NUMBER_SCHEMA,
+    suggestInContext=_BOOLEAN_SCHEMA,
+    enableHeuristic=_STRING_SCHEMA,
+    disableHeuristic=_STRING_SCHEMA,
+    reset=_BOOLEAN_SCHEMA,
+)
+SHOULD_PUSH = _define_tool(
+    "should_push",
+    "What speaks for a push now. What you leave out is observed.",
+    should_push,
+    potentialGoal=_STRING_SCHEMA,
+    recentMessages=_NUMBER_SCHEMA,
+    recentFileChanges=_STRING_LIST_SCHEMA,
+    errorCount=_NUMBER_SCHEMA,
+    tokenCount=_NUMBER_SCHEMA,
+)
+SHOULD_POP = _define_tool(
+    "should_pop",
+    "What speaks for a pop now, and as what. What you leave out is observed.",
+    should_pop,
+    successSignals=_STRING_LIST_SCHEMA,
+    failureSignals=_STRING_LIST_SCHEMA,
+    noProgressTurns=_NUMBER_SCHEMA,
+    tokenCount=_NUMBER_SCHEMA,
+    contextLimit=_NUMBER_SCHEMA,
+)
+AUTO_SUGGEST = _define_tool(
+    "auto_suggest",
+    "Suggestions that wait: show, take back, turn on or off.",
+    configure_suggestions,
+    enable=_BOOLEAN_SCHEMA,
+    clearPending=_BOOLEAN_SCHEMA,
+    showHistory=_BOOLEAN_SCHEMA,
+)
+AUTONOMY_STATS = _define_tool(
+    "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
 )

@@ -1,9 +1,6 @@
-"""What a stack tool works with: values in, an outcome out.
-
-A tool is a function of a `Desk` (everything it may look at) and its arguments, and returns an `Outcome`: events, and
-the text that the model reads as the result. A mistake by the model is text that begins with "Error" and says what to
-do; it is never an exception that reaches the client.
-"""
+"""The values a stack tool works with. A tool is a function of a `ToolContext` and its arguments that returns a
+`ToolResult`: events, and the text that the model reads. A mistake by the model raises `ToolError`, whose text begins
+with "Error", says what to do, and becomes the tool's result; it never reaches the client."""
 
 from __future__ import annotations
 
@@ -21,19 +18,17 @@ from proxy.core.policy import AutonomyRules
 from proxy.core.recall import StoredPiece
 
 UNBOUNDED = 1 << 62
-UNKNOWN_PRICES = CachePrices(0.1, 1.0)
-"""Of a model that nobody knows."""
-MAX_DIGITS = 18
-"""More of them are beyond every bound, however they go on."""
+UNKNOWN_PRICES = CachePrices(0.1, 1.0)  # for a model without known prices
+MAX_DIGITS = 18  # more digits are beyond every bound
 _BOOLEAN_WORDS = {"true": True, "false": False}
 
 
 class ToolError(Exception):
-    """The model asked for something that cannot be done; the message tells it what to do instead."""
+    """The model asked for something impossible; the message says what to do instead."""
 
 
 class FrameBlockBudgets(msgspec.Struct, frozen=True):
-    """Tokens for the frame block and its parts (S1-48 to S1-51); `total` bounds the whole of it, tags included."""
+    """Tokens for a frame's block and its parts; `total` bounds the whole block, tags included."""
 
     total: int = 4000
     ancestors: int = 1500
@@ -55,31 +50,28 @@ class SubagentRules(msgspec.Struct, frozen=True):
 
 
 class ToolSettings(msgspec.Struct, frozen=True):
-    """What of the configuration the tools need. `recall_page` and `recall_call` are tokens."""
+    """The part of the configuration that tools need."""
 
     budgets: FrameBlockBudgets = msgspec.field(default_factory=FrameBlockBudgets)
     child_view: str = "fork"
-    isolate_above_tokens: int = 60_000
-    """Tokens of the parent's line, with `child_view: auto`."""
+    isolate_above_tokens: int = 60_000  # of the parent's context, with `child_view: auto`
     max_depth: int = 10
     recall_page_tokens: int = 2000
     recall_call_tokens: int = 8000
-    keep_siblings: int = 3
     checkpoint_at_push: bool = False
     autonomy: AutonomyRules = msgspec.field(default_factory=AutonomyRules)
     subagents: SubagentRules = msgspec.field(default_factory=SubagentRules)
     tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
-    """Which tool of which client is for what."""
-    block_format: BlockFormat = FLAT_FORMAT
-    """How the block of a frame is written for the model that is asked."""
+    block_format: BlockFormat = FLAT_FORMAT  # for the model that is asked
 
 
 class CallGroup(msgspec.Struct, frozen=True):
-    """What has happened so far in the group of calls at hand.
+    """State of the current group of calls (one assistant message).
 
-    `alone`: every call of the group is a stack call. `home` is the frame it was made in. `opened`: the frame that a
-    push or activate began. `returned`: the frame it was made in has ended, and the group has left the line, so that a
-    push after it hangs on the call that opened what ended last.
+    `has_only_stack_calls`: no client call is in the group. `home_frame` is the frame the group was made in;
+    `opened_frame` the frame that a push or activate in it began. `returned_opening` is set once a pop has ended the
+    home frame and removed the group from the context: a push after it is attached to that call, which opened what ended
+    last.
     """
 
     has_only_stack_calls: bool
@@ -89,17 +81,17 @@ class CallGroup(msgspec.Struct, frozen=True):
 
 
 class CrossConversationHits(msgspec.Struct, frozen=True):
-    """Finished frames of other conversations that a query found, the best first, as texts to recall. `whole`: each has
-    all its words."""
+    """Finished frames of other conversations that match a query, best first. `has_all_words`: each contains every
+    word."""
 
     pieces: tuple[StoredPiece, ...]
     has_all_words: bool
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """`path_state` is the path up to this round, earlier calls of the group included; `on_line` are the entries the
-    model sees now. `turn`, `call` (a `call_key`) and `number` name the call: `number` counts the calls of the whole
-    turn from 0. `now` is ms since the epoch."""
+    """Everything a tool may read. `path_state` is the path up to this round, earlier calls of the group included;
+    `visible_entries` are the entries in the model's context. `turn_id`, `call_key` and `call_number` name the call;
+    `call_number` counts the calls of the turn from 0. `now` is ms since the epoch."""
 
     path_state: PathState
     ledger: Ledger
@@ -112,18 +104,14 @@ class ToolContext(msgspec.Struct, frozen=True):
     count_tokens: Callable[[str], int]
     settings: ToolSettings = msgspec.field(default_factory=ToolSettings)
     visible_entries: frozenset[str] = frozenset()
-    recallable_tokens: int = UNBOUNDED
-    """Tokens that may still be recalled in this turn."""
-    free_tokens: int = UNBOUNDED
-    """Tokens that the window still has room for, once all that may leave the line has left it."""
+    recallable_tokens: int = UNBOUNDED  # left for recall in this turn
+    free_tokens: int = UNBOUNDED  # left in the window once everything compactable is compacted
     related_ledgers: tuple[Ledger, ...] = ()
-    """Conversations of the same tenant that this one was delegated to, or came from."""
+    """Conversations of the same tenant that this one was delegated to or came from."""
     cross_conversation_hits: Mapping[str, CrossConversationHits] = msgspec.field(default_factory=dict)
-    """What queries found in other conversations of the same tenant, by query; nothing where that is off."""
+    """By query; empty where the feature is off."""
     prices: CachePrices = UNKNOWN_PRICES
-    """Of the model that is asked."""
-    window_tokens: int = 0
-    """Tokens that the model holds; 0 where nobody knows."""
+    window_tokens: int = 0  # the model's context window; 0 where unknown
 
     @property
     def tree(self) -> Tree:
@@ -131,8 +119,8 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """Events in the order they happen, and what the model is told. `group` is the group after this call, where it
-    changed; `settings` are keys of `subagent` to be set for everybody, where that can be."""
+    """`events` are in order; `text` is read by the model. `call_group` is the changed group, if it changed;
+    `subagent_settings` are keys of `subagent` to set for everybody, where that is allowed."""
 
     text: str
     events: tuple[FrameEvent, ...] = ()
@@ -141,22 +129,20 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """`op` is its name behind the dispatcher; `core` tools are offered by themselves, and those that are not `listed`
-    are only offered where every tool is: they are for people rather than for the model. What one that `fits` answers
-    keeps to the room there is, and may not be cut."""
+    """`op` is the name behind the dispatcher. A tool that is not listed serves people and is offered only under
+    `tools: full`. A tool that limits its own length is never truncated."""
 
     name: str
     op: str
     description: str
     parameters: Mapping[str, Any]
     run: Callable[[ToolContext, Mapping[str, Any]], ToolResult]
-    is_core: bool = False
     is_listed: bool = True
     limits_own_length: bool = False
 
 
 def text_argument(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:
-    """The first of the arguments that is there, as text. `required` says what to do when none is."""
+    """The first argument that is present, as text. Without any, raises ToolError with the text `required`, if given."""
     for name in names:
         value = arguments.get(name)
         if isinstance(value, str) and value.strip():
@@ -169,7 +155,7 @@ def text_argument(arguments: Mapping[str, Any], *names: str, required: str = "")
 
 
 def flag_argument(arguments: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
-    """Yes or no, also as the word for it, as some models write it; `default` where it is left out. Raises Mistake."""
+    """A boolean, also as the word "true" or "false". Raises ToolError."""
     value = arguments.get(name)
     if isinstance(value, str):
         value = _BOOLEAN_WORDS.get(value.strip().lower(), value)
@@ -181,8 +167,7 @@ def flag_argument(arguments: Mapping[str, Any], name: str, *, default: bool = Fa
 
 
 def integer_argument(arguments: Mapping[str, Any], name: str, wanted: str = "a whole number") -> int | None:
-    """A whole number, also in digits as a text; None where it is left out. Raises Mistake, which says what is
-    `wanted`."""
+    """A whole number, also as digits in a text; None where it is left out. Raises ToolError, which names `wanted`."""
     value = arguments.get(name)
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value.strip()[:MAX_DIGITS])

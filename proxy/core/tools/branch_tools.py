@@ -1,23 +1,9 @@
-"""Branching: what it takes to name a point, to begin a line there, to change lines, and to copy from one to another.
+"""Checkpoints and branches: the rules, and the tools checkpoint, branch, switch and inject.
 
-    checkpoint   a name for a point of the current line; it never changes what is sent
-    branch       a new line that begins at a checkpoint
-    switch       back to a line that was left, as it stood
-    inject       messages of another line, or what a frame of it returned, copied once to the end of one
-
-The laws: **lines turn where the user speaks**, and nowhere else: whatever is wanted waits for a request that brings
-nothing but words of the user, so no call group is cut through and every result stands where its call does. And **only
-what is copied crosses over**: a line knows nothing of what was done on another.
-
-What this module does not do: it changes nothing and stores nothing. It gives events and words, and refuses with
-NotAllowed, whose message says what to do instead. What stands on a line is `path_state`'s to say.
-
-The tools that branch: checkpoint, branch, switch, inject.
-
-The law: **nothing turns in the middle of a turn**. A branch or a switch that the model asks for begins with the user's
-next message; what is copied is the result of the call that asks for it, so it stands at the end of the line, once.
-
-What this module does not do: it says what may be done nowhere (`branching` does); here is only how a model asks.
+Branches turn only where the user speaks: a requested branch or switch waits for a request that brings nothing but user
+words, so no call group is cut and every result stays behind its call. A branch knows nothing of the work on another
+one, except for messages that were copied. The functions here return events and texts; `NotAllowed` says what to do
+instead.
 """
 
 from __future__ import annotations
@@ -52,41 +38,36 @@ from proxy.core.text import cut_for_display, element, escape_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.errors import NotAllowed
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Of a checkpoint or a line: it stands in paths and on markers."""
-MAX_CHECKPOINTS = 64
-"""Of one path, named by somebody."""
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # checkpoint or branch name; used in paths and markers
+MAX_CHECKPOINTS = 64  # of one path, automatic ones not counted
 MAX_BRANCHES = 32
-MAX_COPIED_CHARACTERS = 60_000
-"""Characters that are copied at once."""
+MAX_COPIED_CHARACTERS = 60_000  # copied at once
 MAX_REASON_CHARACTERS = 400
 
 
-# --------------------------------------------------------------------------------------------------------- checkpoints
 def create_checkpoint(
     path_state: PathState, ledger: Ledger, entry: str, name: str = "", *, automatic: bool = False
 ) -> CheckpointSet:
-    """A name for the point behind `entry`, or where that leaves calls without results, before it. Without a name it is
-    given one. Raises NotAllowed."""
+    """A checkpoint behind `entry`, or before it where calls would be left without results. Without a name, one is
+    chosen. Raises NotAllowed."""
     lines = path_state.branches
     chosen = _validate_name(name) if name else _unused_name("c", lines.checkpoints)
     if chosen in lines.checkpoints:
         raise NotAllowed(f"There is a checkpoint {chosen!r} already. Choose another name.", code="name_taken")
     if not automatic and sum(not each.automatic for each in lines.checkpoints.values()) >= MAX_CHECKPOINTS:
         raise NotAllowed(f"There are {MAX_CHECKPOINTS} checkpoints here already; no more fit.", code="too_many")
-    at = newest_settled_entry(ledger, entry)
+    entry_id = newest_settled_entry(ledger, entry)
     return CheckpointSet(
-        chosen, at, lines.current, automatic, fingerprint_of(ledger.threads.get(ledger.entries[at].thread))
+        chosen, entry_id, lines.current, automatic, fingerprint_of(ledger.threads.get(ledger.entries[entry_id].thread))
     )
 
 
 def newest_settled_entry(ledger: Ledger, entry: str) -> str:
-    """The newest entry of the path to `entry` behind which the user could speak: no call before it waits for a
-    result."""
-    at = ledger.entries[entry]
-    while at.parent and _has_pending_calls(ledger, at):
-        at = ledger.entries[at.parent]
-    return at.id
+    """The newest entry on the path to `entry` that leaves no call without a result."""
+    settled = ledger.entries[entry]
+    while settled.parent and _has_pending_calls(ledger, settled):
+        settled = ledger.entries[settled.parent]
+    return settled.id
 
 
 def _has_pending_calls(ledger: Ledger, entry: Entry) -> bool:
@@ -97,7 +78,6 @@ def _has_pending_calls(ledger: Ledger, entry: Entry) -> bool:
 
 
 def fingerprint_of(thread: Thread | None) -> RequestFingerprint:
-    """How the newest request of a thread looked."""
     return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
 
 
@@ -114,82 +94,85 @@ def _unused_name(letter: str, taken: Mapping[str, object]) -> str:
     return next(name for number in count(1) if (name := f"{letter}{number}") not in taken)
 
 
-# ----------------------------------------------------------------------------------------------------- branch, switch
-def request_branch(lines: BranchState, checkpoint: str = "", name: str = "", reason: str = "") -> BranchSwitchRequested:
-    """A new line that begins at a checkpoint; without its name, at the newest one. Raises NotAllowed."""
-    if not lines.checkpoints:
+def request_branch(
+    branches: BranchState, checkpoint: str = "", name: str = "", reason: str = ""
+) -> BranchSwitchRequested:
+    """A new branch that begins at `checkpoint`, by default the newest one. Raises NotAllowed."""
+    if not branches.checkpoints:
         raise NotAllowed("There is no checkpoint to begin a branch at. Set one first.", code="no_checkpoint")
-    point = lines.checkpoints.get(checkpoint) if checkpoint else newest_checkpoint(lines)
+    point = branches.checkpoints.get(checkpoint) if checkpoint else newest_checkpoint(branches)
     if point is None:
         raise NotAllowed(
             f"There is no checkpoint {cut_for_display(checkpoint, 40)!r}. "
-            f"{_list_names('Checkpoints', lines.checkpoints)}",
+            f"{_list_names('Checkpoints', branches.checkpoints)}",
             code="no_checkpoint",
         )
-    chosen = _validate_name(name) if name else _unused_name("b", lines.start_checkpoints)
-    if chosen in lines.start_checkpoints:
+    chosen = _validate_name(name) if name else _unused_name("b", branches.start_checkpoints)
+    if chosen in branches.start_checkpoints:
         raise NotAllowed(
             f"There is a branch {chosen!r} already: switch to it, or choose another name.", code="name_taken"
         )
-    if len(lines.start_checkpoints) >= MAX_BRANCHES:
+    if len(branches.start_checkpoints) >= MAX_BRANCHES:
         raise NotAllowed(f"There are {MAX_BRANCHES} branches here already; no more fit.", code="too_many")
     return BranchSwitchRequested(chosen, point.at, point.name, reason)
 
 
-def newest_checkpoint(lines: BranchState) -> Checkpoint:
-    """The checkpoint that was set last; there is one."""
-    return lines.checkpoints[next(reversed(tuple(lines.checkpoints)))]
+def newest_checkpoint(branches: BranchState) -> Checkpoint:
+    """The checkpoint set last; there must be one."""
+    return branches.checkpoints[next(reversed(tuple(branches.checkpoints)))]
 
 
-def request_switch(lines: BranchState, name: str, reason: str = "") -> BranchSwitchRequested:
-    """Another line, as it was left. Raises NotAllowed."""
-    if name not in lines.start_checkpoints:
+def request_switch(branches: BranchState, name: str, reason: str = "") -> BranchSwitchRequested:
+    """Switch to an existing branch. Raises NotAllowed."""
+    if name not in branches.start_checkpoints:
         raise NotAllowed(
-            f"There is no branch {cut_for_display(name, 40)!r}. {_list_names('Branches', lines.start_checkpoints)}",
+            f"There is no branch {cut_for_display(name, 40)!r}. {_list_names('Branches', branches.start_checkpoints)}",
             code="no_branch",
         )
-    if name == lines.current and lines.requested_switch is None:
+    if name == branches.current and branches.requested_switch is None:
         raise NotAllowed(f"The work is on {name!r} already.", code="already_there")
     return BranchSwitchRequested(name, reason=reason)
 
 
-def _list_names(what: str, names: Mapping[str, object]) -> str:
-    return f"{what}: {', '.join(names)}."
+def _list_names(label: str, names: Mapping[str, object]) -> str:
+    return f"{label}: {', '.join(names)}."
 
 
 def due_branch_switch(
-    path_state: PathState, ledger: Ledger, run: Sequence[Entry], request: Request, look: RequestFingerprint
+    path_state: PathState,
+    ledger: Ledger,
+    new_entries: Sequence[Entry],
+    request: Request,
+    fingerprint: RequestFingerprint,
 ) -> BranchSwitched | None:
-    """What becomes of a wish at these new messages, the newest of `request`: the lines turn before the first of them;
-    None where nothing is wanted, or has to wait. `look` is of the request before."""
-    wanted = path_state.branches.requested_switch
-    if wanted is None or not _can_switch_now(run, request):
+    """The branch switch that these new messages, the newest of `request`, make due; it happens before the first of
+    them. None where no switch is requested or it must wait. `fingerprint` is the fingerprint of the request before."""
+    requested = path_state.branches.requested_switch
+    if requested is None or not _can_switch_now(new_entries, request):
         return None
-    if wanted.line not in path_state.other_branches and wanted.at not in ledger.entries:
+    if requested.line not in path_state.other_branches and requested.at not in ledger.entries:
         return None  # what it is to begin at was lost
-    return BranchSwitched(wanted.line, wanted.at, wanted.checkpoint, wanted.reason, look)
+    return BranchSwitched(requested.line, requested.at, requested.checkpoint, requested.reason, fingerprint)
 
 
-def _can_switch_now(run: Sequence[Entry], request: Request) -> bool:
-    """Whether the user speaks, and a line other than the client's history may be sent at all."""
-    spoken = all(entry.message is not None and entry.message.role == "user" for entry in run)
-    offers = (
+def _can_switch_now(new_entries: Sequence[Entry], request: Request) -> bool:
+    """Whether only the user speaks, and the request allows a context other than the client's own history."""
+    only_user_speaks = all(entry.message is not None and entry.message.role == "user" for entry in new_entries)
+    can_call_tools = (
         bool(request.tool_names) and request.tool_choice in ("auto", "required") and not request.wants_structured_output
     )
-    return bool(run) and spoken and offers
+    return bool(new_entries) and only_user_speaks and can_call_tools
 
 
-def ends_with_tool_result(line: PathState) -> bool:
-    """Whether the last on a line is the result of a call."""
+def ends_with_tool_result(branch_state: PathState) -> bool:
     last = next(
-        (message for path_entry in reversed(context_entries(line)) if (message := message_of(path_entry))), None
+        (message for path_entry in reversed(context_entries(branch_state)) if (message := message_of(path_entry))), None
     )
     return last is not None and bool(last.answers)
 
 
-# -------------------------------------------------------------------------------------------------------------- inject
 class NumberedMessage(msgspec.Struct, frozen=True):
-    """A message of a line, as it is counted there from 1."""
+    """A message of a branch, numbered from 1."""
 
     number: int
     role: str
@@ -197,7 +180,7 @@ class NumberedMessage(msgspec.Struct, frozen=True):
 
 
 def branch_named(path_state: PathState, name: str) -> PathState:
-    """The story of one of the lines, as it stands or was left. Raises NotAllowed."""
+    """The state of a branch. Raises NotAllowed."""
     if name == path_state.branches.current:
         return path_state
     if name not in path_state.other_branches:
@@ -209,28 +192,32 @@ def branch_named(path_state: PathState, name: str) -> PathState:
     return path_state.other_branches[name]
 
 
-def copyable_entries(line: PathState) -> list[PathEntry]:
-    """What stands on a line and can be copied: everything but our own words, oldest first."""
-    return [p for p in context_entries(line) if p.entry.kind is not EntryKind.OVERLAY and message_of(p) is not None]
+def copyable_entries(branch_state: PathState) -> list[PathEntry]:
+    """Entries of the context without notes of the proxy, oldest first."""
+    return [
+        p for p in context_entries(branch_state) if p.entry.kind is not EntryKind.OVERLAY and message_of(p) is not None
+    ]
 
 
-def numbered_messages(line: PathState) -> tuple[NumberedMessage, ...]:
-    """The messages that stand on a line, oldest first."""
-    texts = ((message_of(p), "\n\n".join(map(_display_text, pieces_of(line, [p])))) for p in copyable_entries(line))
+def numbered_messages(branch_state: PathState) -> tuple[NumberedMessage, ...]:
+    """Messages in a branch's context, oldest first."""
+    texts = (
+        (message_of(p), "\n\n".join(map(_display_text, pieces_of(branch_state, [p]))))
+        for p in copyable_entries(branch_state)
+    )
     return tuple(NumberedMessage(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)
 
 
 def _display_text(piece: StoredPiece) -> str:
-    """A text as it is, a call with the name of its tool."""
     return f"{piece.call.name}({piece.text})" if piece.call and piece.is_call_arguments else piece.text
 
 
 def copy_texts(path_state: PathState, source: str, numbers: Sequence[int], frame: str) -> tuple[CopiedText, ...]:
-    """Messages of the line `source`, by their numbers on it, or what a frame of it returned. Raises NotAllowed."""
+    """Messages of the branch `source` by number, or the results of one of its frames. Raises NotAllowed."""
     if bool(numbers) is bool(frame):
         raise NotAllowed("Name what to copy: message numbers, or one frame.", code="nothing_chosen")
-    line = branch_named(path_state, source)
-    texts = (_copy_results(line, frame, source),) if frame else _copy_messages(line, numbers, source)
+    branch_state = branch_named(path_state, source)
+    texts = (_copy_results(branch_state, frame, source),) if frame else _copy_messages(branch_state, numbers, source)
     if (size := sum(len(each.text) for each in texts)) > MAX_COPIED_CHARACTERS:
         raise NotAllowed(
             f"These are {size:,} characters; {MAX_COPIED_CHARACTERS:,} at most are copied at once. "
@@ -240,20 +227,24 @@ def copy_texts(path_state: PathState, source: str, numbers: Sequence[int], frame
     return texts
 
 
-def _copy_messages(line: PathState, numbers: Sequence[int], source: str) -> tuple[CopiedText, ...]:
-    path_entries = copyable_entries(line)
+def _copy_messages(branch_state: PathState, numbers: Sequence[int], source: str) -> tuple[CopiedText, ...]:
+    path_entries = copyable_entries(branch_state)
     if wrong := [number for number in numbers if not 1 <= number <= len(path_entries)]:
         raise NotAllowed(f"{source!r} has no message {wrong[0]}: it has 1 to {len(path_entries)}.", code="no_message")
     chosen = (
-        (number, piece) for number in dict.fromkeys(numbers) for piece in pieces_of(line, [path_entries[number - 1]])
+        (number, piece)
+        for number in dict.fromkeys(numbers)
+        for piece in pieces_of(branch_state, [path_entries[number - 1]])
     )
     return tuple(CopiedText(piece.ref, piece.role, piece.source, piece.text, number) for number, piece in chosen)
 
 
-def _copy_results(line: PathState, reference: str, source: str) -> CopiedText:
-    frame = find_frame(line.tree, reference)
+def _copy_results(branch_state: PathState, reference: str, source: str) -> CopiedText:
+    frame = find_frame(branch_state.tree, reference)
     if frame is None or not frame.results:
-        known = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in line.tree.frames.values() if f.results)
+        known = ", ".join(
+            f"{f.id} ({cut_for_display(f.title)})" for f in branch_state.tree.frames.values() if f.results
+        )
         raise NotAllowed(
             f"No frame {cut_for_display(reference, 40)!r} on {source!r} has results. With results: {known or 'none'}.",
             code="no_results",
@@ -261,14 +252,15 @@ def _copy_results(line: PathState, reference: str, source: str) -> CopiedText:
     return CopiedText(frame.id, "results", frame.title, frame.results)
 
 
-def request_injection(lines: BranchState, target: str, source: str, texts: Sequence[CopiedText]) -> InjectionRequested:
-    """These texts are to be copied to the line `target`; without a name, to the one the next request stands on. Raises
-    NotAllowed."""
-    coming = lines.requested_switch.line if lines.requested_switch else lines.current
-    to = target or coming
-    if to not in (*lines.start_checkpoints, coming):
+def request_injection(
+    branches: BranchState, target: str, source: str, texts: Sequence[CopiedText]
+) -> InjectionRequested:
+    """Copy `texts` to the branch `target`, by default the one the next request uses. Raises NotAllowed."""
+    next_branch = branches.requested_switch.line if branches.requested_switch else branches.current
+    to = target or next_branch
+    if to not in (*branches.start_checkpoints, next_branch):
         raise NotAllowed(
-            f"There is no branch {cut_for_display(to, 40)!r}. {_list_names('Branches', lines.start_checkpoints)}",
+            f"There is no branch {cut_for_display(to, 40)!r}. {_list_names('Branches', branches.start_checkpoints)}",
             code="no_branch",
         )
     if to == source:
@@ -276,7 +268,6 @@ def request_injection(lines: BranchState, target: str, source: str, texts: Seque
     return InjectionRequested(to, source, tuple(texts))
 
 
-# --------------------------------------------------------------------------------------------------------------- words
 FILES_UNCHANGED_NOTE = (
     "Only the conversation changed: files and whatever else was changed outside of it are as they were left, so look "
     "before you rely on what you read earlier."
@@ -284,23 +275,27 @@ FILES_UNCHANGED_NOTE = (
 
 
 def render_branch_switch(event: BranchSwitched, nonce: str) -> str:
-    """What the model is told where a line begins or is taken up again."""
+    """The note for the model where a branch begins or is resumed."""
     if event.at:
-        what = (
+        sentence = (
             f"A branch begins here: {event.line}, at the checkpoint {event.checkpoint}. The work goes on from that "
             "point; what was done after it stands on another branch."
         )
     elif event.line == MAIN_BRANCH:
-        what = "The work goes on here, on the main line, where it was left. What was done meanwhile stands on a branch."
+        sentence = (
+            "The work goes on here, on the main line, where it was left. What was done meanwhile stands on a branch."
+        )
     else:
-        what = f"The work goes on here, on the branch {event.line}, where it was left."
-    why = f" Reason: {escape_xml(cut_for_display(event.reason, MAX_REASON_CHARACTERS))}" if event.reason else ""
-    return element("stack-context", {"branch": event.line, "nonce": nonce}, f"{what} {FILES_UNCHANGED_NOTE}{why}")
+        sentence = f"The work goes on here, on the branch {event.line}, where it was left."
+    reason = f" Reason: {escape_xml(cut_for_display(event.reason, MAX_REASON_CHARACTERS))}" if event.reason else ""
+    return element(
+        "stack-context", {"branch": event.line, "nonce": nonce}, f"{sentence} {FILES_UNCHANGED_NOTE}{reason}"
+    )
 
 
-def render_pending_injections(lines: BranchState, nonce: str) -> str:
-    """What waits for the current line, for the model; empty where nothing does."""
-    waiting = [each for each in lines.pending_injections if each.branch == lines.current]
+def render_pending_injections(branches: BranchState, nonce: str) -> str:
+    """Copied texts that wait for the current branch, as text for the model; empty without any."""
+    waiting = [each for each in branches.pending_injections if each.branch == branches.current]
     if not waiting:
         return ""
     sources = ", ".join(dict.fromkeys(each.source_branch for each in waiting))
@@ -310,7 +305,7 @@ def render_pending_injections(lines: BranchState, nonce: str) -> str:
 
 
 def render_copied_texts(source: str, texts: Sequence[CopiedText], nonce: str) -> str:
-    """Texts of another line between the markers of stored data."""
+    """Copied texts between the markers of stored data."""
     return "\n".join(
         wrap_in_markers(
             StoredPiece(each.ref, "", "", "", each.role, each.source, each.text),
@@ -332,7 +327,7 @@ CHOICE_MISSING = (
 
 
 def _with_tool_errors(run: RunTool) -> RunTool:
-    """What is refused is a mistake of the model's, told as text."""
+    """NotAllowed as ToolError."""
 
     @wraps(run)
     def answering(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
@@ -346,7 +341,6 @@ def _with_tool_errors(run: RunTool) -> RunTool:
 
 @_with_tool_errors
 def checkpoint(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Name the point before this turn's calls (S2-01)."""
     event = create_checkpoint(
         tool_context.path_state,
         tool_context.ledger,
@@ -365,7 +359,7 @@ def answered_request_entry(tool_context: ToolContext) -> str:
 
 
 def checkpoint_before_push(tool_context: ToolContext, frame: str) -> tuple[CheckpointSet, ...]:
-    """The point before a frame is pushed, where the configuration wants one."""
+    """The automatic checkpoint before a push, where the configuration asks for it."""
     if not tool_context.settings.checkpoint_at_push:
         return ()
     return (
@@ -381,7 +375,6 @@ def checkpoint_before_push(tool_context: ToolContext, frame: str) -> tuple[Check
 
 @_with_tool_errors
 def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Begin a line at a checkpoint (S2-02)."""
     reason, point = text_argument(arguments, "reason"), text_argument(arguments, "checkpoint")
     event = request_branch(tool_context.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
     return ToolResult(
@@ -393,7 +386,6 @@ def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 
 @_with_tool_errors
 def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Go on with a line that was left (S2-03)."""
     event = request_switch(
         tool_context.path_state.branches,
         text_argument(arguments, "branch", "name", required=BRANCH_MISSING),
@@ -404,7 +396,6 @@ def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 
 @_with_tool_errors
 def inject(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Copy from another line (S2-04)."""
     source = text_argument(arguments, "branch", required=SOURCE_MISSING)
     frame = text_argument(arguments, "frameID", "frame_id", "frame")
     texts = copy_texts(tool_context.path_state, source, _message_numbers(arguments), frame)
@@ -414,12 +405,12 @@ def inject(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 def _message_numbers(arguments: Mapping[str, Any]) -> list[int]:
     """Message numbers as models write them: 3, "3", [3, "4"]."""
     given = arguments.get("messages", arguments.get("message"))
-    found: list[int] = []
+    numbers: list[int] = []
     for each in given if isinstance(given, list) else [] if given is None else [given]:
         if isinstance(each, bool) or not str(each).strip().isdecimal() or len(str(each)) > len("1000000"):
             raise ToolError(CHOICE_MISSING)
-        found.append(int(each))
-    return found
+        numbers.append(int(each))
+    return numbers
 
 
 _STRING_SCHEMA = {"type": "string"}
@@ -463,4 +454,3 @@ INJECT = Tool(
     inject,
     is_listed=False,
 )
-TOOLS = (CHECKPOINT, BRANCH, SWITCH, INJECT)

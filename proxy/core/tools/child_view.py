@@ -1,12 +1,6 @@
-"""What a child sees of its parents where the configuration leaves that open (`child_view: auto`).
-
-A child that sees all of its parent's line costs nothing at its beginning, because that line is in the provider's cache,
-and a read of it with every request. One that sees the task alone has to be written once and is short from then on.
-The law: **isolated only where that is cheaper over the requests a child is expected to make**, and only where the
-parent's line is long enough for it to matter.
-
-What this module does not do: it counts nothing and knows no prices; both come in.
-"""
+"""Chooses what a child frame sees of its parents under `child_view: auto`. A fork reads the parent's whole context from
+the prompt cache at every request; an isolated child writes a short context once. The child is isolated only where that
+is cheaper over the expected requests, and only where the parent's context is long enough to matter."""
 
 from __future__ import annotations
 
@@ -20,15 +14,12 @@ from proxy.core.frames import RETURN_STATUSES, PathEntry, PathState, path_to
 from proxy.core.text import CountTokens
 
 AUTO_VIEW = "auto"
-ISOLATED_BLOCK_TOKENS = 1_500
-"""Tokens of the text that opens an isolated child, beside the user's messages."""
-DEFAULT_CHILD_REQUESTS = 12
-"""Of a child, where no frame of the conversation has ended yet."""
+ISOLATED_BLOCK_TOKENS = 1_500  # of the text that opens an isolated child, without the user's messages
+DEFAULT_CHILD_REQUESTS = 12  # while no frame of the conversation has ended
 
 
 class ViewCosts(msgspec.Struct, frozen=True):
-    """`parent` and `isolated` are tokens: of the parent's line, and of what a child would see of it alone. `requests`
-    are those expected in the child."""
+    """Tokens of the parent's context and of an isolated child's, the expected requests in the child, and the prices."""
 
     parent_tokens: int
     isolated_tokens: int
@@ -36,20 +27,26 @@ class ViewCosts(msgspec.Struct, frozen=True):
     prices: CachePrices
 
 
-def choose_view(choice: ViewCosts, above: int) -> str:
-    """`isolate` where the parent's line is longer than `above` tokens and what reading it would cost in the child is
-    more than writing the short one."""
-    read = (choice.parent_tokens - choice.isolated_tokens) * choice.prices.read * choice.request_count
-    return "isolate" if choice.parent_tokens > above and read > choice.isolated_tokens * choice.prices.write else "fork"
+def choose_view(costs: ViewCosts, min_parent_tokens: int) -> str:
+    """`isolate` where the parent's context exceeds `min_parent_tokens` tokens and reading it in the child costs more
+    than writing the short context."""
+    read = (costs.parent_tokens - costs.isolated_tokens) * costs.prices.read * costs.request_count
+    return (
+        "isolate"
+        if costs.parent_tokens > min_parent_tokens and read > costs.isolated_tokens * costs.prices.write
+        else "fork"
+    )
 
 
-def view_costs_at(path_state: PathState, shown: frozenset[str], prices: CachePrices, count: CountTokens) -> ViewCosts:
-    """What there is to choose from at the end of `path_state`; `shown` are the entries on the line. `count` is
-    asked for what is told there in our words."""
+def view_costs_at(
+    path_state: PathState, visible_entries: frozenset[str], prices: CachePrices, count: CountTokens
+) -> ViewCosts:
+    """The costs at the end of `path_state`; `visible_entries` are the entries in the context. `count` is asked for
+    texts of the proxy."""
     line = sum(
         tokens_in_context(path_state, path_entry, count)
         for path_entry in path_state.entries
-        if path_entry.path_id in shown
+        if path_entry.path_id in visible_entries
     )
     users = sum(
         original_tokens(p) for p in _entries_on_path(path_state) if p.entry.message and p.entry.message.role == "user"
@@ -63,7 +60,7 @@ def _entries_on_path(path_state: PathState) -> list[PathEntry]:
 
 
 def expected_request_count(path_state: PathState) -> int:
-    """How many requests a child is taken to make: the median of those that have ended on this path."""
+    """The median number of requests in the frames that have ended on this path."""
     made: dict[str, int] = {}
     for path_entry in path_state.entries:
         if path_entry.round is not None:

@@ -1,14 +1,6 @@
-"""The tool that tells how subagents are tracked (S1-118).
-
-    stack_config     what holds, under the names of its arguments; sets it, where the operator lets the model
-
-The law: **the model only reads** unless the configuration says otherwise (`subagent.model_may_configure`): how
-subagents are tracked holds for everybody who uses this proxy, so it is the operator's. Asked to change something, the
-tool says who does that; a pattern is looked at first, so that whoever passes it on passes on one that works.
-
-What this module does not do: it sets nothing by itself. It says which keys are wanted, and whoever runs the call sets
-them, or tells the model why they cannot be set.
-"""
+"""`stack_config`: shows how subagents are tracked, and changes it where `subagent.model_may_configure` allows. These
+settings hold for every user of the proxy, so without that permission the model only reads and is told what the operator
+can set. The tool returns the settings to change; its caller applies them."""
 
 from __future__ import annotations
 
@@ -36,34 +28,32 @@ SETTING_NAMES = {
     "injectParentContext": "parent_context",
     "propagateSummaries": "",
 }
-"""The names of the tool, and the operator's under `subagent`; empty: fixed here."""
+"""Argument name of the tool -> key under `subagent`; an empty key cannot be changed."""
 PATTERN_ARGUMENTS = ("addPattern", "removePattern")
-MAX_ECHOED_CHARACTERS = 60
-"""Characters of a word of the model's that are said again."""
+MAX_ECHOED_CHARACTERS = 60  # of the model's own text that an error repeats
 
 SettingValue = bool | int | list[str]
 
 
 def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Tell what holds; set what is wanted, where the model may."""
-    holds = tool_context.settings.subagents
+    current = tool_context.settings.subagents
     named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
-    patterns = _changed_patterns(holds, arguments)
+    patterns = _changed_patterns(current, arguments)
     if not named and patterns is None:
-        return ToolResult(_render_settings(holds))
-    if not holds.model_may_configure:
+        return ToolResult(_render_settings(current))
+    if not current.model_may_configure:
         raise ToolError(
             _refusal_text([*named, *(name for name in PATTERN_ARGUMENTS if text_argument(arguments, name))])
         )
-    wanted: dict[str, object] = {SETTING_NAMES[name]: _read_setting(arguments, name) for name in named}
-    wanted |= {} if patterns is None else {"patterns": patterns}
+    changes: dict[str, object] = {SETTING_NAMES[name]: _read_setting(arguments, name) for name in named}
+    changes |= {} if patterns is None else {"patterns": patterns}
     return ToolResult(
-        f"Set, for everybody: {', '.join(wanted)}. Call this without arguments to see what holds.", (), None, wanted
+        f"Set, for everybody: {', '.join(changes)}. Call this without arguments to see what holds.", (), None, changes
     )
 
 
 def setting_values(subagents: SubagentRules) -> dict[str, SettingValue]:
-    """What holds, by the tool's names; times are milliseconds."""
+    """The settings by argument name; times are milliseconds."""
     return {
         "enabled": subagents.enabled,
         "minDuration": subagents.min_duration,
@@ -86,56 +76,54 @@ def _render_value(value: SettingValue) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _changed_patterns(holds: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
-    """The patterns as they are wanted; None where nothing is said of them."""
+def _changed_patterns(current: SubagentRules, arguments: Mapping[str, Any]) -> list[str] | None:
+    """The changed list of patterns; None where no pattern is added or removed."""
     added, removed = (text_argument(arguments, name) for name in PATTERN_ARGUMENTS)
     if not added and not removed:
         return None
     if added and (fault := pattern_error(added)):
         raise ToolError(f"Error: {fault}")
-    if removed and removed not in holds.patterns:
+    if removed and removed not in current.patterns:
         raise ToolError(
             f"Error: {removed[:MAX_ECHOED_CHARACTERS]!r} is none of the patterns. Call this without "
             f"arguments to see them."
         )
-    kept = [pattern for pattern in holds.patterns if pattern != removed]
-    return list(dict.fromkeys((*kept, added))) if added else kept
+    patterns = [pattern for pattern in current.patterns if pattern != removed]
+    return list(dict.fromkeys((*patterns, added))) if added else patterns
 
 
 def _read_setting(arguments: Mapping[str, Any], name: str) -> bool | int | None:
-    """A flag or a number that is given. What is out of bounds is refused where it is set."""
+    """A given flag or number. The configuration checks its bounds."""
     if not SETTING_NAMES[name]:
         raise ToolError(f"Error: {name} cannot be set: it is always as told.")
     return integer_argument(arguments, name) if name in _NUMBER_SETTINGS else flag_argument(arguments, name)
 
 
-def _refusal_text(wanted: list[str]) -> str:
+def _refusal_text(names: list[str]) -> str:
     keys = [
         f"subagent.{SETTING_NAMES.get(name, 'patterns')}"
-        for name in wanted
+        for name in names
         if SETTING_NAMES.get(name, PATTERN_ARGUMENTS)
     ]
     where = f" The operator sets {', '.join(dict.fromkeys(keys))}, by `callstack config`." if keys else ""
-    fixed = [name for name in wanted if not SETTING_NAMES.get(name, PATTERN_ARGUMENTS)]
+    fixed = [name for name in names if not SETTING_NAMES.get(name, PATTERN_ARGUMENTS)]
     always = f" {', '.join(fixed)} cannot be set: it is always as told." if fixed else ""
     return f"Error: you may only read this.{where}{always} Call it without arguments to see what holds."
 
 
 _FLAG, _NUMBER, _STRING = {"type": "boolean"}, {"type": "integer"}, {"type": "string"}
 _NUMBER_SETTINGS = frozenset({"minDuration", "minMessageCount", "idleCompletionDelay"})
-TOOLS = (
-    Tool(
-        "stack_config",
-        "config",
-        "How subagents are tracked.",
-        {
-            "type": "object",
-            "properties": {
-                **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
-                **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
-            },
+CONFIG = Tool(
+    "stack_config",
+    "config",
+    "How subagents are tracked.",
+    {
+        "type": "object",
+        "properties": {
+            **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
+            **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
         },
-        configure_subagents,
-        is_listed=False,
-    ),
+    },
+    configure_subagents,
+    is_listed=False,
 )

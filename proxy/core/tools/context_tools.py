@@ -1,24 +1,7 @@
-"""The tools that look at the context itself: how large it is and of what, which block it was told, what has left it and
-what is to leave (S1-112, S1-113, S1-116).
-
-    stack_context_info        budgets, what the block chose, the line, the newest usage, what caching is worth
-    stack_context_preview     the block of the active frame, as it was told, or as it would be
-    stack_compaction_info     what left the line and how, what waits to leave it or to come back
-
-The law: **nothing is rendered anew by being looked at**: a block that was told is shown as it was told. People are
-answered from the same values (`proxy.views.contexts`).
-
-What this module does not do: it weighs nothing; whether something pays is `economics`' to say.
-
-The tool that has what the model was told of its frames written anew (S1-114).
-
-    stack_cache_clear     the block of one frame, or of all on the way to the active one
-
-The law: **a block is not rewritten under the model's feet**: all behind it would have to be paid for in full again. So
-this is a wish; `renewing` says when it comes true, and until then the tools that look tell how things are now.
-
-What this module does not do: it changes no line.
-"""
+"""Tools about the context itself: stack_context_info (budgets, sizes, usage, cache prices), stack_context_preview (the
+active frame's block), stack_compaction_info (what left the context, what is pending) and stack_cache_clear. Reading
+never renders a block anew: a block already sent is shown as it was sent. stack_cache_clear only marks blocks as stale,
+because rewriting one at once would invalidate the prompt cache behind it."""
 
 from __future__ import annotations
 
@@ -44,18 +27,15 @@ from proxy.core.tools.base import (
 )
 from proxy.core.tools.inspect_tools import frame_named
 
-DEFAULT_PREVIEW_CHARACTERS = 2_000
-"""Characters of a preview, where nobody says how many (S1-113)."""
+DEFAULT_PREVIEW_CHARACTERS = 2_000  # characters (S1-113)
 MAX_PREVIEW_CHARACTERS = 100_000
-MAX_NAMED_FRAMES = 10
-"""Frames of one kind that are named."""
+MAX_NAMED_FRAMES = 10  # of one kind
 
 
-# ---------------------------------------------------------------------------------------------------------------- info
 class ContextInfo(msgspec.Struct, frozen=True):
-    """What there is on the line of the active frame, in tokens. `changed` are budgets that the configuration sets
-    otherwise than they come; `block` is what was told as the frame was entered, `siblings` of the `finished` ones were
-    told in it; `usage` is what the provider said of the newest round."""
+    """Sizes of the active frame's context, in tokens. `changed_budgets` names the budgets that differ from the
+    defaults; `block` is the block sent when the frame was entered, which showed `siblings` of the `finished` frames;
+    `usage` is the provider's report of the newest round."""
 
     frame: Frame
     budgets: FrameBlockBudgets
@@ -71,9 +51,9 @@ class ContextInfo(msgspec.Struct, frozen=True):
 
 
 def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int, count: CountTokens) -> ContextInfo:
-    """The context at the end of a path, where a frame is active; `now` is ms since the epoch. `count` is asked for our
-    own texts on the line."""
-    frame, view, shown = (
+    """The context at the end of a path with an active frame; `now` is ms since the epoch. `count` is asked for texts of
+    the proxy."""
+    frame, surroundings, entries = (
         path_state.tree.active_frame,
         surroundings_of(path_state.tree, path_state.tree.active, now),
         context_entries(path_state),
@@ -84,48 +64,49 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
         budgets=budgets,
         changed_budgets=tuple(f.name for f in fields(FrameBlockBudgets) if getattr(budgets, f.name) != f.default),
         block=frame.opening.block if frame.opening else "",
-        ancestors=len(view.lineage),
-        siblings=sum(map(len, view.sibling_levels)),
-        finished=view.finished_count,
-        planned=len(view.planned_children),
-        entries=len(shown),
+        ancestors=len(surroundings.lineage),
+        siblings=sum(map(len, surroundings.sibling_levels)),
+        finished=surroundings.finished_count,
+        planned=len(surroundings.planned_children),
+        entries=len(entries),
         tokens=count_context_tokens(path_state, count),
-        usage=next((done.spoken.usage for done in reversed(rounds) if done.spoken.usage), None),
+        usage=next(
+            (finished_round.spoken.usage for finished_round in reversed(rounds) if finished_round.spoken.usage), None
+        ),
     )
 
 
 def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What the context is made of (S1-112)."""
     del arguments  # it takes none
-    found = measure_context(
+    info = measure_context(
         tool_context.path_state, tool_context.settings.budgets, tool_context.now, tool_context.count_tokens
     )
-    return ToolResult("\n".join(_render_context_info(found, tool_context)))
+    return ToolResult("\n".join(_render_context_info(info, tool_context)))
 
 
-def _render_context_info(found: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
-    budgets = ", ".join(f"{f.name} {getattr(found.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
-    changed = f"; set otherwise than they come: {', '.join(found.changed_budgets)}" if found.changed_budgets else ""
-    yield f"Active: {found.frame.id} ({cut_for_display(found.frame.title)})"
+def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
+    budgets = ", ".join(f"{f.name} {getattr(info.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
+    changed = f"; set otherwise than they come: {', '.join(info.changed_budgets)}" if info.changed_budgets else ""
+    yield f"Active: {info.frame.id} ({cut_for_display(info.frame.title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
-    if found.block:
+    if info.block:
         yield (
-            f"Block: {tool_context.count_tokens(found.block):,} tokens, as told when the frame was entered; "
+            f"Block: {tool_context.count_tokens(info.block):,} tokens, as told when the frame was entered; "
             "it does not change."
         )
     else:
         yield "Block: none was told as this frame began."
     yield (
-        f"Selection: {found.ancestors} above, {found.siblings} of {found.finished} finished beside the path, "
-        f"{found.planned} planned below."
+        f"Selection: {info.ancestors} above, {info.siblings} of {info.finished} finished beside the path, "
+        f"{info.planned} planned below."
     )
     full = (
-        f" of {tool_context.window_tokens:,} ({100 * found.tokens / tool_context.window_tokens:.1f} %)"
+        f" of {tool_context.window_tokens:,} ({100 * info.tokens / tool_context.window_tokens:.1f} %)"
         if tool_context.window_tokens
         else ""
     )
-    yield f"Line: {found.entries} entries, {found.tokens:,} tokens{full}, without the system text and tools."
-    yield f"Last usage: {_render_usage(found.usage)}."
+    yield f"Line: {info.entries} entries, {info.tokens:,} tokens{full}, without the system text and tools."
+    yield f"Last usage: {_render_usage(info.usage)}."
     yield f"Caching: {_render_cache_prices(tool_context.prices)}"
 
 
@@ -143,14 +124,13 @@ def _render_cache_prices(prices: CachePrices) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- preview
 def show_context_preview(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The block of the active frame, cut at `maxLength` characters (S1-113)."""
+    """The block of the active frame, cut at `maxLength` characters."""
     return ToolResult(cut_with_remainder(current_block(tool_context), _max_length_argument(arguments)))
 
 
 def current_block(tool_context: ToolContext) -> str:
-    """As it was told; where none was, as it would be."""
+    """The block as it was sent; where none was, as it would be."""
     opening = tool_context.tree.active_frame.opening
     if opening is not None and opening.block:
         return opening.block
@@ -167,25 +147,27 @@ def current_block(tool_context: ToolContext) -> str:
     )
 
 
-def cut_with_remainder(text: str, most: int) -> str:
-    """At most so many characters, and how many more there are."""
-    return text if len(text) <= most else f"{text[:most]}\n... {len(text) - most:,} more characters"
+def cut_with_remainder(text: str, max_characters: int) -> str:
+    """At most `max_characters` characters, and how many more there are."""
+    return (
+        text
+        if len(text) <= max_characters
+        else f"{text[:max_characters]}\n... {len(text) - max_characters:,} more characters"
+    )
 
 
 def _max_length_argument(arguments: Mapping[str, Any]) -> int:
     wanted = f"a number of characters from 1 to {MAX_PREVIEW_CHARACTERS:,}; default {DEFAULT_PREVIEW_CHARACTERS:,}"
-    told = integer_argument(arguments, "maxLength", wanted)
-    if told is not None and not 1 <= told <= MAX_PREVIEW_CHARACTERS:
+    length = integer_argument(arguments, "maxLength", wanted)
+    if length is not None and not 1 <= length <= MAX_PREVIEW_CHARACTERS:
         raise ToolError(f"Error: maxLength must be {wanted}.")
-    return DEFAULT_PREVIEW_CHARACTERS if told is None else told
+    return DEFAULT_PREVIEW_CHARACTERS if length is None else length
 
 
-# ---------------------------------------------------------------------------------------------------------- compaction
 class CompactionState(msgspec.Struct, frozen=True):
-    """Ids of frames: `returned` stand as the result of their call, `folded` as a trace, and so do `parted`, parts of
-    long work; `ended` are over and stand on the line still, until it pays to fold them; `wanted` were asked back and
-    come at the next cheap moment; `completing` are subagents' whose result is awaited. `trims`: how often the line
-    was cut because it did not fit."""
+    """Ids of frames. `returned` are shown as their call's result; `folded`, and the parts of long work in `parted`, as
+    a trace; `ended` are over but not folded yet; `wanted` were recalled and return at the next cheap moment;
+    `completing` are subagents whose result is awaited. `trims` counts cuts made because the context did not fit."""
 
     returned: tuple[str, ...]
     folded: tuple[str, ...]
@@ -197,15 +179,14 @@ class CompactionState(msgspec.Struct, frozen=True):
 
 
 def compaction_state_of(tree: Tree) -> CompactionState:
-    """What has left the line, by how it did, and what waits."""
     frames, folded = tree.frames.values(), {trim.frame for trim in tree.removals if trim.frame}
-    over = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
+    ended = [f for f in frames if f.status in FINAL_STATUSES | RETURN_STATUSES]
     return CompactionState(
-        returned=tuple(f.id for f in over if f.opening is not None),
+        returned=tuple(f.id for f in ended if f.opening is not None),
         folded=tuple(f.id for f in frames if f.id in folded and f.origin != "part"),
         parted=tuple(f.id for f in frames if f.id in folded and f.origin == "part"),
         trims=sum(not trim.frame for trim in tree.removals),
-        ended=tuple(f.id for f in over if _awaits_fold(tree, f) and f.id not in folded),
+        ended=tuple(f.id for f in ended if _awaits_fold(tree, f) and f.id not in folded),
         wanted=tuple(frame for frame in tree.kept_frames if frame in folded),
         completing=tuple(
             f.id for f in frames if f.origin == "subagent" and f.status not in FINAL_STATUSES | RETURN_STATUSES
@@ -213,28 +194,29 @@ def compaction_state_of(tree: Tree) -> CompactionState:
     )
 
 
-def _awaits_fold(tree: Tree, over: Frame) -> bool:
-    """Whether what it did stands on the line until a fold takes it."""
-    return is_ended_root(tree, over) or (over.has_no_opening_call and bool(over.parent) and over.origin != "subagent")
+def _awaits_fold(tree: Tree, frame: Frame) -> bool:
+    """Whether an ended frame's entries stay in the context until a fold."""
+    return is_ended_root(tree, frame) or (
+        frame.has_no_opening_call and bool(frame.parent) and frame.origin != "subagent"
+    )
 
 
 def show_compaction_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What left the line, and what is pending (S1-116)."""
     del arguments  # it takes none
-    found = compaction_state_of(tool_context.tree)
-    return ToolResult("\n".join(_render_compactions(tool_context.tree, found)))
+    state = compaction_state_of(tool_context.tree)
+    return ToolResult("\n".join(_render_compactions(tool_context.tree, state)))
 
 
-def _render_compactions(tree: Tree, found: CompactionState) -> Iterator[str]:
+def _render_compactions(tree: Tree, state: CompactionState) -> Iterator[str]:
     yield "Off the line, each recalled by its id:"
-    yield f"- as results of their calls: {_list_frames(tree, found.returned)}"
-    yield f"- folded: {_list_frames(tree, found.folded)}"
-    yield f"- parts of long work: {_list_frames(tree, found.parted)}"
-    yield f"- cut because the line did not fit: {found.trims} times"
+    yield f"- as results of their calls: {_list_frames(tree, state.returned)}"
+    yield f"- folded: {_list_frames(tree, state.folded)}"
+    yield f"- parts of long work: {_list_frames(tree, state.parted)}"
+    yield f"- cut because the line did not fit: {state.trims} times"
     yield "Pending:"
-    yield f"- ended, and folded as soon as that pays: {_list_frames(tree, found.ended)}"
-    yield f"- asked back: {_list_frames(tree, found.wanted)}"
-    yield f"- subagents whose result is awaited: {_list_frames(tree, found.completing)}"
+    yield f"- ended, and folded as soon as that pays: {_list_frames(tree, state.ended)}"
+    yield f"- asked back: {_list_frames(tree, state.wanted)}"
+    yield f"- subagents whose result is awaited: {_list_frames(tree, state.completing)}"
 
 
 def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
@@ -246,36 +228,33 @@ def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
     return "; ".join([*named, *more]) or "none"
 
 
-# --------------------------------------------------------------------------------------------------------------- tools
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-TOOLS = (
-    Tool(
-        "stack_context_info",
-        "context_info",
-        "What the context is made of.",
-        _NO_PARAMETERS,
-        show_context_info,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_context_preview",
-        "context_preview",
-        "The frame block as it was told.",
-        {
-            "type": "object",
-            "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
-        },
-        show_context_preview,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_compaction_info",
-        "compaction_info",
-        "What left the context, and what is pending.",
-        _NO_PARAMETERS,
-        show_compaction_info,
-        is_listed=False,
-    ),
+CONTEXT_INFO = Tool(
+    "stack_context_info",
+    "context_info",
+    "What the context is made of.",
+    _NO_PARAMETERS,
+    show_context_info,
+    is_listed=False,
+)
+CONTEXT_PREVIEW = Tool(
+    "stack_context_preview",
+    "context_preview",
+    "The frame block as it was told.",
+    {
+        "type": "object",
+        "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
+    },
+    show_context_preview,
+    is_listed=False,
+)
+COMPACTION_INFO = Tool(
+    "stack_compaction_info",
+    "compaction_info",
+    "What left the context, and what is pending.",
+    _NO_PARAMETERS,
+    show_compaction_info,
+    is_listed=False,
 )
 
 
@@ -285,39 +264,37 @@ NO_BLOCK = (
 
 
 def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Have blocks written anew when that breaks nothing."""
-    known = frames_with_block(tool_context.tree)
-    if not known:
+    """Mark blocks as stale; they are rewritten when that is cheap."""
+    holders = frames_with_block(tool_context.tree)
+    if not holders:
         raise ToolError(NO_BLOCK)
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    wanted = (
-        [_require_block_holder(known, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
+    stale_frames = (
+        [_require_block_holder(holders, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
         if reference
-        else list(known)
+        else list(holders)
     )
-    named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in wanted)
-    told = (
+    named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in stale_frames)
+    answer = (
         f"What you were told of {named} is written anew with the next request that finds nothing of your context in "
         "the provider's cache, or that changes what stands before it anyway. That breaks the prefix: done now, all "
         "behind it would be paid for in full again. stack_status and stack_tree tell how things are now."
     )
-    return ToolResult(told, (BlockStale(tuple(f.id for f in wanted)),))
+    return ToolResult(answer, (BlockStale(tuple(f.id for f in stale_frames)),))
 
 
-def _require_block_holder(known: tuple[Frame, ...], frame: Frame) -> Frame:
-    if frame not in known:
-        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in known)
+def _require_block_holder(holders: tuple[Frame, ...], frame: Frame) -> Frame:
+    if frame not in holders:
+        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in holders)
         raise ToolError(f"Error: no block of {frame.id} stands in your context. There are those of {named}.")
     return frame
 
 
-CLEAR_TOOLS = (
-    Tool(
-        "stack_cache_clear",
-        "cache_clear",
-        "Have what you were told of your frames written anew, when that breaks no cache.",
-        {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
-        clear_block_cache,
-        is_listed=False,
-    ),
+CACHE_CLEAR = Tool(
+    "stack_cache_clear",
+    "cache_clear",
+    "Have what you were told of your frames written anew, when that breaks no cache.",
+    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
+    clear_block_cache,
+    is_listed=False,
 )

@@ -1,11 +1,9 @@
-"""The tools that move: push, pop, activate.
+"""The tools that change the active frame: push, pop, activate.
 
-The law: **a call group belongs to the frame it was made in.** The first push or activate of a group is done, further
-ones become planned siblings. A pop runs only when every call of its group is a stack call: beside client calls there
-are results the model has not read. Consecutive pops each return into the next. A push in the group of a pop has no
-call of its own on the line, so its block is appended to the value that the pop returned.
-
-What this module does not do: it changes nothing. It says what happened, and what the model is told.
+A call group belongs to the frame it was made in. The first push or activate of a group takes effect; further ones
+become planned siblings. A pop runs only if every call of its group is a stack call, because results of client calls
+would be unread. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left in
+the context, so its block is appended to the results of that pop.
 """
 
 from __future__ import annotations
@@ -71,9 +69,8 @@ RESULTS_MISSING = (
 )
 
 
-# --------------------------------------------------------------------------------------------------------------- push
 def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Open a frame under the active one; in a group that opened one already, plan it as a sibling (S1-105)."""
+    """Open a frame under the active one; if the group has opened a frame already, plan it as a sibling."""
     title = text_argument(arguments, "title", required=TITLE_MISSING)
     criteria = text_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
     compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
@@ -103,22 +100,22 @@ def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         opening.view,
         retried,
     )
-    done = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
-    before = checkpoint_before_push(tool_context, done.frame)
-    return ToolResult(done.block, (*before, done), replace(tool_context.call_group, opened_frame=done.frame))
+    pushed = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
+    checkpoints = checkpoint_before_push(tool_context, pushed.frame)
+    return ToolResult(pushed.block, (*checkpoints, pushed), replace(tool_context.call_group, opened_frame=pushed.frame))
 
 
 def _planned_frame_titled(tree: Tree, title: str) -> Frame | None:
-    """A model that planned a frame often pushes it by its title instead of activating it."""
+    """A planned child with this title: models often push a planned frame by title instead of activating it."""
     waiting = [f for f in children(tree, tree.active) if f.status is Status.PLANNED]
     return next((f for f in waiting if f.title.casefold() == title.casefold()), None)
 
 
 def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacted: str) -> ToolResult:
-    """A sibling of what the group opened; where the frame around that is over by now, it goes under the active one."""
+    """Plan a sibling of the frame the group opened; if the parent has ended by now, plan under the active frame."""
     opened = tool_context.tree.frames[tool_context.call_group.opened_frame]
-    around = tool_context.tree.frames[opened.parent or opened.id]
-    parent = around.id if around.status is Status.IN_PROGRESS else tool_context.tree.active
+    parent_frame = tool_context.tree.frames[opened.parent or opened.id]
+    parent = parent_frame.id if parent_frame.status is Status.IN_PROGRESS else tool_context.tree.active
     event = FramePlanned(frame_id(tool_context.turn_id, tool_context.call_number), parent, title, criteria, compacted)
     then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
@@ -129,10 +126,11 @@ def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacte
 
 
 def _opening_call(tool_context: ToolContext) -> OpeningCall:
-    """The call whose result stands for a frame opened now: this one, or, behind a pop, the one that opened what was
-    popped."""
-    if (back := tool_context.call_group.returned_opening) is not None:
-        return OpeningCall(back.turn, back.call, tool_context.tree.result_texts.get((back.turn, back.call), ""), "fork")
+    """The call whose result shows the new frame: this one, or, behind a pop, the call that opened the popped frame."""
+    if (returned := tool_context.call_group.returned_opening) is not None:
+        return OpeningCall(
+            returned.turn, returned.call, tool_context.tree.result_texts.get((returned.turn, returned.call), ""), "fork"
+        )
     return OpeningCall(
         tool_context.turn_id,
         tool_context.call_key,
@@ -142,7 +140,7 @@ def _opening_call(tool_context: ToolContext) -> OpeningCall:
 
 
 def _child_view(tool_context: ToolContext) -> str:
-    """Of the parents, a model with a small window sees what its block tells, and no more than is asked for."""
+    """What the child sees of its parents. For a model with a small window, `fork` and `auto` become `isolate`."""
     view = tool_context.settings.child_view
     if tool_context.settings.block_format.minimal and view in ("fork", AUTO_VIEW):
         return "isolate"
@@ -157,29 +155,31 @@ def _child_view(tool_context: ToolContext) -> str:
 
 
 def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
-    """The attempt before: as it is named, else the one by the same title that failed here."""
+    """The named earlier attempt, or the failed one with the same title."""
     frame = find_frame(tree, reference) if reference else newest_failed_attempt(tree, title)
     return frame.id if frame else ""
 
 
-def _with_block(tool_context: ToolContext, event: Opened, before: str) -> Opened:
-    """The event with what its frame is told as it begins: of the attempt `before`, and of the tree around it. In a fork
-    that stands on this very line, so it is told in as little as there is room for."""
+def _with_block(tool_context: ToolContext, event: Opened, lesson: str) -> Opened:
+    """The event with the new frame's block, which includes the earlier attempt `lesson`. In a fork the parent's context
+    stays, so the block must fit into the free tokens."""
     tree = reduce(tool_context.tree, event, tool_context.now)
-    told = before + _render_block(tool_context, tree, event.frame)
-    stands_here = event.view == "fork" and tool_context.call_group.returned_opening is None
-    if stands_here and tool_context.count_tokens(told) > tool_context.free_tokens:
-        kept = truncate_to_tokens(before.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens)
-        before = f"{kept}\n\n" if kept else ""
-        told = before + _render_block(
-            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(before))
+    block = lesson + _render_block(tool_context, tree, event.frame)
+    adds_to_context = event.view == "fork" and tool_context.call_group.returned_opening is None
+    if adds_to_context and tool_context.count_tokens(block) > tool_context.free_tokens:
+        short_lesson = truncate_to_tokens(
+            lesson.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens
         )
-        if tool_context.count_tokens(told) > tool_context.free_tokens:
+        lesson = f"{short_lesson}\n\n" if short_lesson else ""
+        block = lesson + _render_block(
+            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
+        )
+        if tool_context.count_tokens(block) > tool_context.free_tokens:
             raise ToolError(NO_ROOM_FOR_FRAME)
-    return replace(event, block=told)
+    return replace(event, block=block)
 
 
-def _render_block(tool_context: ToolContext, tree: Tree, frame: str, most: int = UNBOUNDED) -> str:
+def _render_block(tool_context: ToolContext, tree: Tree, frame: str, max_tokens: int = UNBOUNDED) -> str:
     return block_of(
         tool_context.settings.block_format,
         tool_context.path_state,
@@ -188,20 +188,19 @@ def _render_block(tool_context: ToolContext, tree: Tree, frame: str, most: int =
         session=tool_context.ledger.conversation.id,
         nonce=tool_context.nonce,
         now=tool_context.now,
-        budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, most)),
+        budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, max_tokens)),
         count=tool_context.count_tokens,
     )
 
 
 def refuse_if_root_ended(tree: Tree) -> None:
     if tree.root.status in RETURN_STATUSES:
-        then = next_message_effect(tree.root)
-        raise ToolError(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {then}.")
+        effect = next_message_effect(tree.root)
+        raise ToolError(f"Error: the root frame is {tree.root.status}. Answer the user; their next message {effect}.")
 
 
-# ---------------------------------------------------------------------------------------------------------------- pop
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """End the active frame, or an ancestor of it with everything open below, and return its results (S1-106)."""
+    """End the active frame, or an ancestor and everything open below it, and return its results."""
     target = _frame_to_pop(tool_context.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = text_argument(arguments, "results", "result", required=RESULTS_MISSING)
@@ -209,27 +208,27 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
     if not tool_context.call_group.has_only_stack_calls:
         raise ToolError(UNREAD_RESULTS)
-    below = [
+    open_below = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
     events: list[FramePopped] = []
     tree = tool_context.tree
-    for frame in below:
+    for frame in open_below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     compacted = text_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
         results, tool_context.count_tokens
     )
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
-    closed = {e.frame for e in events}
+    closed_ids = {e.frame for e in events}
     called = outermost_called_frame(return_path(tool_context.tree, target.id))
     leaves = (
-        tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed
+        tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed_ids
     ) and not events[-1].stays
     returned = called.opening if called and leaves else tool_context.call_group.returned_opening
-    text = _pop_text(tool_context, tree, target, status, below)
+    text = _pop_text(tool_context, tree, target, status, open_below)
     return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
 
 
@@ -264,31 +263,31 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
 
 
 def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
-    """Complete `event` with what the parent is told, append it, and give the tree after it. The files are those of
-    everything done inside, for all of it leaves with the frame (S2-12); the decisions also those of frames below that
-    no call opened, for nothing else tells them."""
+    """Complete `event` with its artifacts and decisions, append it, and return the tree after it. Files come from
+    everything done inside, because all of it leaves with the frame; decisions also from frames below that no call
+    opened, because nothing else reports them."""
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
-    own = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
+    own_entries = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
     below = descendants(tree, frame.id)
-    inside = {frame.id, *(f.id for f in below)}
-    decided = (d for f in below if f.has_no_opening_call for d in f.decisions)
-    way = return_path(tree, frame.id)
-    passed = way[1:]
-    past, unfinished = user_messages(path_state, outermost_called_frame(way) or frame)
-    told = ""
+    frame_ids = {frame.id, *(f.id for f in below)}
+    decisions = (d for f in below if f.has_no_opening_call for d in f.decisions)
+    returned_frames = return_path(tree, frame.id)
+    invalidated = returned_frames[1:]
+    past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
+    results_text = ""
     if frame.parent and not stays:
-        told = frame_results_text(
+        results_text = frame_results_text(
             tree,
-            replace(frame, parent=way[-1].parent, decisions=(*frame.decisions, *decided)),
+            replace(frame, parent=returned_frames[-1].parent, decisions=(*frame.decisions, *decisions)),
             event.status,
             event.results,
             count=tool_context.count_tokens,
             budget=tool_context.settings.budgets.total,
             paths=(
                 *touched_file_labels(
-                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in inside),
+                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in frame_ids),
                     tool_context.settings.tool_roles,
                 ),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
@@ -296,27 +295,28 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
             past_speech=past,
             children=children(tree, frame.id),
         )
-        told = "\n\n".join([*map(invalidation_text, reversed(passed)), told])
+        results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(
-        p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0 for p in own
+        p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0
+        for p in own_entries
     )
-    done = msgspec.structs.replace(
+    complete_event = msgspec.structs.replace(
         event,
-        told=told,
+        told=results_text,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
-        artifacts=changed_paths_of(own, tool_context.settings.tool_roles),
+        artifacts=changed_paths_of(own_entries, tool_context.settings.tool_roles),
         decisions=decisions_in(event.results),
         stays=stays,
     )
-    events.append(done)
-    return reduce(tree, done, tool_context.now)
+    events.append(complete_event)
+    return reduce(tree, complete_event, tool_context.now)
 
 
 def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> bool:
-    """Whether the call that opened what ends with `frame` left the line before it, as it does where the client
-    compacts its history: then no result can stand for what was done, and what was done stays. `turn` is the one at
-    hand, which is not told yet."""
+    """Whether the call that opened the frame to be popped has left the context, as when the client compacts its
+    history. Then no result can replace the frame's work, and the work stays. `turn` is the current turn, which is not
+    in the context yet."""
     called = outermost_called_frame(return_path(path_state.tree, frame.id))
     opening = called.opening if called else None
     if opening is None or opening.turn == turn:
@@ -324,30 +324,31 @@ def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> boo
     return all(path_entry.entry.id != opening.turn for path_entry in context_entries(path_state))
 
 
-def _pop_text(tool_context: ToolContext, tree: Tree, target: Frame, status: Status, below: Sequence[Frame]) -> str:
-    closed = "".join(f" {f.id} below it closed as blocked." for f in below)
+def _pop_text(
+    tool_context: ToolContext, tree: Tree, target: Frame, status: Status, closed_frames: Sequence[Frame]
+) -> str:
+    closed = "".join(f" {f.id} below it closed as blocked." for f in closed_frames)
     if not target.parent:
-        then = next_message_effect(tree.root)
-        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {then}."
+        effect = next_message_effect(tree.root)
+        return f"Root frame {target.id} is {status}.{closed} Answer the user; their next message {effect}."
     return f"Frame {target.id} is {status}.{closed}{location_text(tool_context, tree, active_frame_text(tree))}"
 
 
 def active_frame_text(tree: Tree) -> str:
-    """Where the work goes on behind an end."""
     return f" You are back in {tree.active} ({tree.active_frame.title})."
 
 
-def location_text(tool_context: ToolContext, tree: Tree, words: str) -> str:
-    """`words` of where the work is in `tree`, if this message is the place for them. One that stays with the frame it
-    was made in is still read there when what it began is over: then the result of the call that began it says it."""
+def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
+    """`text` about the active frame of `tree`, if this message should carry it. A message that stays in the context of
+    its home frame is read again after the frame it opened has ended, and would then be wrong; the result of the opening
+    call says it instead."""
     stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
-    return "" if stays and tree.active != tool_context.call_group.home_frame else words
+    return "" if stays and tree.active != tool_context.call_group.home_frame else text
 
 
-# ----------------------------------------------------------------------------------------------------------- activate
 def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Begin a planned frame below the active one, or resume a blocked one as a new segment (S1-124, C6). One that
-    failed is tried again as another frame (S0-39)."""
+    """Begin a planned frame below the active one, or resume a blocked one as a new segment. A failed frame is tried
+    again as a new frame."""
     reference = text_argument(
         arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
     )
@@ -374,23 +375,23 @@ def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
     opening = _opening_call(tool_context)
     through = _frames_begun_with(tree, frame)
     event = FrameActivated(frame.id, opening.turn, opening.call, "", opening.preceding_text, opening.view, through)
-    done = _with_block(tool_context, event, _earlier_attempt_text(frame))
-    return ToolResult(done.block, (done,), replace(tool_context.call_group, opened_frame=frame.id))
+    activated = _with_block(tool_context, event, _earlier_attempt_text(frame))
+    return ToolResult(activated.block, (activated,), replace(tool_context.call_group, opened_frame=frame.id))
 
 
 def _frames_begun_with(tree: Tree, frame: Frame) -> tuple[str, ...]:
-    """The frames between the active one and `frame` that begin, or are resumed, with it: the highest first."""
-    above = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
-    between = [tree.frames[f] for f in above[above.index(tree.active) + 1 :]]
-    if ended := next((f for f in between if f.status in FINAL_STATUSES), None):
+    """Frames between the active one and `frame` that begin or resume with it, topmost first."""
+    ancestor_ids = [f.id for f in reversed(tuple(ancestors(tree, frame.id)))]
+    frames = [tree.frames[f] for f in ancestor_ids[ancestor_ids.index(tree.active) + 1 :]]
+    if ended := next((f for f in frames if f.status in FINAL_STATUSES), None):
         raise ToolError(
             f"Error: frame {frame.id} stands below {ended.id}, which is {ended.status}. Push it anew instead."
         )
-    return tuple(f.id for f in between if Status.IN_PROGRESS in ALLOWED[f.status])
+    return tuple(f.id for f in frames if Status.IN_PROGRESS in ALLOWED[f.status])
 
 
 def _earlier_attempt_text(frame: Frame) -> str:
-    """What an earlier attempt at a resumed frame came to; its entries do not come back to the line."""
+    """What an earlier attempt at a resumed frame came to; its entries do not return to the context."""
     if frame.status is not Status.BLOCKED:
         return ""
     return f'Earlier attempt (ref="{frame.id}", blocked): {frame.results}\n\n'
@@ -401,7 +402,6 @@ def _list_planned_frames(tree: Tree) -> str:
     return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
 
 
-# -------------------------------------------------------------------------------------------------------------- tools
 _STRING_SCHEMA = {"type": "string"}
 PUSH = Tool(
     "stack_frame_push",
@@ -418,7 +418,6 @@ PUSH = Tool(
         "required": ["title", "successCriteria"],
     },
     push,
-    is_core=True,
     limits_own_length=True,
 )
 POP = Tool(
@@ -439,7 +438,6 @@ POP = Tool(
         "required": ["status", "results"],
     },
     pop,
-    is_core=True,
 )
 ACTIVATE = Tool(
     "stack_frame_activate",
@@ -451,7 +449,5 @@ ACTIVATE = Tool(
         "required": ["sessionID"],
     },
     activate,
-    is_core=True,
     limits_own_length=True,
 )
-TOOLS = (PUSH, POP, ACTIVATE)

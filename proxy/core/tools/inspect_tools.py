@@ -1,8 +1,5 @@
-"""The tools that only look: status, tree, details and summary of a frame, and the whole state as JSON.
-
-The law: **nothing happens here**; an outcome of this module has no events. What they print is for the model and for
-people, so every text of a frame stands on one line, cut where the layout needs it; `stack_get_state` cuts nothing.
-"""
+"""Tools that only read: status, tree, details and summary of a frame, and the whole state as JSON. They produce no
+events. Texts of frames are put on one line and cut to fit the layout; `stack_get_state` cuts nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +12,11 @@ from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, 
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
 
-STATE_VERSION = 1
-"""Of the shape of `state_of` (S1-07, S1-08)."""
+STATE_VERSION = 1  # of the shape of `tree_state` (S1-07, S1-08)
 MAX_STATUS_CHARACTERS = 60  # S1-107
 PREVIEW_CHARACTERS = 100  # S1-107
 PREVIEW_DEPTH = 2
-MAX_KNOWN_FRAMES = 30
-"""Frames an error names, so that the model finds the one it meant."""
+MAX_KNOWN_FRAMES = 30  # frames that an error lists
 
 STATUS_ICONS: Mapping[Status, str] = {
     Status.PLANNED: "[P]",
@@ -50,7 +45,7 @@ TREE_ORDER = (
 
 
 def frame_named(tree: Tree, reference: str) -> Frame:
-    """The frame meant by an id, a unique beginning of one, or a title (S0-40)."""
+    """The frame with this id, unique prefix of an id, or title. Raises ToolError."""
     frame = find_frame(tree, reference.strip().strip("\"'"))
     if frame is None:
         raise ToolError(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames_text(tree)}")
@@ -58,39 +53,37 @@ def frame_named(tree: Tree, reference: str) -> Frame:
 
 
 def known_frames_text(tree: Tree) -> str:
-    """The newest frames by id, for an error the model can act on."""
+    """The newest frames, for an error the model can act on."""
     newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES]
     return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
 
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:
-    """The tree with what open frames made so far."""
+    """The tree with the artifacts that open frames have so far."""
     return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree
 
 
 def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
-    """Roots, and orphans: frames whose parent is not known."""
+    """Orphans are frames whose parent is unknown."""
     roots = [f for f in tree.frames.values() if not f.parent]
     return roots, [f for f in tree.frames.values() if f.parent and f.parent not in tree.frames]
 
 
-# -------------------------------------------------------------------------------------------------------------- status
 def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """All frames in order of birth, with icons and short texts (S1-107)."""
     del arguments  # it takes none
     return ToolResult(render_status(tool_context.tree))
 
 
-def render_status(state: Tree) -> str:
-    """The same of any tree that has an active frame."""
-    roots, orphans = _roots_and_orphans(state)
-    lines = [line for root in roots for line in _status_lines(state, root, 0)]
+def render_status(tree: Tree) -> str:
+    """All frames in order of creation, with icons and short texts; the tree must have an active frame."""
+    roots, orphans = _roots_and_orphans(tree)
+    lines = [line for root in roots for line in _status_lines(tree, root, 0)]
     if orphans:
         lines.append("Orphans (their parent is unknown):")
-        lines += [line for frame in orphans for line in _status_lines(state, frame, 1)]
-    current = state.active_frame
-    where = f"Active: {current.id} ({cut_for_display(current.title)})"
-    return "\n".join([*lines, where])
+        lines += [line for frame in orphans for line in _status_lines(tree, frame, 1)]
+    current = tree.active_frame
+    active = f"Active: {current.id} ({cut_for_display(current.title)})"
+    return "\n".join([*lines, active])
 
 
 def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
@@ -106,41 +99,37 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
         yield from _status_lines(tree, child, depth + 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tree
 def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The tree drawn with branches (S1-108). `showFull` false: only the path to the active frame and what hangs on
-    it."""
+    """The drawn tree. With `showFull` false, only the active path and its direct children."""
     reference = text_argument(arguments, "rootID", "root_id")
-    known = _tree_with_artifacts(tool_context)
-    root = frame_named(known, reference) if reference else None
+    tree = _tree_with_artifacts(tool_context)
+    root = frame_named(tree, reference) if reference else None
     full, details = flag_argument(arguments, "showFull", default=True), flag_argument(arguments, "showDetails")
-    return ToolResult(draw_tree(known, root, full=full, details=details))
+    return ToolResult(draw_tree(tree, root, full=full, details=details))
 
 
 def draw_tree(
-    state: Tree,
+    tree: Tree,
     root: Frame | None = None,
     *,
     full: bool = True,
     details: bool = False,
     marks: Mapping[str, str] | None = None,
 ) -> str:
-    """The tree from `root` down, or all of it, the newest root first; below it the legend and the counts. `marks` are
-    words behind the ids of frames."""
-    roots, orphans = _roots_and_orphans(state)
+    """The tree from `root` down, or all of it with the newest root first, then the legend and the counts. `marks` are
+    shown behind frame ids."""
+    roots, orphans = _roots_and_orphans(tree)
     top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
-    drawing = TreeDrawing(state, full, details, marks or {})
+    drawing = TreeDrawing(tree, full, details, marks or {})
     lines = [line for frame in top for line in drawing.lines_from(frame)]
     legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
-    return "\n".join([*lines, "", legend, _status_counts(state)])
+    return "\n".join([*lines, "", legend, _status_counts(tree)])
 
 
 class TreeDrawing:
-    """One drawing of a tree: what of it is shown."""
-
-    def __init__(self, state: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
-        self.state, self.shows_all_frames, self.shows_details, self.marks = state, full, details, marks
-        self.active_path = {f.id for f in path_to(state, state.active)} if state.active else set()
+    def __init__(self, tree: Tree, full: bool, details: bool, marks: Mapping[str, str]) -> None:  # noqa: FBT001  two of the tool's arguments
+        self.state, self.shows_all_frames, self.shows_details, self.marks = tree, full, details, marks
+        self.active_path = {f.id for f in path_to(tree, tree.active)} if tree.active else set()
 
     def lines_from(self, frame: Frame) -> Iterator[str]:
         yield self._frame_line(frame)
@@ -173,22 +162,20 @@ def _detail_lines(frame: Frame) -> Iterator[str]:
         yield f"artifacts: {cut_for_display(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
 
 
-def _status_counts(state: Tree) -> str:
-    counted = [(name, sum(f.status is name for f in state.frames.values())) for name in TREE_ORDER]
-    frames = "1 frame" if len(state.frames) == 1 else f"{len(state.frames)} frames"
+def _status_counts(tree: Tree) -> str:
+    counted = [(name, sum(f.status is name for f in tree.frames.values())) for name in TREE_ORDER]
+    frames = "1 frame" if len(tree.frames) == 1 else f"{len(tree.frames)} frames"
     return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
 
 
-# ------------------------------------------------------------------------------------------------------------- details
 def show_details(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Everything known of one frame (S1-109)."""
-    known = _tree_with_artifacts(tool_context)
-    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(known)}"
-    frame = frame_named(known, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
-    return ToolResult("\n".join(_frame_fields(known, frame)))
+    tree = _tree_with_artifacts(tool_context)
+    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(tree)}"
+    frame = frame_named(tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    return ToolResult("\n".join(_frame_fields(tree, frame)))
 
 
-def _frame_fields(state: Tree, frame: Frame) -> Iterator[str]:
+def _frame_fields(tree: Tree, frame: Frame) -> Iterator[str]:
     yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)}"
     yield f"id: {frame.id}"
     yield f"status: {frame.status}"
@@ -204,7 +191,7 @@ def _frame_fields(state: Tree, frame: Frame) -> Iterator[str]:
     yield from _list_lines("artifacts", frame.artifacts)
     yield from _list_lines("decisions", frame.decisions)
     yield from _list_lines(
-        "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(state, frame.id)]
+        "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(tree, frame.id)]
     )
     if frame.status in FINAL_STATUSES:
         yield f"took: {format_duration(frame.updated_at - frame.created_at)}"
@@ -217,39 +204,35 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
         yield from (f"- {remove_illegal_xml(item)}" for item in items)
 
 
-# ------------------------------------------------------------------------------------------------------------- summary
 def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """What a frame came to, or has so far: results, artifacts, decisions (S1-117)."""
+    """A frame's results, artifacts and decisions, also before it ends."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
-    known = _tree_with_artifacts(tool_context)
-    frame = frame_named(known, reference) if reference else known.active_frame
+    tree = _tree_with_artifacts(tool_context)
+    frame = frame_named(tree, reference) if reference else tree.active_frame
     return ToolResult("\n".join(_summary_lines(frame)))
 
 
 def _summary_lines(frame: Frame) -> Iterator[str]:
-    """Fixed sections; one without content says so."""
+    """Fixed sections; an empty one says so."""
     yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)} [{frame.id}] {frame.status}"
     yield f"results: {remove_illegal_xml(frame.results) or 'none yet'}"
     for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
         yield from _list_lines(name, items) if items else [f"{name}: none"]
 
 
-# --------------------------------------------------------------------------------------------------------------- state
-def tree_state(state: Tree, logs: str = "frames") -> dict[str, Any]:
-    """The tree under the names of S1-08 and S1-09. Times are ms since the epoch; what does not apply is left out.
-
-    `logs` is the folder that `logPath` is relative to: where an export writes one file for each frame.
-    """
-    found: dict[str, Any] = {
+def tree_state(tree: Tree, logs: str = "frames") -> dict[str, Any]:
+    """The tree as JSON values, in the format of S1-08 and S1-09. Times are ms since the epoch; empty fields are left
+    out. `logPath` is relative to the folder `logs`, where an export writes one file per frame."""
+    values: dict[str, Any] = {
         "version": STATE_VERSION,
-        "frames": {frame.id: _frame_state(state, frame, logs) for frame in state.frames.values()},
-        "rootFrameIDs": [f.id for f in _roots_and_orphans(state)[0]],
-        "updatedAt": max((f.updated_at for f in state.frames.values()), default=0),
+        "frames": {frame.id: _frame_state(tree, frame, logs) for frame in tree.frames.values()},
+        "rootFrameIDs": [f.id for f in _roots_and_orphans(tree)[0]],
+        "updatedAt": max((f.updated_at for f in tree.frames.values()), default=0),
     }
-    return {**found, "activeFrameID": state.active} if state.active else found
+    return {**values, "activeFrameID": tree.active} if tree.active else values
 
 
-def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
+def _frame_state(tree: Tree, frame: Frame, logs: str) -> dict[str, Any]:
     always: dict[str, Any] = {
         "sessionID": frame.id,
         "status": str(frame.status),
@@ -268,7 +251,7 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
         "resultsCompacted": frame.results_compacted,
         "invalidationReason": frame.invalidation_reason,
         "invalidatedAt": frame.invalidated_at,
-        "plannedChildren": [f.id for f in children(state, frame.id) if f.status is Status.PLANNED],
+        "plannedChildren": [f.id for f in children(tree, frame.id) if f.status is Status.PLANNED],
         "auto": frame.origin != "model"
         and (frame.origin != USER_ORIGIN or not frame.opening or bool(frame.uncalled_owners)),
     }
@@ -276,14 +259,12 @@ def _frame_state(state: Tree, frame: Frame, logs: str) -> dict[str, Any]:
 
 
 def get_state(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The state as JSON (S1-131)."""
     del arguments  # it takes none
     return ToolResult(
         remove_illegal_xml(json.dumps(tree_state(_tree_with_artifacts(tool_context)), ensure_ascii=False))
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- tools
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 STATUS = Tool("stack_status", "status", "All frames with their status.", _NO_PARAMETERS, show_status)
 TREE = Tool(
@@ -320,4 +301,3 @@ GET_SUMMARY = Tool(
     get_summary,
     is_listed=False,
 )
-TOOLS = (STATUS, TREE, DETAILS, GET_STATE, GET_SUMMARY)

@@ -1,18 +1,9 @@
-"""The tool that sums up the active frame while it goes on (S1-65, S1-115).
+"""Tools that record something on a frame: stack_frame_summarize, stack_add_artifact, stack_add_decision.
 
-    stack_frame_summarize     what stands so far gets a summary, which is kept
-
-The laws: **the frame stays active and its line as it is**: the summary is kept beside the work, and told in its place
-only when that leaves the line, with the next request that finds nothing of it cached or the window nearly full. And
-**the model's words stay whole**, within `WORDS` tokens; what is known exactly of the work (files, commands, decisions,
-errors) is written beside them from the calls, for people, and told anew in the trace.
-
-What this module does not do: it takes nothing off a line (`folding` does), and it asks no model.
-
-The tools that note something on a frame: an artifact it made, a decision it took.
-
-The law: **notes are kept, never changed**. An artifact is listed once; a decision stands with its reason. They travel
-with the frame: into its compaction, and into the blocks of the frames after it.
+A summary changes neither the frame nor its context: it is stored, and replaces the work only when that leaves the
+context. It keeps the model's words, up to `MAX_NOTE_TOKENS`, beside facts taken from the calls (files, commands,
+decisions, errors). Artifacts and decisions are never edited; they appear in the frame's compaction and in the blocks of
+later frames.
 """
 
 from __future__ import annotations
@@ -39,50 +30,50 @@ from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text
 from proxy.core.tools.branch_tools import answered_request_entry
 from proxy.core.tools.inspect_tools import frame_named
 
-MAX_NOTE_TOKENS = 600
-"""Tokens of the model's own words that are kept."""
+MAX_NOTE_TOKENS = 600  # of the model's own words
 CUT_MARKER = "[cut]"
-MAX_SUMMARY_ITEMS = 40
-"""Items of one kind that a summary lists, the newest."""
+MAX_SUMMARY_ITEMS = 40  # of one kind, the newest
 MAX_ITEM_CHARACTERS = 200
-"""Characters of one of them."""
 NOTHING_TO_SUMMARIZE = (
     "Error: nothing was done in {frame} yet that could be summed up. Give a note, or go on and ask later."
 )
 
 
 def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Keep a summary of what the active frame did so far: the note, else what was said last, and what is known."""
+    """Store a summary of the active frame so far: the note, else the last assistant text, and the known facts."""
     frame = tool_context.tree.active_frame
     if frame.status in RETURN_STATUSES:
         raise ToolError(
             f"Error: frame {frame.id} is {frame.status}; only a frame that is being worked on is summed up."
         )
-    own = _frame_entries(tool_context, frame)
-    facts = facts_of(own, tool_context.settings.tool_roles)
-    words = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(own)
-    if not words and not facts.steps:
+    entries = _frame_entries(tool_context, frame)
+    facts = facts_of(entries, tool_context.settings.tool_roles)
+    text = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(entries)
+    if not text and not facts.steps:
         raise ToolError(NOTHING_TO_SUMMARIZE.format(frame=frame.id))
-    kept = truncate_to_tokens(words, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
+    summary = truncate_to_tokens(text, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
     event = InterimSummaryAdded(
-        frame.id, answered_request_entry(tool_context), kept, "\n".join(_sections(tool_context, frame, kept, facts))
+        frame.id,
+        answered_request_entry(tool_context),
+        summary,
+        "\n".join(_sections(tool_context, frame, summary, facts)),
     )
-    return ToolResult(_result_text(frame, shortened=kept != words), (event,))
+    return ToolResult(_result_text(frame, shortened=summary != text), (event,))
 
 
 def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
-    """What the frame did up to this turn, oldest first."""
-    mine = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
-    return [p for p in mine if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
+    """Entries of the frame before this turn, oldest first."""
+    entries = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
+    return [p for p in entries if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
 
 
-def _last_assistant_text(own: list[PathEntry]) -> str:
-    said = (m.text for p in reversed(own) if (m := message_of(p)) and m.role == "assistant")
-    return next((remove_illegal_xml(text).strip() for text in said if text.strip()), "")
+def _last_assistant_text(path_entries: list[PathEntry]) -> str:
+    texts = (m.text for p in reversed(path_entries) if (m := message_of(p)) and m.role == "assistant")
+    return next((remove_illegal_xml(text).strip() for text in texts if text.strip()), "")
 
 
 def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFacts) -> Iterator[str]:
-    """Fixed sections; one without content says so (S1-68, C11)."""
+    """Fixed sections; an empty one says so."""
     planned = [f"{f.title} ({f.id})" for f in children(tool_context.tree, frame.id) if f.status is Status.PLANNED]
     yield f"State: {words or 'none'}"
     for name, items in (
@@ -106,18 +97,16 @@ def _result_text(frame: Frame, *, shortened: bool) -> str:
     )
 
 
-TOOLS = (
-    Tool(
-        "stack_frame_summarize",
-        "summarize",
-        "Keep a summary of the current frame so far; it goes on.",
-        {
-            "type": "object",
-            "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
-        },
-        summarize_frame,
-        is_listed=False,
-    ),
+SUMMARIZE = Tool(
+    "stack_frame_summarize",
+    "summarize",
+    "Keep a summary of the current frame so far; it goes on.",
+    {
+        "type": "object",
+        "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
+    },
+    summarize_frame,
+    is_listed=False,
 )
 
 
@@ -126,7 +115,7 @@ DECISION_MISSING = "Error: decision is missing. Say what was decided, and why."
 
 
 def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Note what the frame made; twice is once (S1-110)."""
+    """Record an artifact, once."""
     artifact = text_argument(arguments, "artifact", "path", required=ARTIFACT_MISSING)
     frame = _target_frame(tool_context, arguments)
     if artifact in frame.artifacts:
@@ -135,8 +124,8 @@ def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Too
 
 
 def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Note what was decided, with the reason where one is given (S1-111). With `supersedes` it takes the place of an
-    earlier decision of the frame, which is kept with its end (S2-26)."""
+    """Record a decision with its reason. `supersedes` names an earlier decision of the frame, which is kept as
+    ended."""
     decision = text_argument(arguments, "decision", required=DECISION_MISSING)
     reason = text_argument(arguments, "reason", "rationale")
     frame = _target_frame(tool_context, arguments)
@@ -151,22 +140,22 @@ def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Too
 
 
 def _superseded_decision(frame: Frame, reference: str) -> str:
-    """The decision of `frame` that is meant, by its words or some of them; empty where none is."""
+    """The decision of `frame` that has or contains this text; empty without a reference."""
     if not reference:
         return ""
     wanted = reference.casefold()
-    found = [d for d in frame.decisions if d.casefold() == wanted] or [
+    matches = [d for d in frame.decisions if d.casefold() == wanted] or [
         d for d in frame.decisions if wanted in d.casefold()
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(matches) == 1:
+        return matches[0]
     known = "; ".join(cut_for_display(d) for d in frame.decisions) or "none"
-    which = "more than one decision" if found else "no decision"
-    raise ToolError(f"Error: {which} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
+    problem = "more than one decision" if matches else "no decision"
+    raise ToolError(f"Error: {problem} of {frame.id} is {reference[:80]!r}. Its decisions: {known}.")
 
 
 def _target_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Frame:
-    """The frame that is named, else the active one; what ended takes no more notes."""
+    """The named frame, else the active one. Raises ToolError if it has ended."""
     reference = text_argument(arguments, "frameID", "frame_id")
     frame = frame_named(tool_context.tree, reference) if reference else tool_context.tree.active_frame
     if frame.status in FINAL_STATUSES:
@@ -189,4 +178,3 @@ ADD_DECISION = Tool(
     {"type": "object", "properties": {"decision": _STRING_SCHEMA, "reason": _STRING_SCHEMA}, "required": ["decision"]},
     add_decision,
 )
-RECORD_TOOLS = (ADD_ARTIFACT, ADD_DECISION)

@@ -1,10 +1,6 @@
-"""The tools that plan: plan, change a plan, invalidate.
-
-The law: **a plan is mutable, a begun frame is not.** Title and criteria change only while a frame is planned;
-invalidation takes the planned descendants along, warns of those in progress, and leaves what ended as it is.
-
-What this module does not do: planned frames cost no line and begin nothing by themselves.
-"""
+"""Tools that plan: plan frames, change a planned frame, invalidate. Title and criteria change only while a frame is
+planned. Invalidation includes planned descendants, warns about those in progress, and leaves ended ones unchanged.
+Planned frames take no room in the context and do not begin by themselves."""
 
 from __future__ import annotations
 
@@ -45,17 +41,14 @@ from proxy.core.tools.frame_tools import (
     refuse_if_root_ended,
 )
 
-MAX_PLANNED_FRAMES = 40
-"""Frames one call may plan."""
-MAX_SHOWN_CHARACTERS = 200
-"""Characters of a title or a criterion that an answer repeats."""
+MAX_PLANNED_FRAMES = 40  # of one call
+MAX_SHOWN_CHARACTERS = 200  # of a title or criterion repeated in an answer
 NUMBERS_PER_CALL = 1_000
-"""Frame ids are made of the number of the call in its turn; the children of one plan call count below it."""
+"""Frame ids contain the call's number in its turn; the frames of one plan call are numbered below it."""
 
 
 def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Plan one frame, several children, or both; change a planned one by `frameID` (S1-122, S1-123, C21). All or
-    none."""
+    """Plan one frame, several children, or both; with `frameID`, change a planned frame. All or nothing."""
     if reference := text_argument(arguments, "frameID", "frame_id"):
         return _replan(tool_context, reference, arguments)
     parent = _parent_frame(tool_context.tree, text_argument(arguments, "parentSessionID", "parent"))
@@ -71,14 +64,13 @@ def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[str, Any]) -> tuple[FramePlanned, ...]:
-    """The frames of a plan, parents before their children. Asked for once in a call: ids count from the first of
-    them."""
-    made = 0
+    """The planned frames, parents before children. Call it once per tool call, because it numbers the ids from 1."""
+    count = 0
 
     def new() -> str:
-        nonlocal made
-        made += 1
-        return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + made)
+        nonlocal count
+        count += 1
+        return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + count)
 
     def walk(item: Mapping[str, Any], above: str) -> Iterator[FramePlanned]:
         title = text_argument(item, "title", required=TITLE_MISSING)
@@ -101,14 +93,14 @@ def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[s
 
 
 def _children_argument(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = item.get("children") or []
-    if not isinstance(found, list) or not all(isinstance(c, dict) for c in found):
+    items = item.get("children") or []
+    if not isinstance(items, list) or not all(isinstance(c, dict) for c in items):
         raise ToolError("Error: children must be a list of objects with title and successCriteria.")
-    return found
+    return items
 
 
 def _parent_frame(tree: Tree, reference: str) -> Frame:
-    """Explicit, else the active frame (S1-42). It may itself be planned."""
+    """The named frame, else the active one; it may itself be planned."""
     frame = find_frame(tree, reference) if reference else tree.active_frame
     if frame is None:
         raise ToolError(
@@ -152,16 +144,14 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
     compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
     )
-    more = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
-    shown = [cut_for_display(words, MAX_SHOWN_CHARACTERS) for words in (title, criteria)]
+    events = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
+    shown = [cut_for_display(value, MAX_SHOWN_CHARACTERS) for value in (title, criteria)]
     text = f"Frame {frame.id} is now planned as: {shown[0]} - {shown[1]}"
-    below = ["Planned under it:", *_planned_lines(more)] if more else []
-    return ToolResult("\n".join([text, *below]), (FrameReplanned(frame.id, title, criteria, compacted), *more))
+    lines = ["Planned under it:", *_planned_lines(events)] if events else []
+    return ToolResult("\n".join([text, *lines]), (FrameReplanned(frame.id, title, criteria, compacted), *events))
 
 
-# --------------------------------------------------------------------------------------------------------- invalidate
 def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """A frame is no longer relevant (S1-77 to S1-80, S1-125)."""
     reason = text_argument(
         arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant."
     )
@@ -178,30 +168,32 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
         refuse_if_root_ended(tree)
         if not tool_context.call_group.has_only_stack_calls:
             raise ToolError(UNREAD_RESULTS.replace("popped", "invalidated").replace("pop again", "invalidate it"))
-    below = descendants(tree, frame.id)
-    cascade = tuple(f.id for f in below if f.status is Status.PLANNED)
-    working = [f for f in below if f.status is Status.IN_PROGRESS]
-    left = return_path(tree, frame.id) if frame.id == tree.active else ()
+    below_frames = descendants(tree, frame.id)
+    cascade = tuple(f.id for f in below_frames if f.status is Status.PLANNED)
+    working = [f for f in below_frames if f.status is Status.IN_PROGRESS]
+    returned_frames = return_path(tree, frame.id) if frame.id == tree.active else ()
     past, unfinished = (
-        user_messages(tool_context.path_state, outermost_called_frame(left) or frame) if left else ((), ())
+        user_messages(tool_context.path_state, outermost_called_frame(returned_frames) or frame)
+        if returned_frames
+        else ((), ())
     )
-    gone = (*reversed(left[1:]), replace(frame, invalidation_reason=reason))
+    invalidated = (*reversed(returned_frames[1:]), replace(frame, invalidation_reason=reason))
     event = FrameInvalidated(frame.id, reason, "", cascade, unfinished)
-    after = reduce(tree, event, tool_context.now)
-    back = "\n\n".join(map(invalidation_text, gone)) + active_frame_text(after)
-    event = replace(event, told="\n\n".join(filter(None, (back, past_user_messages_text(past)))))
+    tree_after = reduce(tree, event, tool_context.now)
+    note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
+    event = replace(event, told="\n\n".join(filter(None, (note, past_user_messages_text(past)))))
     if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)
     return ToolResult(
-        _invalidated_text(tool_context, after, frame, cascade, working),
+        _invalidated_text(tool_context, tree_after, frame, cascade, working),
         (event,),
         _group_after_invalidation(tool_context, frame, event),
     )
 
 
 def _group_after_invalidation(tool_context: ToolContext, frame: Frame, event: FrameInvalidated) -> CallGroup | None:
-    """The active frame's own group has left the line with it: a push behind it hangs on the call that opened the
-    frame."""
+    """The changed group where the home frame was invalidated: the group has left the context, so a push behind it is
+    attached to the call that opened the frame."""
     called = outermost_called_frame(return_path(tool_context.tree, frame.id))
     leaves = tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame == frame.id
     if frame.id != tool_context.tree.active or not leaves or event.stays or called is None:
@@ -220,7 +212,6 @@ def _invalidated_text(
     return " ".join(lines) + location_text(tool_context, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
 
 
-# -------------------------------------------------------------------------------------------------------------- tools
 _CHILD_SCHEMA = {
     "type": "object",
     "properties": {"title": {"type": "string"}, "successCriteria": {"type": "string"}},
@@ -241,7 +232,6 @@ PLAN = Tool(
         },
     },
     plan,
-    is_core=True,
 )
 PLAN_CHILDREN = Tool(
     "stack_frame_plan_children",
@@ -265,4 +255,3 @@ INVALIDATE = Tool(
     },
     invalidate,
 )
-TOOLS = (PLAN, PLAN_CHILDREN, INVALIDATE)

@@ -1,17 +1,10 @@
-"""Recall: the stored text of what left the line, given back unchanged.
+"""`stack_recall`: returns stored texts that left the context, unchanged.
 
-Every text stands between two marker lines of ours, which carry the nonce of the conversation, the ref of its frame,
-who said it, and which page this is (`stored` writes them). The law: **whatever left the line is found**: by its frame,
-its entry, a file it is about, or words in it; also what a client rewrote, compacted or left on another branch. Words
-that are not where they were looked for are looked for everywhere.
-
-Only this conversation is looked at, with the ones it was delegated to or forked from, which belong to the same
-tenant; where people allow it, a query also finds what finished frames of the tenant's other conversations came to.
-What the model still has in its context is pointed at instead of repeated. What our own tools answered is not given
-back: it is a view of state, or a copy of what recall finds anyway.
-
-What this module does not do: it changes nothing, and no text. How words are found is `searching`, what a page is
-`pages`.
+A ref may be a frame, an entry or a file path; a query searches for words. Text that a client rewrote, compacted or left
+on another branch is found too, and a query without hits is widened to the whole history. The search covers this
+conversation and those it was delegated to or forked from, and, where allowed, finished frames of the tenant's other
+conversations. Each text stands between two markers with the conversation's nonce, frame ref, speaker and page. Text
+still in the context is named instead of repeated, and results of the stack tools are left out.
 """
 
 from __future__ import annotations
@@ -59,36 +52,29 @@ from proxy.core.text import cut_for_display
 from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
 from proxy.core.tools.inspect_tools import known_frames_text
 
-MIN_ENTRY_PREFIX = 6
-"""Characters of an entry id from which a unique beginning stands for it."""
+MIN_ENTRY_PREFIX = 6  # shortest unique prefix of an entry id
 MIN_FRAME_PREFIX = 3
-HEADER_TOKENS = 160
-"""Tokens of a page kept for the lines above it."""
+HEADER_TOKENS = 160  # of a page, reserved for its header lines
 MAX_LISTED_CHARACTERS = 160
 MAX_OLDER_SHOWN = 5
-MAX_PAGES_COUNTED = 100
-"""How many pages there are is counted up to here: a model looks for words in what is longer."""
+MAX_PAGES_COUNTED = 100  # more pages are not counted: a model searches by words there
 MANY_PAGES = 4
 FOLDED_EVENT_KIND = "folded"
 NO_HITS = CrossConversationHits((), has_all_words=False)
 REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
-# ---------------------------------------------------------------------------------------------------------------- what
 class RecallTarget(msgspec.Struct, frozen=True):
-    """What a ref stands for: its texts, and a line that says what it is."""
+    """The texts behind a ref, and a line that describes them."""
 
     title: str
     pieces: tuple[StoredPiece, ...]
 
 
 def find_target(tool_context: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
-    """By id or title a frame with the frames below it, by id an entry, by path the newest text about a file (searched:
-    all of them).
-
-    A full id or title comes before an entry, an entry before a path, a path before a title that only contains the
-    words, this line before the other ones of the path, and this conversation before those beside it.
-    """
+    """What a ref stands for: by id or title a frame with the frames below it, by id an entry, by path the newest text
+    about a file (`searched`: all of them). Priority: full id or title, entry, path, part of a title; this branch before
+    the path's other branches, and this conversation before related ones."""
     frame = find_frame(tool_context.tree, reference)
     if frame and _matches_exactly(frame, reference):
         return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
@@ -111,8 +97,7 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
 
 
 def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
-    """The conversations this one was delegated to, or came from, as far as they are at hand and make sense to us: their
-    newest paths."""
+    """Available conversations that this one was delegated to or came from, each with its newest path."""
     for ledger in tool_context.related_ledgers:
         if tip := ledger.newest_tip():
             try:
@@ -123,11 +108,13 @@ def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathStat
 
 
 def _whole_history(tool_context: ToolContext) -> tuple[StoredPiece, ...]:
-    """Everything this conversation and those beside it hold, the nearest last."""
-    stories = [*_related_paths(tool_context), (tool_context.ledger, tool_context.path_state)]
-    names = tool_context.settings.tool_roles
+    """All texts of this conversation and related ones, the nearest last."""
+    paths = [*_related_paths(tool_context), (tool_context.ledger, tool_context.path_state)]
+    tool_roles = tool_context.settings.tool_roles
     return tuple(
-        p for ledger, path_state in stories for p in pieces_of(path_state, all_path_entries(ledger, path_state), names)
+        p
+        for ledger, path_state in paths
+        for p in pieces_of(path_state, all_path_entries(ledger, path_state), tool_roles)
     )
 
 
@@ -137,24 +124,26 @@ def _matches_exactly(frame: Frame, reference: str) -> bool:
 
 
 def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: PathState, frame: Frame) -> RecallTarget:
-    """Its own texts, those of its parts among them, then those of the frames below it, then what subagents did in them
-    in conversations of their own; each in ledger order."""
+    """Texts of the frame and its parts, then of the frames below, then of subagents delegated from them; each in ledger
+    order."""
     tree = path_state.tree
-    own = _frame_and_parts(tree, frame.id)
-    below = [f for f in children(tree, frame.id) if f.id not in own]
-    listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in below), MAX_LISTED_CHARACTERS)
-    beside = f" Frames below it, whose texts follow its own: {listed}." if below else ""
+    frame_ids = _frame_and_parts(tree, frame.id)
+    child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
+    listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in child_frames), MAX_LISTED_CHARACTERS)
+    children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
-    first = _pieces_of_frames(ledger, tree, own, pieces)
-    shown = set(map(id, first))
-    rest = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
-    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{beside}"
-    theirs = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
-    return RecallTarget(title, (*first, *(p for p in rest if id(p) not in shown), *theirs))
+    own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
+    own_piece_ids = set(map(id, own_pieces))
+    pieces_below = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
+    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{children_note}"
+    subagent_pieces = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
+    return RecallTarget(
+        title, (*own_pieces, *(p for p in pieces_below if id(p) not in own_piece_ids), *subagent_pieces)
+    )
 
 
 def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> Iterator[StoredPiece]:
-    """What was said in the conversations behind these frames, as far as they are at hand."""
+    """Texts of the available conversations behind these frames."""
     delegated = {frame.conversation for frame in frames if frame.conversation}
     for ledger, path_state in _related_paths(tool_context) if delegated else ():
         if ledger.conversation.id in delegated:
@@ -164,28 +153,32 @@ def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> 
 def _pieces_of_frames(
     ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[StoredPiece]
 ) -> list[StoredPiece]:
-    """What they own, what was made in them before a pop handed it on, and whatever left the line with them: a ref that
-    was shown once gives what it stood for, also when a later fold has taken it over."""
+    """Texts that the frames own, that were produced in them before a pop handed them on, or that left the context with
+    them. A ref shown once keeps its meaning, even after a later fold covers it."""
     pushed = {frame for frame in frames if not tree.frames[frame].has_no_opening_call}
-    folds = (event for told in ledger.events.values() for event in told if event.kind == FOLDED_EVENT_KIND)
-    decided = (decode_event(event) for event in folds if event.subject in frames)
-    gone = {entry for fold in decided if isinstance(fold, FrameFolded) for entry in fold.entries}
-    return [p for p in pieces if p.ref in frames or p.created_in_frame in pushed or p.entry_id in gone or p.at in gone]
+    folds = (event for events in ledger.events.values() for event in events if event.kind == FOLDED_EVENT_KIND)
+    fold_events = (decode_event(event) for event in folds if event.subject in frames)
+    folded_entries = {entry for fold in fold_events if isinstance(fold, FrameFolded) for entry in fold.entries}
+    return [
+        p
+        for p in pieces
+        if p.ref in frames or p.created_in_frame in pushed or p.entry_id in folded_entries or p.at in folded_entries
+    ]
 
 
 def _frame_and_parts(tree: Tree, frame: str) -> frozenset[str]:
-    """The frame, and the parts that long work in it was cut into."""
-    own = {frame}
-    for below in descendants(tree, frame):
-        if below.origin == "part" and below.parent in own:
-            own.add(below.id)
-    return frozenset(own)
+    """The frame, and the parts that its long work was cut into."""
+    frame_ids = {frame}
+    for descendant in descendants(tree, frame):
+        if descendant.origin == "part" and descendant.parent in frame_ids:
+            frame_ids.add(descendant.id)
+    return frozenset(frame_ids)
 
 
 def _target_of_entry(
     tool_context: ToolContext, reference: str, path_entries: Sequence[PathEntry]
 ) -> RecallTarget | None:
-    """An entry by a unique beginning of its id, also one of another branch; `id/2` is the second round of a turn."""
+    """An entry by unique id prefix, on any branch; `id/2` is the second round of a turn."""
     ledger = tool_context.ledger
     prefix, _, number = reference.partition("/")
     if len(prefix) < MIN_ENTRY_PREFIX or (number and not number.isdecimal()):
@@ -193,34 +186,38 @@ def _target_of_entry(
     ids = [entry for entry in ledger.entries if entry.startswith(prefix)]
     if len(ids) != 1:
         return None
-    here = (
+    entries_around = (
         path_entries
         if any(p.entry.id == ids[0] for p in path_entries)
         else replay(ledger, ledger.path(ids[0]), {}).entries
     )
-    shown = ids[0][:ENTRY_ID_CHARACTERS]
+    short_id = ids[0][:ENTRY_ID_CHARACTERS]
     pieces = [
-        p for p in pieces_of(tool_context.path_state, here, tool_context.settings.tool_roles) if p.entry_id == ids[0]
+        p
+        for p in pieces_of(tool_context.path_state, entries_around, tool_context.settings.tool_roles)
+        if p.entry_id == ids[0]
     ]
-    return RecallTarget(f"Entry {shown}.", tuple(p for p in pieces if not number or p.entry_ref == f"{shown}/{number}"))
+    return RecallTarget(
+        f"Entry {short_id}.", tuple(p for p in pieces if not number or p.entry_ref == f"{short_id}/{number}")
+    )
 
 
 def _target_of_file(
-    reference: str, pieces: Sequence[StoredPiece], names: ToolRoles, *, searched: bool
+    reference: str, pieces: Sequence[StoredPiece], tool_roles: ToolRoles, *, searched: bool
 ) -> RecallTarget | None:
-    """The newest text about a file: of calls by the table of file tools, else of whatever mentions it."""
-    client = [p for p in pieces if not (p.call and p.call.is_stack_call)]
-    called = ((p, files_touched_by(p.call, names)) for p in client if p.call)
-    about = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
-    if not about and _looks_like_path(reference):
-        about = [p for p in client if _mentions(p, reference)]
-    if not about:
+    """The newest text about a file: from calls of file tools, else any text that mentions it."""
+    client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
+    called = ((p, files_touched_by(p.call, tool_roles)) for p in client_pieces if p.call)
+    matching = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
+    if not matching and _looks_like_path(reference):
+        matching = [p for p in client_pieces if _mentions(p, reference)]
+    if not matching:
         return None
     if searched:
-        return RecallTarget(f"The stored texts about {cut_for_display(reference)}.", tuple(about))
-    older = dict.fromkeys(p.entry_ref for p in reversed(about[:-1]) if p.entry_ref != about[-1].entry_ref)
-    also = f" Older: {', '.join(list(older)[:MAX_OLDER_SHOWN])}." if older else ""
-    return RecallTarget(f"The newest stored text about {cut_for_display(reference)}.{also}", (about[-1],))
+        return RecallTarget(f"The stored texts about {cut_for_display(reference)}.", tuple(matching))
+    older = dict.fromkeys(p.entry_ref for p in reversed(matching[:-1]) if p.entry_ref != matching[-1].entry_ref)
+    older_note = f" Older: {', '.join(list(older)[:MAX_OLDER_SHOWN])}." if older else ""
+    return RecallTarget(f"The newest stored text about {cut_for_display(reference)}.{older_note}", (matching[-1],))
 
 
 def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
@@ -228,7 +225,7 @@ def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
 
 
 def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
-    """What is in the file stands in the result of a read, and in the arguments of a write or edit."""
+    """A file's content is in the result of a read, and in the arguments of a write or edit."""
     return piece.is_call_arguments is not any(t.how == READ for t in touched)
 
 
@@ -240,13 +237,12 @@ def _looks_like_path(reference: str) -> bool:
     return bool(re.search(r"[/\\]|\.\w{1,5}$", reference)) and " " not in reference
 
 
-# -------------------------------------------------------------------------------------------------------------- recall
 def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The texts behind a ref, a page at a time; with a query those that hold its words (S0-09, S1-133)."""
+    """The texts behind a ref, page by page; with a query, those that contain its words."""
     query = text_argument(arguments, "query")
     missing = "" if query else f"{REF_MISSING} {known_frames_text(tool_context.tree)}"
     reference = _strip_decoration(text_argument(arguments, *REF_ARGUMENTS, required=missing))
-    about = (
+    target = (
         find_target(tool_context, reference, searched=bool(query))
         if reference
         else RecallTarget("", _whole_history(tool_context))
@@ -263,37 +259,39 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         )
     page = text_argument(arguments, "page")
     if query:
-        return ToolResult(_search_text(tool_context, about, query, page))
-    away, here = split_by_visibility(tool_context.tree, tool_context.visible_entries, about.pieces)
-    return ToolResult(_render_pages(tool_context, about.title, away, here, page))
+        return ToolResult(_search_text(tool_context, target, query, page))
+    removed, visible = split_by_visibility(tool_context.tree, tool_context.visible_entries, target.pieces)
+    return ToolResult(_render_pages(tool_context, target.title, removed, visible, page))
 
 
 def _strip_decoration(reference: str) -> str:
-    """Models copy a ref with what stood around it: `ref="f1"`, quotes, brackets."""
+    """Models copy refs with their surroundings: `ref="f1"`, quotes, brackets."""
     return re.sub(r"^ref\s*=\s*", "", reference.strip()).strip("\"'<>[]` ")
 
 
-def _search_text(tool_context: ToolContext, about: RecallTarget, query: str, page: str) -> str:
-    """Texts that have all the words: of what was asked about, else of the whole history; else the closest ones."""
-    others = tool_context.cross_conversation_hits.get(query, NO_HITS) if not about.title else NO_HITS
+def _search_text(tool_context: ToolContext, target: RecallTarget, query: str, page: str) -> str:
+    """Texts with all the words: of the target, else of the whole history, else the closest matches."""
+    others = tool_context.cross_conversation_hits.get(query, NO_HITS) if not target.title else NO_HITS
     answer = _matches_text(
-        tool_context, about.title, about.pieces, query, page, others if others.has_all_words else NO_HITS
+        tool_context, target.title, target.pieces, query, page, others if others.has_all_words else NO_HITS
     )
-    if answer is None and about.title:
-        title = f"{about.title} No stored text of it has all of these words; elsewhere in this conversation:"
+    if answer is None and target.title:
+        title = f"{target.title} No stored text of it has all of these words; elsewhere in this conversation:"
         answer = _matches_text(tool_context, title, _whole_history(tool_context), query, page)
     if answer is not None:
         return answer
-    away, _ = split_by_visibility(
-        tool_context.tree, tool_context.visible_entries, [p for p in about.pieces if not _is_recall_call(p)]
+    removed, _ = split_by_visibility(
+        tool_context.tree, tool_context.visible_entries, [p for p in target.pieces if not _is_recall_call(p)]
     )
-    told = (
-        f"{about.title} No stored text has all of these words: {cut_for_display(query, MAX_LISTED_CHARACTERS)}.".strip()
+    words = cut_for_display(query, MAX_LISTED_CHARACTERS)
+    no_match = f"{target.title} No stored text has all of these words: {words}.".strip()
+    closest = (
+        *search_closest(removed, query, tool_context.count_tokens, _page_size(tool_context)).passages,
+        *others.pieces,
     )
-    near = (*search_closest(away, query, tool_context.count_tokens, _page_size(tool_context)).passages, *others.pieces)
-    if not near:
-        return told
-    return _render_pages(tool_context, f"{told} The closest{_other_conversations_note(others)}:", near, (), page)
+    if not closest:
+        return no_match
+    return _render_pages(tool_context, f"{no_match} The closest{_other_conversations_note(others)}:", closest, (), page)
 
 
 def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what of it is wanted
@@ -304,74 +302,77 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
     page: str,
     others: CrossConversationHits = NO_HITS,
 ) -> str | None:
-    """What of `pieces` has all the words, and what `others` say, which have them too; None where nothing has."""
-    away, here = split_by_visibility(
+    """Matches among `pieces` and in other conversations; None without any."""
+    removed, visible = split_by_visibility(
         tool_context.tree, tool_context.visible_entries, [p for p in pieces if not _is_recall_call(p)]
     )
-    hits = search(away, query, tool_context.count_tokens, _page_size(tool_context))
-    still = pieces_with_all_words(here, query)
-    if not hits.passages and not still and not others.pieces:
+    hits = search(removed, query, tool_context.count_tokens, _page_size(tool_context))
+    visible_matches = pieces_with_all_words(visible, query)
+    if not hits.passages and not visible_matches and not others.pieces:
         return None
-    counted = (
+    count_note = (
         f"{hits.text_count} stored text{'s have' if hits.text_count > 1 else ' has'} these words"
         if hits.text_count
         else ""
     )
-    counted = counted or ("Nothing away from your context has these words" if others.pieces else "")
-    counted = f"{counted}{_other_conversations_note(others)}." if counted else ""
-    return _render_pages(tool_context, f"{title} {counted}".strip(), (*hits.passages, *others.pieces), still, page)
+    count_note = count_note or ("Nothing away from your context has these words" if others.pieces else "")
+    count_note = f"{count_note}{_other_conversations_note(others)}." if count_note else ""
+    return _render_pages(
+        tool_context, f"{title} {count_note}".strip(), (*hits.passages, *others.pieces), visible_matches, page
+    )
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:
-    """What is said of them, behind what is said of this conversation's own."""
     if not others.pieces:
         return ""
-    these = f"{len(others.pieces)} finished frames" if len(others.pieces) > 1 else "a finished frame"
-    return f"; last come{'' if len(others.pieces) > 1 else 's'} {these} of other conversations, told as it was then"
+    frames = f"{len(others.pieces)} finished frames" if len(others.pieces) > 1 else "a finished frame"
+    return f"; last come{'' if len(others.pieces) > 1 else 's'} {frames} of other conversations, told as it was then"
 
 
 def _is_recall_call(piece: StoredPiece) -> bool:
-    """An earlier call of recall holds the words that were looked for, and nothing else."""
+    """A recall call contains the searched words and nothing else, so it is no match."""
     return piece.call is not None and is_recall(piece.call)
 
 
-# --------------------------------------------------------------------------------------------------------------- given
 def _render_pages(
-    tool_context: ToolContext, title: str, away: Sequence[StoredPiece], here: Sequence[StoredPiece], page: str
+    tool_context: ToolContext, title: str, removed: Sequence[StoredPiece], visible: Sequence[StoredPiece], page: str
 ) -> str:
-    """A header, what the model still has, and the pages that were asked for."""
-    pointed = _still_in_context_note(here)
-    if not away:
-        return "\n".join([title, pointed or "It has no stored text."])
+    """A header, the texts still in the context by name, and the requested pages."""
+    visible_note = _still_in_context_note(visible)
+    if not removed:
+        return "\n".join([title, visible_note or "It has no stored text."])
     first, last = _parse_page_range(page)
-    made = pages_of(away, _page_size(tool_context), tool_context.nonce, tool_context.count_tokens)
+    all_pages = pages_of(removed, _page_size(tool_context), tool_context.nonce, tool_context.count_tokens)
     # Of a range no more is made than one call may give: everything takes as long as there are pages.
-    pages = tuple(islice(made, max(min(last, first + MAX_PAGES_COUNTED - 1), MAX_PAGES_COUNTED)))
-    more = next(made, None) is not None
+    pages = tuple(islice(all_pages, max(min(last, first + MAX_PAGES_COUNTED - 1), MAX_PAGES_COUNTED)))
+    has_more = next(all_pages, None) is not None
     if last < first or not 1 <= first <= len(pages):
-        are = "is 1 page" if len(pages) == 1 else f"are {'more than ' if more else ''}{len(pages)} pages"
-        raise ToolError(f"Error: there is no page {page}. There {are}.")
-    of = f"{len(pages)}+" if more else str(len(pages))
+        page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
+        raise ToolError(f"Error: there is no page {page}. There {page_count}.")
+    total = f"{len(pages)}+" if has_more else str(len(pages))
     shown = _fit_pages(
         tool_context,
-        [_render_page(tool_context, pages[at - 1], f"{at}/{of}") for at in range(first, min(last, len(pages)) + 1)],
+        [
+            _render_page(tool_context, pages[number - 1], f"{number}/{total}")
+            for number in range(first, min(last, len(pages)) + 1)
+        ],
     )
-    place = _page_position_text(first, first + len(shown) - 1, len(pages), more=more)
-    header = f"{title} {place} What stands between markers is stored data.".strip()
-    return "\n".join([header, *([pointed] if pointed else []), *shown])
+    position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
+    header = f"{title} {position} What stands between markers is stored data.".strip()
+    return "\n".join([header, *([visible_note] if visible_note else []), *shown])
 
 
-def _render_page(tool_context: ToolContext, page: Sequence[PagePart], place: str) -> str:
-    return "\n".join(part.render(tool_context.nonce, place) for part in page)
+def _render_page(tool_context: ToolContext, page: Sequence[PagePart], position: str) -> str:
+    return "\n".join(part.render(tool_context.nonce, position) for part in page)
 
 
 def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:
-    """The first of these pages, and those after it that one call may give too."""
-    left = _max_tokens(tool_context) - HEADER_TOKENS - tool_context.count_tokens(pages[0])
-    for at, page in enumerate(pages[1:], 1):
-        left -= tool_context.count_tokens(page) + 1
-        if left < 0:
-            return pages[:at]
+    """As many of these pages as one call may return, at least the first."""
+    tokens_left = _max_tokens(tool_context) - HEADER_TOKENS - tool_context.count_tokens(pages[0])
+    for index, page in enumerate(pages[1:], 1):
+        tokens_left -= tool_context.count_tokens(page) + 1
+        if tokens_left < 0:
+            return pages[:index]
     return pages
 
 
@@ -381,7 +382,6 @@ def _page_size(tool_context: ToolContext) -> PageSize:
 
 
 def _max_tokens(tool_context: ToolContext) -> int:
-    """Tokens that one call may give."""
     return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
 
 
@@ -394,18 +394,18 @@ def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:
 
 
 def _parse_page_range(page: str) -> tuple[int, int]:
-    """The pages that are wanted: `2`, or `2-4`."""
+    """`2` or `2-4`."""
     match = re.fullmatch(r"(\d{1,9})(?:\.0+)?(?:\s*-\s*(\d{1,9}))?", page or "1")
     if match is None:
         raise ToolError(f"Error: page {page[:40]!r} is no number. Give 1, or a range such as 1-2.")
     return int(match[1]), int(match[2] or match[1])
 
 
-def _page_position_text(first: int, last: int, pages: int, *, more: bool) -> str:
+def _page_position_text(first: int, last: int, pages: int, *, has_more: bool) -> str:
     shown = f"Page {first}" if first == last else f"Pages {first}-{last}"
-    following = f" Next: page {last + 1}." if last < pages or more else ""
+    following = f" Next: page {last + 1}." if last < pages or has_more else ""
     many = " A query finds a passage in them." if pages > MANY_PAGES else ""
-    return f"{shown} of {'more than ' if more else ''}{pages}.{following}{many}"
+    return f"{shown} of {'more than ' if has_more else ''}{pages}.{following}{many}"
 
 
 RECALL = Tool(
@@ -421,7 +421,5 @@ RECALL = Tool(
         },
     },
     recall,
-    is_core=True,
     limits_own_length=True,
 )
-TOOLS = (RECALL,)

@@ -1,22 +1,8 @@
-"""The tools that tell of the subagents of a conversation: which there are, and what became of them (S1-119, S1-121).
+"""Tools about the subagents of a conversation: stack_subagent_list, stack_stats and stack_subagent_complete.
 
-    stack_subagent_list     all, active, completed, with or without a frame; the newest first
-    stack_stats             counted, with rates; who is at work
-
-The law: **counted is what the tree says**, so it is the same after a restart and on every path. What a whole tenant's
-clients delegated, and counting anew, is for people: `/stack/subagents`.
-
-The tool that ends a subagent before its result comes (S1-120).
-
-    stack_subagent_complete     as completed, failed or blocked, with a summary
-
-In the conversation that delegated the work it ends the frame that stands for it there; in a subagent's own
-conversation, where no other one is named, that itself: its root is popped. The laws: **a subagent ends once** (by its
-result, by this, or by the client going on without it), and **nothing leaves a line by it**: what a subagent does stands
-in a conversation of its own. Who ends it by hand, through the API, is refused in the same words.
-
-What this module does not do: it stops nobody; a subagent that is still at work goes on, and a further message to it
-begins another root.
+Counts come from the frame tree, so they are the same after a restart and on every path. stack_subagent_complete ends
+the frame of a subagent before its result arrives; called in a subagent's own conversation without a reference, it pops
+that conversation's root. A subagent ends once, and ending it removes nothing from a context and stops no running work.
 """
 
 from __future__ import annotations
@@ -34,15 +20,13 @@ from proxy.core.tools.frame_tools import pop
 
 SUBAGENT_ORIGIN = "subagent"
 RESULTS_MISSING_NOTE = "Ended before its result came."
-"""The results of a subagent that was ended without a word."""
 MAX_SUMMARY_CHARACTERS = 4_000
-"""Characters of a summary that are kept."""
 COMPACTED_CHARACTERS = 350
 MAX_LISTED_SUBAGENTS = 20
 
 
 def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """End the frame of a subagent of this conversation, or this one, where it is a subagent's own."""
+    """End the frame of a subagent, or this conversation's root where it is itself a subagent's."""
     reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
     status, summary = text_argument(arguments, "status"), text_argument(arguments, "summary", "results")
     if tool_context.ledger.conversation.parent and reference in (
@@ -56,76 +40,73 @@ def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -
         )
     frame = tracked_subagent(tool_context.tree, reference)
     event = subagent_end_event(frame, status, summary)
-    told = f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
-    return ToolResult(f"{told} to read, and changes this no more.", (event,))
+    answer = (
+        f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
+    )
+    return ToolResult(f"{answer} to read, and changes this no more.", (event,))
 
 
 def tracked_subagent(tree: Tree, reference: str) -> Frame:
-    """The subagent that is meant: by frame, title or conversation; without a word the only one at work."""
-    known = [f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN]
-    at_work = [f for f in known if f.status not in RETURN_STATUSES]
+    """The subagent named by frame, title or conversation; without a reference, the only one in progress."""
+    tracked = [f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN]
+    in_progress = [f for f in tracked if f.status not in RETURN_STATUSES]
     if not reference:
-        if len(at_work) == 1:
-            return at_work[0]
-        which = "Say which by sessionID." if at_work else "None is at work."
-        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(known)}")
-    frame = find_frame(tree, reference) or next((f for f in known if f.conversation == reference), None)
-    if frame is None or frame not in known:
+        if len(in_progress) == 1:
+            return in_progress[0]
+        which = "Say which by sessionID." if in_progress else "None is at work."
+        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(tracked)}")
+    frame = find_frame(tree, reference) or next((f for f in tracked if f.conversation == reference), None)
+    if frame is None or frame not in tracked:
         raise ToolError(
-            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. {_list_tracked(known)} "
-            "A frame of yours ends with stack_frame_pop."
+            f"Error: {reference[:80]!r} is not tracked: it is no subagent of this conversation. "
+            f"{_list_tracked(tracked)} A frame of yours ends with stack_frame_pop."
         )
     return frame
 
 
 def subagent_end_event(frame: Frame, status: str, summary: str) -> FramePopped:
-    """The end of a subagent's frame. Raises Mistake where it has ended, or cannot end so."""
+    """The end of a subagent's frame. Raises ToolError where it has already ended or the status is not allowed."""
     if frame.status is not Status.IN_PROGRESS:
         raise ToolError(f"Error: subagent {frame.id} is already {frame.status}; it ends once.")
-    wanted = status or Status.COMPLETED
-    if wanted not in RETURN_STATUSES:
-        raise ToolError(f"Error: status {wanted[:40]!r} is none of {', '.join(sorted(RETURN_STATUSES))}.")
+    final_status = status or Status.COMPLETED
+    if final_status not in RETURN_STATUSES:
+        raise ToolError(f"Error: status {final_status[:40]!r} is none of {', '.join(sorted(RETURN_STATUSES))}.")
     results = remove_illegal_xml(summary).strip()[:MAX_SUMMARY_CHARACTERS] or RESULTS_MISSING_NOTE
-    return FramePopped(frame.id, Status(wanted), results, cut_for_display(results, COMPACTED_CHARACTERS))
+    return FramePopped(frame.id, Status(final_status), results, cut_for_display(results, COMPACTED_CHARACTERS))
 
 
-def _list_tracked(known: list[Frame]) -> str:
-    if not known:
+def _list_tracked(tracked: list[Frame]) -> str:
+    if not tracked:
         return "No subagent is tracked here."
-    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in known[-MAX_LISTED_SUBAGENTS:])
+    named = (f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in tracked[-MAX_LISTED_SUBAGENTS:])
     return f"Tracked: {'; '.join(named)}."
 
 
-COMPLETE_TOOLS = (
-    Tool(
-        "stack_subagent_complete",
-        "subagent_complete",
-        "End the frame of a subagent before its result comes.",
-        {
-            "type": "object",
-            "properties": {
-                "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
-                "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
-                "summary": {"type": "string"},
-            },
+SUBAGENT_COMPLETE = Tool(
+    "stack_subagent_complete",
+    "subagent_complete",
+    "End the frame of a subagent before its result comes.",
+    {
+        "type": "object",
+        "properties": {
+            "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
+            "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
+            "summary": {"type": "string"},
         },
-        complete_subagent,
-        is_listed=False,
-    ),
+    },
+    complete_subagent,
+    is_listed=False,
 )
 
 
 LISTED_TITLE_CHARACTERS = 30
-"""Characters of a title in the list (S1-121)."""
 MAX_SUBAGENT_ROWS = 50
 SUBAGENT_FILTERS = ("all", "active", "completed", "with-frame", "without-frame")
 
 
-# --------------------------------------------------------------------------------------------------------------- count
 class SubagentCounts(msgspec.Struct, frozen=True):
-    """Of conversations that others began: `detected` all of them, `framed` those with a frame, `skipped` those too
-    short for one, `by_result` frames that the result of their call ended, or silence, `by_hand` those ended by somebody
-    (S1-71g)."""
+    """Counts of delegated conversations: `detected` all, `framed` with a frame, `skipped` too short for one,
+    `by_result` ended by the result of their call or by inactivity, `by_hand` ended by somebody."""
 
     detected: int = 0
     framed: int = 0
@@ -134,7 +115,7 @@ class SubagentCounts(msgspec.Struct, frozen=True):
     by_hand: int = 0
 
     def rates(self) -> Mapping[str, float]:
-        """In percent, with one decimal: of those detected, and of the frames."""
+        """Percent with one decimal: of detected ones, and for `completed` of those with a frame."""
         return {
             "framed": _percent(self.framed, self.detected),
             "skipped": _percent(self.skipped, self.detected),
@@ -147,22 +128,21 @@ def _percent(part: int, whole: int) -> float:
 
 
 def subagents_of(tree: Tree) -> list[Frame]:
-    """Frames that stand for a subagent's work; that with the newest activity first."""
+    """Frames of subagents, the most recently active first."""
     return sorted(
         (f for f in tree.frames.values() if f.origin == SUBAGENT_ORIGIN), key=lambda f: (-f.updated_at, -f.order)
     )
 
 
 def count_subagents(ledger: Ledger, frames: Sequence[Frame]) -> SubagentCounts:
-    """Of the subagents' frames of a conversation."""
     ended = [frame for frame in frames if frame.status in RETURN_STATUSES]
     by_result = sum(was_ended_by_result(ledger, frame) for frame in ended)
     return SubagentCounts(len(frames), len(frames), 0, by_result, len(ended) - by_result)
 
 
 def was_ended_by_result(ledger: Ledger, frame: Frame) -> bool:
-    """Whether the result of its call ended it: then that is the message its end hangs on. Without a call silence does,
-    at the moment it is made."""
+    """Whether the result of the frame's call ended it: then the end is attached to that message. A frame without a call
+    is ended by inactivity at the moment it is created."""
     for entry, events in ledger.events.items():
         for event in events:
             if event.kind == "popped" and event.subject.partition("/")[0] == frame.id:
@@ -174,9 +154,7 @@ def was_ended_by_result(ledger: Ledger, frame: Frame) -> bool:
     return False
 
 
-# ---------------------------------------------------------------------------------------------------------------- list
 def list_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The subagents of this conversation (S1-121)."""
     chosen = text_argument(arguments, "filter") or SUBAGENT_FILTERS[0]
     if chosen not in SUBAGENT_FILTERS:
         raise ToolError(f"Error: filter {chosen[:40]!r} is none of {', '.join(SUBAGENT_FILTERS)}.")
@@ -191,7 +169,6 @@ def list_subagents(tool_context: ToolContext, arguments: Mapping[str, Any]) -> T
 
 
 def matches_filter(chosen: str, *, ended: bool, framed: bool) -> bool:
-    """Whether a subagent is among those that a filter names."""
     return {"active": not ended, "completed": ended, "with-frame": framed, "without-frame": not framed}.get(
         chosen, True
     )
@@ -204,9 +181,7 @@ def _subagent_line(frame: Frame, now: int) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- stats
 def show_subagent_stats(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """The subagents of this conversation, counted (S1-119)."""
     if flag_argument(arguments, "reset"):
         raise ToolError("Error: only a person counts anew: POST /stack/subagents/reset. Call it without reset to read.")
     frames = subagents_of(tool_context.tree)
@@ -226,21 +201,19 @@ def _stats_lines(tool_context: ToolContext, frames: Sequence[Frame], *, active: 
         yield from (_subagent_line(frame, tool_context.now) for frame in at_work[:MAX_SUBAGENT_ROWS])
 
 
-TOOLS = (
-    Tool(
-        "stack_stats",
-        "stats",
-        "Subagents of this conversation, counted.",
-        {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
-        show_subagent_stats,
-        is_listed=False,
-    ),
-    Tool(
-        "stack_subagent_list",
-        "subagent_list",
-        "The subagents of this conversation.",
-        {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
-        list_subagents,
-        is_listed=False,
-    ),
+STATS = Tool(
+    "stack_stats",
+    "stats",
+    "Subagents of this conversation, counted.",
+    {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
+    show_subagent_stats,
+    is_listed=False,
+)
+SUBAGENT_LIST = Tool(
+    "stack_subagent_list",
+    "subagent_list",
+    "The subagents of this conversation.",
+    {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
+    list_subagents,
+    is_listed=False,
 )

@@ -1,9 +1,7 @@
-"""The stack tools, one module a family, and the dispatcher that reaches those which are not offered by themselves.
-
-The law: **the list offered is constant**: five core tools and the dispatcher (`tools: full` offers every name), the
-same bytes for every thread that wakes under one configuration. Whatever is offered, a call to any `stack_*` name is
-answered; a mistake by the model is answered as text that says what to do.
-"""
+"""The list of the stack tools, the definitions to offer, and the dispatch of a call. To add a tool, write its module
+and add one line to `TOOLS`. The offered definitions never change within one configuration, byte for byte, so they stay
+in the provider's prompt cache. Every call of a `stack_*` name is answered, offered or not; a mistake by the model is
+answered with text that says what to do."""
 
 from __future__ import annotations
 
@@ -16,63 +14,90 @@ from msgspec.structs import replace
 from proxy.core.ledger import STACK_PREFIX, Call
 from proxy.core.observers import decode_json_or_text
 from proxy.core.text import truncate_to_tokens
-from proxy.core.tools import autonomy_tools as autonomy
-from proxy.core.tools import branch_tools as branches
-from proxy.core.tools import config_tool as configuring
-from proxy.core.tools import context_tools as clearing
-from proxy.core.tools import context_tools as contexts
-from proxy.core.tools import frame_tools as moves
-from proxy.core.tools import inspect_tools as looking
-from proxy.core.tools import note_tools as notes
-from proxy.core.tools import note_tools as summarizing
-from proxy.core.tools import plan_tools as plans
-from proxy.core.tools import recall_tool as recall
-from proxy.core.tools import subagent_tools as completing
-from proxy.core.tools import subagent_tools as subagents
+from proxy.core.tools import (
+    autonomy_tools,
+    branch_tools,
+    config_tool,
+    context_tools,
+    frame_tools,
+    inspect_tools,
+    note_tools,
+    plan_tools,
+    recall_tool,
+    subagent_tools,
+)
 from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult
 
+# The order is part of what the model reads: a change of it invalidates prompt caches.
 TOOLS: tuple[Tool, ...] = (
-    *moves.TOOLS,
-    *plans.TOOLS,
-    *recall.TOOLS,
-    *looking.TOOLS,
-    *notes.RECORD_TOOLS,
-    *contexts.TOOLS,
-    *subagents.TOOLS,
-    *branches.TOOLS,
-    *autonomy.TOOLS,
-    *summarizing.TOOLS,
-    *completing.COMPLETE_TOOLS,
-    *clearing.CLEAR_TOOLS,
-    *configuring.TOOLS,
+    frame_tools.PUSH,
+    frame_tools.POP,
+    frame_tools.ACTIVATE,
+    plan_tools.PLAN,
+    plan_tools.PLAN_CHILDREN,
+    plan_tools.INVALIDATE,
+    recall_tool.RECALL,
+    inspect_tools.STATUS,
+    inspect_tools.TREE,
+    inspect_tools.DETAILS,
+    inspect_tools.GET_STATE,
+    inspect_tools.GET_SUMMARY,
+    note_tools.ADD_ARTIFACT,
+    note_tools.ADD_DECISION,
+    context_tools.CONTEXT_INFO,
+    context_tools.CONTEXT_PREVIEW,
+    context_tools.COMPACTION_INFO,
+    subagent_tools.STATS,
+    subagent_tools.SUBAGENT_LIST,
+    branch_tools.CHECKPOINT,
+    branch_tools.BRANCH,
+    branch_tools.SWITCH,
+    branch_tools.INJECT,
+    autonomy_tools.AUTONOMY,
+    autonomy_tools.SHOULD_PUSH,
+    autonomy_tools.SHOULD_POP,
+    autonomy_tools.AUTO_SUGGEST,
+    autonomy_tools.AUTONOMY_STATS,
+    note_tools.SUMMARIZE,
+    subagent_tools.SUBAGENT_COMPLETE,
+    context_tools.CACHE_CLEAR,
+    config_tool.CONFIG,
+)
+# Offered by themselves, in this order; the dispatcher reaches the others.
+CORE_TOOLS = (
+    frame_tools.PUSH,
+    frame_tools.POP,
+    plan_tools.PLAN,
+    frame_tools.ACTIVATE,
+    recall_tool.RECALL,
 )
 _BY_NAME: Mapping[str, Tool] = {
     name: tool
     for tool in TOOLS
     for name in (tool.name, tool.name.removeprefix(STACK_PREFIX), tool.op, f"{STACK_PREFIX}{tool.op}")
 }
-_DISPATCHED_TOOLS = tuple(tool for tool in TOOLS if not tool.is_core)
+_DISPATCHED_TOOLS = tuple(tool for tool in TOOLS if tool not in CORE_TOOLS)
 DISPATCHER = "stack"
 NO_MORE_CALLS = "No more stack calls in this turn. Go on with the task, or answer the user."
 TRUNCATED_NOTE = (
     "[the rest is left out: your context window has no room for it now. Ask for less, or make room: pop the frame you "
     "are in.]"
 )
-MIN_ANSWER_TOKENS = 80
-"""Tokens of an answer that is told whole, whatever room there is: most mistakes are told in fewer."""
+MIN_ANSWER_TOKENS = 80  # always answered whole: most error texts are shorter
 BYTES_PER_CHARACTER = 4
-_CORE_TOOL_ORDER = ("stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_frame_activate", "stack_recall")
 
 
 def tool_definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
-    """The tools as offered, in their constant order; `profile` is core, full, or passive: recall alone."""
+    """The definitions to offer, in constant order; `profile` is core, full, or passive (recall alone)."""
     if profile == "passive":
-        return tuple(_definition(t.name, t.description, t.parameters) for t in recall.TOOLS if t.is_core)
-    core = sorted((t for t in TOOLS if t.is_core), key=lambda t: _CORE_TOOL_ORDER.index(t.name))
-    offered = [_definition(t.name, t.description, t.parameters) for t in core]
+        return (_definition_of(recall_tool.RECALL),)
     if profile == "full":
-        return (*offered, *(_definition(t.name, t.description, t.parameters) for t in _DISPATCHED_TOOLS))
-    return (*offered, _dispatcher_definition())
+        return tuple(map(_definition_of, (*CORE_TOOLS, *_DISPATCHED_TOOLS)))
+    return (*map(_definition_of, CORE_TOOLS), _dispatcher_definition())
+
+
+def _definition_of(tool: Tool) -> Mapping[str, Any]:
+    return _definition(tool.name, tool.description, tool.parameters)
 
 
 def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,22 +117,20 @@ def _dispatcher_definition() -> Mapping[str, Any]:
 
 
 def run(tool_context: ToolContext, call: Call) -> ToolResult:
-    """Answer one stack call. Never raises for what the model did."""
+    """Answer one stack call. Never raises for a mistake of the model."""
     try:
         arguments = _decode_arguments(call)
         tool, arguments = _select_tool(call.name, arguments)
-        outcome = tool.run(tool_context, arguments)
+        result = tool.run(tool_context, arguments)
     except ToolError as mistake:
         return ToolResult(_truncate_to_free_tokens(tool_context, str(mistake)))
-    return (
-        outcome
-        if tool.limits_own_length
-        else replace(outcome, text=_truncate_to_free_tokens(tool_context, outcome.text))
-    )
+    if tool.limits_own_length:
+        return result
+    return replace(result, text=_truncate_to_free_tokens(tool_context, result.text))
 
 
 def _truncate_to_free_tokens(tool_context: ToolContext, text: str) -> str:
-    """An answer, cut where the window has no room for all of it: the next round would be refused for its length."""
+    """Cut an answer that the window has no room for; the provider would refuse the next round for its length."""
     if len(text) * BYTES_PER_CHARACTER <= tool_context.free_tokens:  # no token is less than a byte
         return text
     return truncate_to_tokens(
@@ -119,15 +142,15 @@ def _decode_arguments(call: Call) -> Mapping[str, Any]:
     if not call.arguments.strip():
         return {}
     try:
-        found = msgspec.json.decode(call.arguments)
+        arguments = msgspec.json.decode(call.arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         message = (
             f"Error: the arguments of {call.name} are not valid JSON ({error}). Send them again as one JSON object."
         )
         raise ToolError(message) from None
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise ToolError(f"Error: the arguments of {call.name} must be a JSON object.")
-    return found
+    return arguments
 
 
 def _select_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:
@@ -140,7 +163,7 @@ def _select_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping
 
 
 def _dispatched_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the dispatcher was given for the operation: in `args`, which some models write as a text, and beside it."""
+    """The arguments for the operation, from `args` (which some models send as text) and from the fields beside it."""
     inner = arguments.get("args")
     if isinstance(inner, str):
         inner = decode_json_or_text(inner) if inner.strip() else None

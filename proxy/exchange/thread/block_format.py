@@ -34,4 +34,4 @@ def block_format_for(config: Config, model: str) -> BlockFormat:
 def _file_map_renderer(config: Config) -> DrawMap | None:
     """What draws the map of seen files, where one is wanted."""
     most = config.budgets.map
-    return partial(file_map_text, most=most, names=config.observed_tools) if most else None
+    return partial(file_map_text, max_tokens=most, tool_roles=config.observed_tools) if most else None

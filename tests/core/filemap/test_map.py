@@ -109,7 +109,7 @@ def block(files: Files, frame: str, form: BlockFormat, total: int = 4_000) -> st
 def with_map(most: int) -> BlockFormat:
     return BlockFormat(
         draw_map=lambda path_state, tree, frame, room, count: file_map_text(
-            path_state, tree, frame, room, count, most=most
+            path_state, tree, frame, room, count, max_tokens=most
         )
     )
 
