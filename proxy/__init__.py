@@ -1,7 +1,4 @@
-"""An OpenAI-compatible proxy that keeps an agent's context as a call stack of task frames.
-
-Read `proxy.exchange` first: it follows one client turn from the request to the answer. This package module holds the
-version and nothing else, so that importing it costs nothing.
-"""
+"""An OpenAI-compatible proxy that keeps an agent's context as a call stack of task frames. Start reading at
+`proxy.exchange`."""
 
 __version__ = "0.1.0"

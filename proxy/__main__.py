@@ -1,8 +1,5 @@
-"""The command line: `callstack`, or `python -m proxy`.
-
-The commands are in `proxy.cli`; this finds the one that is meant, and turns an error of ours into one message and
-an exit code: 2 where what was asked cannot be meant, 1 where it could not be done. A traceback is a bug.
-"""
+"""The command line: `callstack`, or `python -m proxy`. Runs a command of `proxy.cli` and turns an error of ours into
+one message and an exit code: 2 for a request that is wrong, 1 for one that failed."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def callstack(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Options before the command."""
 
 
 def main() -> None:
@@ -47,8 +44,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A locale that cannot say "→" must not end a command.
             stream.reconfigure(errors="backslashreplace")
-    # What commands have to say they say themselves; a log is kept by `serve`. Without this the library would print the
-    # warnings of the parts they use as bare words: "store write failed", to somebody who asked to see a tree.
+    # Commands print their own messages. Without a handler, `logging` would print bare warnings of the packages that
+    # they use, such as "store write failed".
     logging.getLogger("proxy").addHandler(logging.NullHandler())
     try:
         app()

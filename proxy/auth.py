@@ -1,20 +1,15 @@
-"""Who is asking: the tenant of a request, and the client keys we issue.
+"""Finds the tenant of a request, and manages the client keys that we issue.
 
-Its law: every request has exactly one tenant or is refused; the tenant is part of every key and every query of the
-store, so one tenant cannot reach another's conversations whatever else its request says. It fails closed.
+Every request has exactly one tenant or is refused. The tenant is part of every key and query of the store, so no tenant
+reaches another's conversations.
 
-    single       all requests are one user's
-    key          a client key of ours, `csk_...`, in `x-stack-key`, `Authorization: Bearer` or `x-api-key`
-    credential   keyed hash of the provider key that the client sends; static keys only, because a login that rotates in
-                 mid-conversation would lose its own history
+    single       all requests belong to one user
+    key          our client key `csk_...` in `x-stack-key`, `Authorization: Bearer` or `x-api-key`
+    credential   keyed hash of the client's provider key; static keys only, because a login token that rotates in
+                 mid-conversation would lose its history
 
-With `key`, the client key never goes upstream (`holds_client_key` is what the upstream's header rule asks). Where the
-operator configured the upstream's key, that one is sent; where not, the client's other credential header passes:
-`x-stack-key: csk_...` beside `Authorization: Bearer <its own provider key>`.
-
-Keys lie in one file, mode 0600, as name + SHA-256: a key has 256 random bits, so a slow hash would protect nothing
-more. The file is looked at on every request and read again when it changed: a revoked key ends at once, without a
-restart.
+With `key`, the client key never goes upstream. The operator's provider key is sent if there is one, else the client's
+other credential header.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ log = logging.getLogger(__name__)
 Headers = Iterable[tuple[bytes, bytes]]
 
 STACK_KEY_HEADER = b"x-stack-key"
-"""The one header whose value is never meant for a provider."""
+"""The one header that never goes to a provider."""
 KEY_PREFIX = "csk_"
 _KEY_PREFIX_BYTES = KEY_PREFIX.encode()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,8 +49,8 @@ _ROTATING_TOKEN_PREFIXES = (b"sk-ant-oat", b"ya29.")
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`; `mode` is the one its
-    requests run in unless they, or their conversation, say otherwise (empty: the configuration's)."""
+    """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`; `mode` is the default
+    mode of its requests (empty: the configuration's)."""
 
     id: str
     name: str
@@ -64,14 +59,14 @@ class Tenant:
 
 
 LOCAL_TENANT = Tenant("local", "local", admin=True)
-"""The one user of a proxy with `tenancy: single`."""
+"""The only tenant with `tenancy: single`."""
 
 ANONYMOUS_TENANT = Tenant("anonymous", "anonymous")
-"""With `tenancy: credential`, those who send no key at all."""
+"""With `tenancy: credential`, the tenant of requests without a key."""
 
 
 class IssuedKey(BaseModel):
-    """One client key as it lies on disk. The key itself was shown once, when it was issued."""
+    """One client key as stored: its name and hash. The key itself was shown once, when it was issued."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,8 +81,7 @@ _ISSUED_KEYS = TypeAdapter(list[IssuedKey])
 
 
 def issue_key(file: Path, name: str, *, admin: bool = False, mode: Mode | None = None) -> str:
-    """A new client key for `name`, shown this once. Raises InvalidConfiguration where the name is taken or not a
-    name."""
+    """Creates, stores and returns a new client key. Raises InvalidConfiguration if the name is taken or malformed."""
     if not _NAME.fullmatch(name):
         raise InvalidConfiguration(f"key name {name!r}: use letters, digits, dot, dash and underscore, at most 64")
     keys = list_keys(file)
@@ -101,8 +95,7 @@ def issue_key(file: Path, name: str, *, admin: bool = False, mode: Mode | None =
 
 
 def list_keys(file: Path) -> list[IssuedKey]:
-    """The issued keys, oldest first; none where there is no file. Raises InvalidConfiguration where it cannot be
-    read."""
+    """The issued keys, oldest first; none if there is no file. Raises InvalidConfiguration if it is unreadable."""
     try:
         return _ISSUED_KEYS.validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -112,17 +105,17 @@ def list_keys(file: Path) -> list[IssuedKey]:
 
 
 def revoke_key(file: Path, name: str) -> bool:
-    """Take a key away; False where nobody has that name."""
+    """Removes a key; False if no key has that name."""
     keys = list_keys(file)
-    kept = [key for key in keys if key.name != name]
-    if len(kept) == len(keys):
+    remaining = [key for key in keys if key.name != name]
+    if len(remaining) == len(keys):
         return False
-    _write(file, kept)
+    _write(file, remaining)
     return True
 
 
 class KeyRing:
-    """The issued keys as a running proxy knows them: always those of the file as it is now."""
+    """The issued keys of a running proxy, read again whenever the file changes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -130,7 +123,7 @@ class KeyRing:
         self._keys: tuple[IssuedKey, ...] = ()
 
     def identify(self, presented: bytes) -> IssuedKey | None:
-        """Whose key this is. Takes the same time for every key, known or not."""
+        """The issued key that equals this one, or None. Takes the same time for every key."""
         self._refresh()
         digest = _digest(presented)
         found = None
@@ -142,12 +135,12 @@ class KeyRing:
     def _refresh(self) -> None:
         try:
             status = self._file.stat()
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._file_version:
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if version != self._file_version:
                 self._keys = tuple(list_keys(self._file))
-            self._file_version = seen
+            self._file_version = version
         except (OSError, InvalidConfiguration) as error:
-            # Closed: a file we cannot read admits nobody, also not those it admitted a moment ago.
+            # Fail closed: an unreadable file admits nobody, not even the keys that it held a moment ago.
             if self._keys:
                 log.warning(
                     "client keys cannot be read", extra={"file": str(self._file), "reason": type(error).__name__}
@@ -156,16 +149,16 @@ class KeyRing:
 
 
 class TenantResolver:
-    """The rule of `tenancy:`, applied to the headers of one request."""
+    """Finds the tenant of a request by its headers, as `tenancy:` says."""
 
     def __init__(self, mode: Literal["single", "key", "credential"], ring: KeyRing, secret: bytes) -> None:
-        """`secret` is the store's own: tenants of two stores cannot be compared, nor a key guessed from its tenant."""
+        """`secret` is the store's: tenants of two stores cannot be compared, nor a key guessed from its tenant."""
         self._mode = mode
         self._ring = ring
         self._secret = secret
 
     def tenant_of(self, headers: Headers) -> Tenant:
-        """Raises Unauthorized, which says what to send instead."""
+        """Raises Unauthorized, whose message says what to send instead."""
         if self._mode == "single":
             return LOCAL_TENANT
         presented = _presented_credentials(headers)
@@ -193,22 +186,22 @@ class TenantResolver:
 
 
 def has_operator_token(headers: Headers, token: bytes) -> bool:
-    """Whether `x-stack-key` holds the token of this process. An empty token is nobody's."""
+    """Whether `x-stack-key` holds the token of this process. An empty token never matches."""
     presented = next((value for name, value in headers if name == STACK_KEY_HEADER), b"")
     return bool(token) and hmac.compare_digest(presented, token)
 
 
 def holds_client_key(value: bytes) -> bool:
-    """Whether a header value is a client key of ours, which must not leave."""
+    """Whether a header value holds one of our client keys, which must not go upstream."""
     return _KEY_PREFIX_BYTES in value and _without_bearer(value.strip()).startswith(_KEY_PREFIX_BYTES)
 
 
 def _presented_credentials(headers: Headers) -> list[bytes]:
-    """Credentials of a request, ours first: `x-stack-key`, then `Authorization`, then the key headers of other APIs."""
-    found: dict[bytes, bytes] = {}
+    """Credentials of a request: `x-stack-key` first, then `Authorization`, then the key headers of other APIs."""
+    by_name: dict[bytes, bytes] = {}
     for name, value in headers:
-        found.setdefault(name.lower(), value.strip())
-    values = [found.get(name, b"") for name in (b"x-stack-key", b"authorization", b"x-api-key", b"api-key")]
+        by_name.setdefault(name.lower(), value.strip())
+    values = [by_name.get(name, b"") for name in (b"x-stack-key", b"authorization", b"x-api-key", b"api-key")]
     return [_without_bearer(value) for value in values if value]
 
 
@@ -217,8 +210,7 @@ def _without_bearer(value: bytes) -> bytes:
 
 
 def _is_rotating(credential: bytes) -> bool:
-    """Whether a credential is a login or a signature. A scheme other than Bearer and Basic is a signature over the
-    request."""
+    """Whether a credential is a login token or a signature. Any scheme but Bearer and Basic signs the request."""
     if _JWT.fullmatch(credential) or credential.startswith(_ROTATING_TOKEN_PREFIXES):
         return True
     scheme, space, _ = credential.partition(b" ")
@@ -226,12 +218,12 @@ def _is_rotating(credential: bytes) -> bool:
 
 
 def _digest(key: bytes) -> str:
+    # A key has 256 random bits, so a slow hash would protect nothing more.
     return hashlib.sha256(key).hexdigest()
 
 
 def _write(file: Path, keys: list[IssuedKey]) -> None:
-    """Replace the file in one step, readable by its owner alone (a temporary file is made with mode 0600). Raises
-    InvalidConfiguration where it cannot be written."""
+    """Replaces the file atomically; a temporary file has mode 0600. Raises InvalidConfiguration if that fails."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(file, keys)

@@ -1,22 +1,22 @@
-"""The tree of errors, each with the HTTP status it is answered with.
+"""The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400 · Unauthorized 401 · Forbidden 403 · UnknownFrame 404 · NotAllowed 409 · TooLarge 413 ·
-      TooOften 429 · Stopped 499 · Ending 503
+      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, NotAllowed 409, TooLarge 413, RateLimited 429,
+      RequestCancelled 499, ShuttingDown 503
       StoreError 500
-      UpstreamError
-        UpstreamUnreachable 502 · UpstreamClosed 502 · UpstreamTimeout 504
-      InvalidConfiguration    refuses to start, never answered over HTTP
+      UpstreamError 502
+        UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
+      InvalidConfiguration    refuses to start, never sent over HTTP
 
-What the provider itself answers is not an error of ours: its status and body reach the client unchanged. A mistake by
-the model is tool text. These are raised only for what the proxy refuses, or cannot do.
+An error response of the provider is no error of ours: its status and body reach the client unchanged. The model reads
+about its own mistakes as tool text.
 """
 
 from __future__ import annotations
 
 
 class ProxyError(Exception):
-    """`code` is the word for machines, the message says what happened, why, and what to do."""
+    """`code` is for programs; the message says what happened, why, and what to do."""
 
     status = 500
     code = "proxy_error"
@@ -57,7 +57,7 @@ class TooLarge(ProxyError):
 
 
 class RateLimited(ProxyError):
-    """`retry_after_s` is when to ask again, in whole seconds."""
+    """`retry_after_s`: seconds until the client should try again."""
 
     status = 429
     code = "too_often"
@@ -68,21 +68,21 @@ class RateLimited(ProxyError):
 
 
 class RequestCancelled(ProxyError):
-    """A person stopped the request. The status is one that no client asks again after."""
+    """A person stopped the request. Clients do not retry status 499."""
 
     status = 499
     code = "cancelled"
 
 
 class ShuttingDown(ProxyError):
-    """The process ends before the answer did. Whoever asks again is answered by the next one."""
+    """The process stops before the answer is complete. A retry reaches the next process."""
 
     status = 503
     code = "shutdown"
 
 
 class StoreError(ProxyError):
-    """Our bookkeeping failed; the request goes upstream without us. `code` is the reason told in `x-stack-status`."""
+    """Our bookkeeping failed, and the request goes upstream without us. `x-stack-status` names `code`."""
 
     code = "store_failed"
 
@@ -93,7 +93,7 @@ class UpstreamError(ProxyError):
 
 
 class UpstreamUnreachable(UpstreamError):
-    """No connection, so no byte of the request was read by anybody."""
+    """No connection was made, so the provider has read no byte of the request."""
 
     code = "upstream_unreachable"
 
@@ -105,7 +105,7 @@ class UpstreamClosed(UpstreamError):
 
 
 class UpstreamInvalidResponse(UpstreamError):
-    """What came in the place of an answer is none."""
+    """The provider's answer cannot be parsed."""
 
     code = "upstream_unreadable"
 

@@ -1,9 +1,5 @@
-"""What was worked out before for the same words, so that it is not worked out again.
-
-The law: **nobody fills the memory with long words**. Paths, queries, hosts and names of models are a client's own; they
-are short, and the same ones come all day. So it is enough to remember that of short ones; what is longer is worked out
-each time it is asked for.
-"""
+"""Caches results of functions of short strings, such as paths, queries, hosts and model names. Longer arguments are
+computed each time, so that no client can fill the memory."""
 
 from __future__ import annotations
 
@@ -12,27 +8,27 @@ from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar, cast
 
 MAX_MEMOIZED_LENGTH = 1_024
-"""Bytes, or characters, of each word up to which what was found for it is remembered."""
+"""Longest argument, in bytes or characters, whose result is cached."""
 
-Asked = ParamSpec("Asked")
-Found = TypeVar("Found")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def memoize(
     most: int, longest: int = MAX_MEMOIZED_LENGTH
-) -> Callable[[Callable[Asked, Found]], Callable[Asked, Found]]:
-    """Wraps a function of words whose answer never changes: what it found for the `most` asked lately is remembered."""
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Caches the `most` newest results of a pure function whose arguments are strings or bytes."""
 
-    def wrapped(look: Callable[Asked, Found]) -> Callable[Asked, Found]:
-        known = cast("Callable[Asked, Found]", lru_cache(most)(look))
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        cached = cast("Callable[Parameters, Result]", lru_cache(most)(function))
 
-        @wraps(look)
-        def found(*asked: Asked.args, **named: Asked.kwargs) -> Found:
-            for word in asked:
-                if isinstance(word, (str, bytes)) and len(word) > longest:
-                    return look(*asked, **named)
-            return known(*asked, **named)
+        @wraps(function)
+        def wrapper(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+            for argument in arguments:
+                if isinstance(argument, (str, bytes)) and len(argument) > longest:
+                    return function(*arguments, **keywords)
+            return cached(*arguments, **keywords)
 
-        return found
+        return wrapper
 
-    return wrapped
+    return decorate

@@ -1,12 +1,9 @@
-"""Patterns of titles: regular expressions that an operator gives, and what of them is safe to use (S1-71a, S1-118).
+"""Checks the regular expressions that an operator gives for titles, so that no search can take long.
 
-The law: **whatever a pattern says, looking is over in a moment**. `re` tries one way after the other, and a pattern of
-twenty characters can have more ways than there is time. So the ways are counted before a pattern is taken: of each
-repeat how often it may go on, of each alternative one more, multiplied along the pattern and by the places to begin at.
-One that has too many is refused, and never more than the first characters of a text are looked at.
-
-Look-arounds, back references and flags are refused too: titles need none, and they could not be counted so simply. Case
-never counts. What this module does not do: it knows no request; `proxy.presuming` says what is looked at.
+`re` backtracks: a pattern of twenty characters can have more ways to match than there is time. So the ways are counted
+before a pattern is accepted: the repetitions of each repeat plus the alternatives, multiplied along the pattern and by
+the number of starting positions. A pattern with too many ways is refused, and so are look-arounds, back references and
+flags. Case does not count, and only the start of a text is searched.
 """
 
 from __future__ import annotations
@@ -17,15 +14,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 KNOWN_SUBAGENT_TITLES = (r"@.*subagent", r"subagent", r"\[Task\]")
-"""How clients known to us title what a subagent does. None counts by itself: a title may well speak of subagents."""
+"""Titles that known clients give to subagents. None is used unless an operator sets it."""
 MAX_TEXT_CHARACTERS = 120
-"""Characters of a text that are looked at."""
+"""A search reads only so many characters of a text."""
 MAX_PATTERN_CHARACTERS = 200
-"""Characters of a pattern."""
 MAX_PATTERNS = 20
-"""Patterns at a time."""
+"""The most patterns of one setting."""
 MAX_MATCH_PATHS = 2_000_000
-"""Of one pattern and one text: two `.*` are fine, three are not. About 10 ms at the very worst."""
+"""Ways to match one text: two `.*` are accepted, three are not. A search takes at most about 10 ms."""
 
 _REPEAT = re.compile(r"(?:[*+?]|\{(?:(\d+)|(\d*),(\d*))\})[?+]?")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -36,7 +32,7 @@ class PatternRefused(Exception):
 
 
 def pattern_error(pattern: str) -> str:
-    """What is wrong with a pattern, as a sentence; empty where it can be used."""
+    """A sentence that says why a pattern is refused; empty if it is accepted."""
     try:
         _compile(pattern)
     except PatternRefused as refused:
@@ -45,7 +41,7 @@ def pattern_error(pattern: str) -> str:
 
 
 def matches_any(patterns: Iterable[str], text: str) -> bool:
-    """Whether one of these, which can all be used, is found in the beginning of a text."""
+    """Whether one of these accepted patterns matches in the first `MAX_TEXT_CHARACTERS` of a text."""
     return any(_compile(pattern).search(text[:MAX_TEXT_CHARACTERS]) for pattern in patterns)
 
 
@@ -73,14 +69,14 @@ _SIMPLER_ADVICE = "use at most two repeats (* + ? {}), no repeat inside another 
 
 
 class _MatchPathCounter:
-    """Reads a pattern that compiles, once from left to right, and counts the ways it can be tried at one place."""
+    """Parses a pattern that compiles, once from left to right, and counts its ways to match at one position."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
 
     def count_alternatives(self) -> int:
-        """Of what stands from here to the end, or to the bracket that closes it."""
+        """Ways from the current position to the end or to the closing bracket."""
         total = self._sequence()
         while self._pattern.startswith("|", self._at):
             self._at += 1
@@ -95,12 +91,12 @@ class _MatchPathCounter:
         return ways
 
     def _piece(self) -> int:
-        opened = self._pattern[self._at]
-        if opened == "(":
+        character = self._pattern[self._at]
+        if character == "(":
             return self._group()
-        in_class = _CLASS.match(self._pattern, self._at) if opened == "[" else None
-        self._at = in_class.end() if in_class else self._at + 1 + (opened == "\\")
-        if opened == "\\" and self._pattern[self._at - 1].isdigit():
+        in_class = _CLASS.match(self._pattern, self._at) if character == "[" else None
+        self._at = in_class.end() if in_class else self._at + 1 + (character == "\\")
+        if character == "\\" and self._pattern[self._at - 1].isdigit():
             raise PatternRefused(f"{self._pattern[:60]!r} names a group or a character by number; write what is meant.")
         return 1
 
@@ -117,8 +113,8 @@ class _MatchPathCounter:
         return ways
 
     def _count_repeat(self, ways: int, *, grouped: bool) -> int:
-        """The ways of a piece that has so many by itself, with the repeat that may stand behind it. What is in a group
-        may be nothing, and is done as often as is said even then: nested, that multiplies too."""
+        """Ways of a piece together with the repeat behind it. A group may match nothing and is repeated even then, so
+        nested repeats multiply too."""
         repeat = _REPEAT.match(self._pattern, self._at)
         if repeat is None:
             return ways
@@ -131,7 +127,7 @@ class _MatchPathCounter:
 
 
 def _repeat_bounds(repeat: re.Match[str]) -> tuple[int, int]:
-    """How often at least and at most; no text has more than `TEXT` characters."""
+    """The fewest and most repetitions; no more than a text has characters."""
     sign, exact = repeat[0][0], repeat[1]
     if sign != "{":
         return (1 if sign == "+" else 0), (1 if sign == "?" else MAX_TEXT_CHARACTERS)

@@ -1,11 +1,4 @@
-"""What is worth its tokens: words, scores, selections, and texts cut to a budget.
-
-The small functions a frame block is chosen with (S1-53 to S1-59, S1-160). Figures are the ones the requirements name,
-each a constant with its id. The law: **the same values give the same answer**. The age of a frame is handed in, taken
-once when a frame is entered, so what was chosen then is never chosen anew by a clock that went on (D12).
-
-What this module does not do: it renders nothing, and it knows no tokenizer; a counter comes in as an argument.
-"""
+"""Small pure functions on texts: token estimates, XML escaping, truncation to a token budget, and keywords."""
 
 from __future__ import annotations
 
@@ -13,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 
 CountTokens = Callable[[str], int]
-"""Tokens of a text."""
+"""Counts the tokens of a text."""
 
-CHARACTERS_PER_TOKEN = 4  # S1-53
+CHARACTERS_PER_TOKEN = 4
 TRUNCATION_MARKER = "[truncated]"  # S1-59
 WORD_BORDER = 0.2
-"""A cut moves back to the end of a word that ends within this last part of the text (S1-59)."""
+"""A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
 
 
 SHORTEST_KEYWORD = 3  # S1-58: longer than two letters
@@ -31,7 +24,7 @@ STOP_WORDS = frozenset(_COMMON.split())  # S1-58
 
 # --------------------------------------------------------------------------------------------------------------- texts
 def estimate_tokens(text: str) -> int:
-    """Four characters a token, rounded up: where no tokenizer is at hand (S1-53)."""
+    """Four characters a token, rounded up: the estimate where no tokenizer is available."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
@@ -40,27 +33,24 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def remove_illegal_xml(text: str) -> str:
-    """Without what no XML document may hold: control characters except tab and newline, lone surrogates, U+FFFE,
-    U+FFFF."""
+    """Removes what XML forbids: control characters except tab and newline, lone surrogates, U+FFFE, U+FFFF."""
     return _ILLEGAL.sub("", text)
 
 
 def escape_xml(text: str) -> str:
-    """Clean, and with nothing in it that reads as markup, in an element or an attribute (S1-156)."""
+    """Text that is safe inside an XML element or attribute."""
     return remove_illegal_xml(text).translate(_ESCAPES)
 
 
 def cut_for_display(text: str, limit: int = 60) -> str:
-    """One line of at most `limit` characters (S0-11); a cut shows as `…`."""
+    """One line of at most `limit` characters; a cut ends with `…`."""
     line = " ".join(remove_illegal_xml(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str = TRUNCATION_MARKER) -> str:
-    """The longest beginning that fits `budget` tokens together with `marker`; empty where not even the marker fits.
-
-    The cut is made at the end of a word if one ends within the last fifth (S1-59).
-    """
+    """The longest start of a text that fits `budget` tokens together with `marker`, or an empty string if the marker
+    alone does not fit. The cut falls on the end of a word if one ends within the last fifth."""
     if count(text) <= budget:
         return text
     if count(marker) > budget:
@@ -77,7 +67,7 @@ def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str =
 
 
 def longest_fitting(text: str, fits: Callable[[str], bool]) -> int:
-    """How many characters of `text` fit. Looks at little more than fits, however long the text is."""
+    """How many leading characters of `text` fit. Reads little more than fits, however long the text is."""
     high = 1
     while high < len(text) and fits(text[:high]):
         high *= 2
@@ -89,7 +79,7 @@ def longest_fitting(text: str, fits: Callable[[str], bool]) -> int:
 
 
 def format_duration(milliseconds: float) -> str:
-    """`850ms`, `2.5s`, `3.0m`, `1.2h` (S1-160)."""
+    """`850ms`, `2.5s`, `3.0m`, `1.2h`."""
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
         if milliseconds >= size:
             return f"{milliseconds / size:.1f}{unit}"
@@ -101,17 +91,17 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def extract_keywords(text: str) -> frozenset[str]:
-    """The words of `text` that tell something: lower case, three letters or more, no stop words; the parts of paths
-    and of snake_case and camelCase names beside the whole of them (S1-58)."""
-    found: set[str] = set()
+    """The words of a text in lower case, without stop words and words under three letters, together with the parts of
+    paths and of snake_case and camelCase names."""
+    keywords: set[str] = set()
     for word in set(_WORDS.findall(text)):
-        found |= {word.casefold(), *(part.casefold() for part in _camel_parts(word))}
-    return frozenset(w for w in found if len(w) >= SHORTEST_KEYWORD and w not in STOP_WORDS)
+        keywords |= {word.casefold(), *(part.casefold() for part in _camel_parts(word))}
+    return frozenset(w for w in keywords if len(w) >= SHORTEST_KEYWORD and w not in STOP_WORDS)
 
 
 def count_shared_keywords(keywords: frozenset[str], text: str) -> int:
-    """How many of `keywords` are keywords of `text`. A thousand siblings are asked at once, and most words of theirs
-    hold none: only what does is taken apart."""
+    """How many of `keywords` are keywords of `text`. Only words that contain one are split, because the function runs
+    for up to a thousand siblings."""
     folded = text.casefold()
     wanted = [keyword for keyword in keywords if keyword in folded]
     if not wanted:
@@ -123,32 +113,24 @@ def count_shared_keywords(keywords: frozenset[str], text: str) -> int:
 def _camel_parts(word: str) -> list[str]:
     """`parseXMLTree` is parse, XML, Tree: a border before each capital that begins a word."""
     starts = [0]
-    for at in range(1, len(word)):
-        rises = word[at].isupper() and not word[at - 1].isupper()
-        begins = word[at].islower() and word[at - 1].isupper() and at - 1 > starts[-1]
+    for index in range(1, len(word)):
+        rises = word[index].isupper() and not word[index - 1].isupper()
+        begins = word[index].islower() and word[index - 1].isupper() and index - 1 > starts[-1]
         if rises:
-            starts.append(at)
+            starts.append(index)
         elif begins:
-            starts.append(at - 1)
+            starts.append(index - 1)
     return [word[a:b] for a, b in zip(starts, [*starts[1:], len(word)], strict=True)]
 
 
-# -------------------------------------------------------------------------------------------------------------- scores
-
-
-# ------------------------------------------------------------------------------------------------------------ selection
-
-
-# --------------------------------------------------------------------------------------------------------------- order
-
-
+# ----------------------------------------------------------------------------------------------------------------- XML
 def text_element(name: str, text: str, **attributes: str) -> str:
-    """An element that holds text, which is escaped here and nowhere else."""
+    """An XML element with escaped text."""
     return f"<{name}{_attributes(attributes)}>{escape_xml(text)}</{name}>"
 
 
 def element(name: str, attributes: Mapping[str, str], *content: str) -> str:
-    """An element that holds elements, one a line; `content` is markup already. What is empty is left out."""
+    """An XML element with one child a line. `content` is markup already; empty children are left out."""
     inner = "\n".join(part for part in content if part)
     return f"<{name}{_attributes(attributes)}>\n{inner}\n</{name}>" if inner else f"<{name}{_attributes(attributes)}/>"
 

@@ -1,4 +1,5 @@
-"""To be written."""
+"""The frame tree of a conversation: its events, the reducer, the state of a path with its branches, and the text that
+replaces a finished frame."""
 
 from proxy.core.frames import branches
 from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint

@@ -1,14 +1,8 @@
-"""Lines of work: the branches of one client thread, and the points at which they begin.
+"""The branches of one client thread, and the checkpoints at which they begin.
 
-A client knows one history, which only grows. The proxy may have the work in it stand on several lines: `main`, and
-branches that each begin at a *checkpoint*, a point of an earlier line with a name. One of them is current; what the
-client says goes there, and nowhere else. What is wanted of them waits here until a message of the user comes, which is
-the one place where a line can be left without cutting through a call group.
-
-The law: **names only**. A line is what the path says of it (`path_state`); this holds which there are, and nothing
-of what stands on them.
-
-What this module does not do: it decides nothing (`branching` does), and renders nothing.
+A client knows one growing history; the proxy may split its work into `main` and branches that each begin at a named
+checkpoint. New messages go to the current branch. A requested switch waits for the user's next message, because only
+there a branch can be left without splitting a call from its result. `path_state` holds the entries of each branch.
 """
 
 from __future__ import annotations
@@ -29,19 +23,18 @@ from proxy.core.frames.events import (
 )
 
 MAIN_BRANCH = "main"
-"""The line on which every conversation begins."""
+"""The branch on which every conversation begins."""
 MAX_AUTOMATIC_CHECKPOINTS = 32
-"""Checkpoints that nobody asked for, the newest ones; one named by somebody stays."""
+"""Automatic checkpoints to keep, newest first; named ones are never dropped."""
 BRANCH_EVENT_KINDS = frozenset({"checkpoint", "line wanted", "switched", "injection wanted", "injected"})
-"""Kinds of events that say something of lines."""
+"""Kinds of events about branches."""
 BRANCH_SWITCHED_KIND = "switched"
-"""The kind of the event with which another line becomes current."""
 RequestFingerprint = tuple[str, str, str]
 """Of a request: the hashes of its system text and of its tools, and the model."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A point: everything on the line `line` up to and with the entry `at`. `created` is in ms since the epoch."""
+    """All entries of `branch` up to and including the entry `at`. `created` is in ms since the epoch."""
 
     name: str
     at: str
@@ -52,7 +45,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class PendingInjection(msgspec.Struct, frozen=True):
-    """Texts of the line `source` that wait for the next request on the line `line`."""
+    """Texts of `source_branch` that wait for the next request on `branch`."""
 
     branch: str
     source_branch: str
@@ -60,8 +53,8 @@ class PendingInjection(msgspec.Struct, frozen=True):
 
 
 class BranchState(msgspec.Struct, frozen=True):
-    """`begun` are the lines there are, with the checkpoint each began at (none: `main`), in order; `looks` how a
-    request looked on each: the last one before it was left, or the one before the checkpoint it begins at."""
+    """`start_checkpoints` lists the branches in order, with the checkpoint at which each began (`main`: none).
+    `fingerprints` describes the last request of each branch before it was left, or before its checkpoint."""
 
     current: str = MAIN_BRANCH
     start_checkpoints: Mapping[str, str] = msgspec.field(default_factory=lambda: {MAIN_BRANCH: ""})
@@ -71,38 +64,45 @@ class BranchState(msgspec.Struct, frozen=True):
     pending_injections: tuple[PendingInjection, ...] = ()
 
 
-def reduce_branches(lines: BranchState, event: FrameEvent, created: int) -> BranchState:
-    """What an event at `created` (ms since the epoch) makes of the lines; most say nothing of them."""
+def reduce_branches(branches: BranchState, event: FrameEvent, created: int) -> BranchState:
+    """The branches after an event at `created` (ms since the epoch); most events change nothing."""
     match event:
-        case CheckpointSet() if event.name not in lines.checkpoints:
-            made = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, created)
-            return replace(lines, checkpoints=_limit_automatic({**lines.checkpoints, made.name: made}))
+        case CheckpointSet() if event.name not in branches.checkpoints:
+            checkpoint = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, created)
+            return replace(
+                branches, checkpoints=_limit_automatic({**branches.checkpoints, checkpoint.name: checkpoint})
+            )
         case BranchSwitchRequested():
-            return replace(lines, requested_switch=None if event.line == lines.current else event)
+            return replace(branches, requested_switch=None if event.line == branches.current else event)
         case BranchSwitched():
-            return _switch(lines, event)
+            return _switch(branches, event)
         case InjectionRequested():
-            waiting = PendingInjection(event.line, event.source, event.texts)
-            return replace(lines, pending_injections=(*lines.pending_injections, waiting))
+            injection = PendingInjection(event.line, event.source, event.texts)
+            return replace(branches, pending_injections=(*branches.pending_injections, injection))
         case InjectionDelivered():
             return replace(
-                lines, pending_injections=tuple(each for each in lines.pending_injections if each.branch != event.line)
+                branches,
+                pending_injections=tuple(
+                    injection for injection in branches.pending_injections if injection.branch != event.line
+                ),
             )
         case _:
-            return lines
+            return branches
 
 
 def _limit_automatic(checkpoints: Mapping[str, Checkpoint]) -> Mapping[str, Checkpoint]:
     automatic = [each.name for each in checkpoints.values() if each.automatic]
-    gone = set(automatic[:-MAX_AUTOMATIC_CHECKPOINTS])
-    return {name: each for name, each in checkpoints.items() if name not in gone}
+    dropped = set(automatic[:-MAX_AUTOMATIC_CHECKPOINTS])
+    return {name: each for name, each in checkpoints.items() if name not in dropped}
 
 
-def _switch(lines: BranchState, event: BranchSwitched) -> BranchState:
-    looks = {**lines.fingerprints, lines.current: event.look}
-    begun = lines.start_checkpoints
-    if event.line not in begun:
-        begun = {**begun, event.line: event.checkpoint}
-        if (point := lines.checkpoints.get(event.checkpoint)) is not None:
-            looks[event.line] = point.fingerprint
-    return replace(lines, current=event.line, start_checkpoints=begun, fingerprints=looks, requested_switch=None)
+def _switch(branches: BranchState, event: BranchSwitched) -> BranchState:
+    fingerprints = {**branches.fingerprints, branches.current: event.look}
+    starts = branches.start_checkpoints
+    if event.line not in starts:
+        starts = {**starts, event.line: event.checkpoint}
+        if (checkpoint := branches.checkpoints.get(event.checkpoint)) is not None:
+            fingerprints[event.line] = checkpoint.fingerprint
+    return replace(
+        branches, current=event.line, start_checkpoints=starts, fingerprints=fingerprints, requested_switch=None
+    )

@@ -1,12 +1,8 @@
-"""What can happen to a tree of frames, and how the ledger keeps it.
+"""The events of a frame tree, and their form in the ledger.
 
-An event hangs on the entry it was decided at, as JSON; state is never edited, it is what the events on a path make of
-it. So forks, retries and edits of history need no code of their own.
-
-The law: **what was recorded stays readable**. A kind keeps its tag and the names of its members, and a member that
-comes later has a default: what lies in a database is read with these classes.
-
-What this module does not do: it decides nothing (the tools do), and changes no tree (`applying` does).
+An event hangs on the ledger entry at which it was decided, as JSON. State is never edited: it is folded from the events
+of a path, so forks, retries and edited histories need no code of their own. Stored events stay readable: a tag and the
+names of its fields never change, and a new field has a default.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ HEAD_CHANGED = "head"
 
 
 class RootStarted(msgspec.Struct, frozen=True, tag=ROOTED):
-    """A conversation began, or, once its tree of frames has ended, the next one. At a message of the user's."""
+    """At a user message: a conversation began, or its next tree after the last one ended."""
 
     frame: str
     title: str
@@ -44,11 +40,11 @@ class FramePlanned(msgspec.Struct, frozen=True, tag="planned"):
     compacted: str = ""
     origin: str = "model"
     key: str = ""
-    """How the client's own plan calls it."""
+    """The item's id in the client's own plan."""
 
 
 class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
-    """A planned frame was given other words; allowed only while it is planned."""
+    """New words for a frame that is still planned."""
 
     frame: str
     title: str
@@ -57,7 +53,7 @@ class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
 
 
 class FramePushed(msgspec.Struct, frozen=True, tag="pushed"):
-    """A frame began. `turn`, `call` name the opening call; `block` is the text the child is told as its result."""
+    """A frame began. `turn` and `call` name the opening call; `block` is the text of its result."""
 
     frame: str
     parent: str
@@ -74,8 +70,8 @@ class FramePushed(msgspec.Struct, frozen=True, tag="pushed"):
 
 
 class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
-    """A planned frame began, or a blocked one was resumed; `through` are the planned frames between it and the one it
-    was called from, the outermost first: they begin with it."""
+    """A planned frame began, or a blocked one was resumed. `through` are the planned frames above it that begin with
+    it, outermost first."""
 
     frame: str
     turn: str
@@ -87,10 +83,10 @@ class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
 
 
 class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
-    """A frame ended. `told` is what the result of its opening call says from now on; `closed` are frames below it
-    that closed as blocked; `carried` are the user messages of the unfinished turn, handed to the frame it returns
-    to. `artifacts` are the files its calls changed, `decisions` those its results tell of: both join what was noted.
-    One that `stays` was stopped where it stood: nothing is told in its place, and no word of it leaves the line."""
+    """A frame ended. `told` is the new result of its opening call; `carried` are user messages of the unfinished turn,
+    which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those named
+    in its results; both are added to the ones noted before. `stays`: it was stopped in place, so its call keeps its
+    result and its entries stay in the context."""
 
     frame: str
     status: Status
@@ -105,7 +101,7 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
 
 
 class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
-    """`cascade`: planned descendants that go with it. `stays`: as of a frame that ended."""
+    """`cascade`: planned descendants that are invalidated too. `stays`: as in `FramePopped`."""
 
     frame: str
     reason: str
@@ -121,7 +117,7 @@ class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
 
 
 class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
-    """`supersedes` is the decision of the same frame whose place it takes, in its words."""
+    """`supersedes` is the text of the same frame's decision that this one replaces."""
 
     frame: str
     decision: str
@@ -129,8 +125,9 @@ class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
 
 
 class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
-    """The thread woke: tools and guidance, as rendered then, in front of all; or `appended`, both as one message of the
-    dialect, behind the entry `at`. What was appended may be told in front later: then at the entry `at`."""
+    """The proxy began to act on a thread: tools and guidance as rendered then, at the start of the context; or
+    `appended`, both as one message of the dialect, behind the entry `at`. An appended text may move to the start later,
+    at the entry `at`."""
 
     guidance: str
     tools: str
@@ -139,19 +136,19 @@ class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What of it takes tokens."""
+        """The parts that take tokens."""
         return (self.tools, self.guidance, self.appended)
 
 
 class BlockStale(msgspec.Struct, frozen=True, tag="block stale"):
-    """What these frames were told of the tree around them is to be written anew, where that breaks no cache."""
+    """The blocks of these frames should be rendered anew when that breaks no prompt cache."""
 
     frames: tuple[str, ...]
 
 
 class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
-    """What a frame was told of the tree around it is told in these words from now on: as the result of the call that
-    opened it (`block`), or with what the thread was given when it woke (`guidance` or `appended`)."""
+    """New text of a frame's block: as the result of its opening call (`block`), or in the texts of the woken thread
+    (`guidance` or `appended`)."""
 
     frame: str
     block: str = ""
@@ -160,8 +157,8 @@ class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
 
 
 class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
-    """The line did not fit the window: these entries left it, and `trace` stands for them; these `answers` of ours, by
-    turn and call, are told in `words` from now on."""
+    """The context exceeded the window: these entries left it and `trace` replaces them. The results of our calls
+    `answers` (turn, call) are replaced by `words`."""
 
     entries: tuple[str, ...]
     trace: str
@@ -171,10 +168,9 @@ class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
 
 
 class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
-    """A frame that nobody pushed began: seen in what the client says. One that was planned begins, one that is under
-    way beside others goes on, another is born.
-    `taking` are entries already on the path that it owns from now on: the call group that opened it, or a turn that
-    turned out to be a frame. A person begins one in the same way (`human`)."""
+    """A frame began without a push: inferred from the client's messages, or by a person (`human`). It is new, planned,
+    or already in progress. It takes over the earlier entries `taking`: the call group that opened it, or a turn that
+    turned out to be a frame."""
 
     frame: str
     parent: str
@@ -186,8 +182,8 @@ class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
 
 
 class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
-    """A subagent began: a conversation of its own does the work of this frame. `call` is the call that told it what to
-    do; its result ends the frame."""
+    """A subagent began to do the work of this frame in a conversation of its own. `call` gave it the task, and the
+    result of that call ends the frame."""
 
     frame: str
     parent: str
@@ -198,8 +194,7 @@ class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
 
 
 class FrameSplit(msgspec.Struct, frozen=True, tag="parted"):
-    """Long work was cut: what was done so far is a finished frame under the one it was done in, which goes on. `taking`
-    are the entries that it owns from now on."""
+    """The work so far of a long frame became a finished frame below it, which owns the entries `taking`."""
 
     frame: str
     parent: str
@@ -212,8 +207,8 @@ class FrameSplit(msgspec.Struct, frozen=True, tag="parted"):
 
 
 class FrameFolded(msgspec.Struct, frozen=True, tag="folded"):
-    """Entries of a frame that nobody pushed left the line; `trace` stands for them behind the entry `at`, and for what
-    earlier traces stood for whose entries are among them. `muted` are answers that stay without their reasoning."""
+    """Entries of an inferred frame left the context. `trace` replaces them behind the entry `at`, together with earlier
+    traces whose entries are among them. `muted` are answers that lose their reasoning."""
 
     frame: str
     entries: tuple[str, ...]
@@ -223,16 +218,16 @@ class FrameFolded(msgspec.Struct, frozen=True, tag="folded"):
 
 
 class FoldSummarized(msgspec.Struct, frozen=True, tag="summarised"):
-    """A model wrote what the span came to that left with the fold of `frame` at the same entry. Nothing on the line
-    changes by it: it is told when the trace is written anew."""
+    """A model's summary of what left with the fold of `frame` at the same entry. It appears when the trace is next
+    rendered; the context does not change now."""
 
     frame: str
     text: str
 
 
 class InterimSummaryAdded(msgspec.Struct, frozen=True, tag="interim summary"):
-    """The model summed up where `frame` stands, which goes on. Nothing on the line changes by it: when what stands up
-    to the entry `at` leaves, `words` are told with its trace. `text` is what people are shown."""
+    """The model's summary of a frame that goes on. When the entries up to `at` leave the context, `words` join their
+    trace; the context does not change now. People see `text`."""
 
     frame: str
     at: str
@@ -241,22 +236,21 @@ class InterimSummaryAdded(msgspec.Struct, frozen=True, tag="interim summary"):
 
 
 class FrameKept(msgspec.Struct, frozen=True, tag="kept"):
-    """A person wants a folded frame back, and never folded again; it comes back at the next moment that is cheap, or
-    with `now` at the next one, whatever it costs."""
+    """A person wants a folded frame back, and never folded again: when that is cheap, or at once if `now`."""
 
     frame: str
     now: bool = False
 
 
 class FrameUnfolded(msgspec.Struct, frozen=True, tag="unfolded"):
-    """The entries of a fold are on the line again."""
+    """The entries of a fold are back in the context."""
 
     frame: str
 
 
 class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
-    """The result of a call is told with other words from now on: an output too long for the line, a note whose file
-    had left it, an old output that was cleared. What was stored stays as it was."""
+    """New text for the result of a call: an output that was too long, a note whose file had left the context, an old
+    output that was cleared. The stored result is unchanged."""
 
     entry: str
     text: str
@@ -264,41 +258,40 @@ class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
 
 
 class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
-    """From the first item that no longer fits its prefix all are left out, never put back. `why` is `HEAD` where the
-    client changed its system text, its tools or the vendor of its model."""
+    """Removes the reasoning of turns for good, from the first that no longer fits its prefix. `why` is `HEAD_CHANGED`
+    if the client changed its system text, its tools or the model's vendor."""
 
     turns: tuple[str, ...]
     why: str = ""
 
 
 class ProviderCompacted(msgspec.Struct, frozen=True, tag="sealed"):
-    """These entries hold what stands for all before them, readable by the provider alone: they never leave the line,
-    and no fold reaches over them."""
+    """These entries hold the provider's compaction of all before them, which only the provider can read: they never
+    leave the context, and no fold reaches past them."""
 
     entries: tuple[str, ...]
 
 
 class ProviderEditedContext(msgspec.Struct, frozen=True, tag="provider trimmed"):
-    """The provider edited or compacted by itself what it was sent. What of the line it has cached is not known from
-    then on."""
+    """The provider edited or compacted its input, so its cache state is unknown from now on."""
 
 
 class LoopDetected(msgspec.Struct, frozen=True, tag="looped"):
-    """The work of a frame runs in a loop, and the model is told so."""
+    """The frame repeats itself in a loop; a note tells the model."""
 
     frame: str
     loop: Loop
 
 
 class LoopWarningsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
-    """A person wants to hear no more of the loops up to the entry `at`."""
+    """A person dismissed the loops up to the entry `at`."""
 
     frame: str
     at: str
 
 
 class ContextPressureWarned(msgspec.Struct, frozen=True, tag="pressed"):
-    """The window has filled up, `filled` tokens of `window`, and the model is told so."""
+    """The context has filled `filled` of `window` tokens; a note tells the model."""
 
     frame: str
     filled: int
@@ -306,12 +299,12 @@ class ContextPressureWarned(msgspec.Struct, frozen=True, tag="pressed"):
 
 
 class ContextPressureRelieved(msgspec.Struct, frozen=True, tag="relieved"):
-    """The line has become clearly shorter than when the model was told that the window fills up."""
+    """The context is clearly shorter than at the last warning."""
 
 
 class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
-    """What people said from beside the client is told to the model: `entry` are the words, `messages` the ids of what
-    was said. On a turn they stand behind its round at which this happened."""
+    """The model receives queued messages: `entry` is the overlay with their text, `messages` their ids. On a turn they
+    stand behind the round of this event."""
 
     frame: str
     entry: str
@@ -319,8 +312,8 @@ class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
 
 
 class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
-    """A point of the line `line` has a name: everything up to and with the entry `at`. `look`: hashes of the system
-    text and the tools, and the model, of the request before."""
+    """Names a point of the branch `line`: everything up to and including the entry `at`. `look` is the fingerprint of
+    the request before: hashes of system text and tools, and the model."""
 
     name: str
     at: str
@@ -330,8 +323,8 @@ class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
 
 
 class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
-    """From the user's next message on the work goes on elsewhere: on the line of this name, or, with `at`, on a new one
-    that begins behind that entry, which is the checkpoint of this name."""
+    """From the user's next message on, work continues on the branch `line`; with `at` it is a new branch that begins
+    behind that entry, the checkpoint of this name."""
 
     line: str
     at: str = ""
@@ -340,8 +333,8 @@ class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
 
 
 class BranchSwitched(msgspec.Struct, frozen=True, tag="switched"):
-    """What `LineWanted` wanted begins with the message this hangs on. `look`: of the last request on the line that is
-    left, as in `CheckpointSet`."""
+    """The requested branch begins with the message that holds this event. `look`: the fingerprint of the last request
+    on the branch that is left."""
 
     line: str
     at: str = ""
@@ -351,7 +344,7 @@ class BranchSwitched(msgspec.Struct, frozen=True, tag="switched"):
 
 
 class CopiedText(msgspec.Struct, frozen=True):
-    """A text of a line: its message of this number (0: what a frame returned), who said it, and where it stands."""
+    """A text of another branch: its message by `number` (0: the results of a frame), its role, and its reference."""
 
     ref: str
     role: str
@@ -361,7 +354,7 @@ class CopiedText(msgspec.Struct, frozen=True):
 
 
 class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
-    """These texts of the line `source` are to be told once at the end of the line `line`."""
+    """These texts of the branch `source` are to be added once at the end of the branch `line`."""
 
     line: str
     source: str
@@ -369,14 +362,14 @@ class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
 
 
 class InjectionDelivered(msgspec.Struct, frozen=True, tag="injected"):
-    """What waited to be copied to the line `line` was told."""
+    """The texts that waited for the branch `line` were added to it."""
 
     line: str
 
 
 class HistoryRewritten(msgspec.Struct, frozen=True, tag=HISTORY_REWRITTEN_KIND):
-    """The client gave old messages back in another form, the first of them here; what was said beside those goes along
-    to where they stand now. Of a store that knows no such event, only some of it did."""
+    """The client sent old messages in another form, the first of them here; overlays move along to the new forms.
+    Stores written before this event existed moved only some of them."""
 
 
 class SuggestionMade(msgspec.Struct, frozen=True, tag="suggested"):
@@ -387,7 +380,7 @@ class SuggestionMade(msgspec.Struct, frozen=True, tag="suggested"):
 
 
 class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared"):
-    """At `at` (ms) somebody took back what waits, or had the figures begin anew."""
+    """At `at` (ms) somebody withdrew the waiting suggestions, or reset the counts."""
 
     at: int
     waiting: bool = False
@@ -395,14 +388,14 @@ class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared")
 
 
 class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
-    """Somebody set for this conversation how much the proxy decides. All that is set is told each time."""
+    """New autonomy settings of this conversation, always complete."""
 
     chosen: AutonomySettings
 
 
 class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
-    """A person did something to the tree: the events beside this one came of it. `key` tells it from whatever else was
-    done at the same entry, `words` are for the model, `told` is what the person was answered."""
+    """A person changed the tree; the events beside this one are the changes. `key` is unique at this entry, `words` are
+    for the model, `told` is the reply to the person."""
 
     key: str
     words: str
@@ -410,19 +403,19 @@ class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
 
 
 class UserCommandsAnnounced(msgspec.Struct, frozen=True, tag="hand told"):
-    """The model was told of all that a person did to the tree so far; `words` is a digest of how."""
+    """The model was told of all user commands so far; `words` is a digest of the text."""
 
     words: str
 
 
 class RootAnnounced(msgspec.Struct, frozen=True, tag=ROOT_ANNOUNCED_KIND):
-    """The model was told of a root that began beside those it knew."""
+    """The model was told of a new root."""
 
     frame: str
 
 
 class ParentsAnnounced(msgspec.Struct, frozen=True, tag="parents told"):
-    """A subagent was told of the frames of the `conversation` that delegated it; `words` is a digest of how."""
+    """A subagent was told of the frames of its parent conversation; `words` is a digest of the text."""
 
     conversation: str
     words: str
@@ -477,11 +470,11 @@ _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
 
 
 def as_ledger_event(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> LedgerEvent:
-    """The event as the ledger keeps it.
+    """The event as a ledger record, whose subject says what counts as the same event.
 
-    A frame is born once. What may happen again at the same entry (a frame popped as blocked, resumed, popped; a line
-    trimmed twice) is told apart by its round and its words, or the second time would count as another writer's first.
-    A thread wakes once, and may be given all of it in front once more at the same entry.
+    A frame begins once. Events that may repeat at the same entry (a frame that is popped as blocked, resumed and popped
+    again) get their round and a digest as subject, or the second would be dropped as a second writer's. A thread wakes
+    once, and may be moved to the start of the context once at the same entry.
     """
     data = msgspec.json.encode(event)
     subject = event.line if isinstance(event, BranchSwitched) else getattr(event, "frame", "")
@@ -497,7 +490,6 @@ def as_ledger_event(event: FrameEvent, entry: str, number: int, seq: int, now: i
 
 
 def begins_root(events: Iterable[LedgerEvent]) -> bool:
-    """Whether a root begins with one of these."""
     return any(event.kind == ROOTED for event in events)
 
 
@@ -511,15 +503,15 @@ def call_key(number: int, call: str) -> str:
 
 
 def frame_id(turn: str, call_number: int) -> str:
-    """`f` and 8 letters: base32 of a hash over the turn and the number of the call in it."""
+    """`f` and 8 letters: base32 of a hash of the turn and the number of the call in it."""
     digest = sha256(f"{turn}\n{call_number}".encode()).digest()
     return "f" + base64.b32encode(digest[:5]).decode().lower()
 
 
 FIRST_SUBAGENT_NUMBER = 10_000
-"""Numbers of subagents' frames in their turn; those of pushed ones count its calls."""
+"""Subagent frames are numbered from here; frames of push calls by the number of the call."""
 
 
 def subagent_frame_id(turn: str, call_number: int = 0) -> str:
-    """The frame of the subagent that a call of a turn began, of the calls that the client was given."""
+    """Id of the frame of a subagent that the client call of this number began."""
     return frame_id(turn, FIRST_SUBAGENT_NUMBER + call_number)

@@ -1,12 +1,8 @@
-"""A path of the ledger, folded: the tree at its end, and everything on it with its owner.
+"""Folds a path of the ledger into its state: the frame tree at its end, and all entries with their owners.
 
-The law: **state is folded, never edited**. The story of a path is the story of its beginning and one more entry; the
-same path always gives the same story, so what is known of a beginning may be kept or forgotten at will.
-
-Where the work was branched (`lines`), a story is that of the line the path ends on, and the others are kept beside it:
-nothing that stands on one of them is known on another.
-
-What this module does not do: it renders nothing and decides nothing about the line.
+State is folded, never edited. The state of a path is the state of its beginning plus one entry, and the same path
+always gives the same state, so states of beginnings may be cached or dropped at will. With branches, a state describes
+the branch on which the path ends; the others are kept beside it, and nothing passes from one to another.
 """
 
 from __future__ import annotations
@@ -34,10 +30,8 @@ _NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 
 
 class PathEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry (for a turn: one round of it) and the segment of a frame that owns it.
-
-    `at` is the entry of the path it stands for: itself, or the alias that a client's rewriting made of it.
-    """
+    """An entry (for a turn: one round of it) and the frame segment that owns it. `path_id` is the entry of the path
+    that it stands for: itself, or the form that the client rewrote it into."""
 
     entry: Entry
     owner: str
@@ -46,12 +40,11 @@ class PathEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class PathState(msgspec.Struct, frozen=True, dict=True):
-    """A path of the ledger, folded: the tree at its end, and everything on it with its owner, oldest first. `adopted`
-    is what stands on the path whose state this one took over, by entry: later entries may be another form of it, with
-    what was said beside them where that goes `along`.
+    """State of a path: the tree at its end, and all entries with their owners, oldest first.
 
-    Where the work was branched this is the current line of it: `lines` tells which there are, `aside` holds the others
-    as they were left.
+    `adopted` holds the entries of the path whose state this one continues, by entry: later entries may be rewritten
+    forms of them. Their overlays move along if `carries_overlays`. `other_branches` holds the branches that are not
+    current, as they were left.
     """
 
     tree: Tree = msgspec.field(default_factory=Tree)
@@ -64,7 +57,7 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def visible_entries(self) -> tuple[PathEntry, ...]:
-        """What the frames on the path to the active one own, in ledger order; without a frame everything."""
+        """Entries owned by the frames from the root to the active one, in ledger order; all if no frame is active."""
         tree = self.tree
         if not tree.active:
             return self.entries
@@ -76,8 +69,7 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def newest_client_entries(self) -> tuple[PathEntry, ...]:
-        """What the client sent behind the last answer that it has (L4), oldest first; the rounds of a turn that is
-        under way behind it are none."""
+        """The client's entries after its last answer, oldest first, without rounds of the unfinished turn."""
         end = len(self.entries)
         while end and (self.entries[end - 1].entry.is_overlay or self._is_under_way(self.entries[end - 1])):
             end -= 1
@@ -97,17 +89,16 @@ def _is_answer(path_entry: PathEntry) -> bool:
 
 
 def replay(ledger: Ledger, path: Sequence[Entry], known: Mapping[str, PathState]) -> PathState:
-    """The story of `path` (from the first entry on). `known` holds stories of earlier tips; the longest one is gone
-    on from."""
+    """State of `path`, which starts at the first entry. `known` caches states by tip; the longest prefix is reused."""
     start, path_state = _longest_known_prefix(path, known)
     return extend(ledger, path_state, path[start:])
 
 
 def _longest_known_prefix(path: Sequence[Entry], known: Mapping[str, PathState]) -> tuple[int, PathState]:
-    """How much of `path` is told already, and its story."""
-    for at in range(len(path) - 1, -1, -1):
-        if (found := known.get(path[at].id)) is not None:
-            return at + 1, found
+    """Length of the longest prefix with a known state, and that state."""
+    for index in range(len(path) - 1, -1, -1):
+        if (path_state := known.get(path[index].id)) is not None:
+            return index + 1, path_state
     return 0, PathState()
 
 
@@ -117,14 +108,14 @@ def extend(
     entries: Iterable[Entry],
     fresh: Mapping[str, Sequence[LedgerEvent]] = _NO_EVENTS,
 ) -> PathState:
-    """`path_state` with further entries behind it; `fresh` are events at them that the ledger does not have yet."""
+    """`path_state` with further entries; `fresh` are events at them that the ledger does not have yet."""
     entries = tuple(entries)
     if not entries:
         return path_state
-    walk = _PathBuilder(ledger, path_state, {})
+    builder = _PathBuilder(ledger, path_state, {})
     for entry in entries:
-        walk.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
-    return walk.build()
+        builder.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
+    return builder.build()
 
 
 def switch_branch(
@@ -134,42 +125,41 @@ def switch_branch(
     created: int,
     known: dict[str, PathState] | None = None,
 ) -> PathState:
-    """`path_state` with another line current: what stood on this one is put aside as it is, and nothing of it goes
-    along. `known`: see `story_at`."""
-    kept = {
+    """`path_state` with another current branch. The old one is put aside as it is. `known`: see `path_state_at`."""
+    other_branches = {
         **path_state.other_branches,
         path_state.branches.current: replace(path_state, adopted={}, other_branches={}),
     }
-    found = kept.pop(event.line, None)
-    if found is None:
-        found = path_state_at(ledger, event.at, {} if known is None else known)
-    lines = reduce_branches(path_state.branches, event, created)
-    return replace(found, tip=path_state.tip, adopted={}, branches=lines, other_branches=kept)
+    target = other_branches.pop(event.line, None)
+    if target is None:
+        target = path_state_at(ledger, event.at, {} if known is None else known)
+    branches = reduce_branches(path_state.branches, event, created)
+    return replace(target, tip=path_state.tip, adopted={}, branches=branches, other_branches=other_branches)
 
 
 def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> PathState:
-    """The story of the path to `tip`. `known` remembers what was asked for while one path is walked: a branch of a
-    branch of a branch would be told twice as often with each. What a path went on from is told before it, one after
-    the other: a client that drops its oldest message with every request rewrites its history a thousand times."""
-    waiting = {} if tip in known else {tip: None}
-    while waiting:
-        at = next(reversed(waiting))
-        path = ledger.path(at)
+    """State of the path to `tip`. `known` caches states while one path is walked: branches of branches would double the
+    work each time. Adopted paths are computed first, in a loop instead of by recursion: a client that drops its oldest
+    message with every request rewrites its history a thousand times."""
+    pending = {} if tip in known else {tip: None}
+    while pending:
+        tip_id = next(reversed(pending))
+        path = ledger.path(tip_id)
         start, path_state = _longest_known_prefix(path, known)
-        earlier = [e.adopts for e in path[start:] if e.adopts and e.adopts not in known and e.adopts not in waiting]
+        earlier = [e.adopts for e in path[start:] if e.adopts and e.adopts not in known and e.adopts not in pending]
         if earlier:
-            waiting |= dict.fromkeys(earlier)
+            pending |= dict.fromkeys(earlier)
             continue
-        walk = _PathBuilder(ledger, path_state, known)
+        builder = _PathBuilder(ledger, path_state, known)
         for entry in path[start:]:
-            walk.add(entry, ledger.events.get(entry.id, ()))
-        known[at] = walk.build()
-        del waiting[at]
+            builder.add(entry, ledger.events.get(entry.id, ()))
+        known[tip_id] = builder.build()
+        del pending[tip_id]
     return known[tip]
 
 
 class _PathBuilder:
-    """A story while entries are put behind it, one by one."""
+    """Builds a path state entry by entry."""
 
     def __init__(self, ledger: Ledger, path_state: PathState, known: dict[str, PathState]) -> None:
         self._ledger = ledger
@@ -190,16 +180,15 @@ class _PathBuilder:
         self._scanned_count = 0
 
     def build(self) -> PathState:
-        aside = self._base.other_branches
+        other_branches = self._base.other_branches
         if self._aliases:
-            aside = {name: _with_aliases(line, self._aliases) for name, line in aside.items()}
-        path_entry = tuple(self._entries)
+            other_branches = {name: _with_aliases(line, self._aliases) for name, line in other_branches.items()}
+        entries = tuple(self._entries)
         return PathState(
-            self._tree, path_entry, self._tip, self._adopted, self._carries_overlays, self._branches, aside
+            self._tree, entries, self._tip, self._adopted, self._carries_overlays, self._branches, other_branches
         )
 
     def add(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
-        """One more entry, with what was decided at it."""
         if entry.adopts:
             rewritten = any(event.kind == HISTORY_REWRITTEN_KIND for event in events)
             self._adopt_state(path_state_at(self._ledger, entry.adopts, self._known), along=rewritten)
@@ -218,12 +207,12 @@ class _PathBuilder:
             self._apply_entry(entry, events)
         for overlay in self._new_overlays(entry):
             self._tree = _reopen_for_overlay(self._tree, overlay)
-            known = self._adopted.get(overlay.id, ()) if overlay.kind is EntryKind.OVERLAY else ()
-            self._entries += known or [PathEntry(overlay, _active_owner(self._tree), path_id=overlay.id)]
+            adopted = self._adopted.get(overlay.id, ()) if overlay.kind is EntryKind.OVERLAY else ()
+            self._entries += adopted or [PathEntry(overlay, _active_owner(self._tree), path_id=overlay.id)]
         self._tip = entry.id
 
     def _new_overlays(self, entry: Entry) -> Sequence[Entry]:
-        """What hangs on an entry and does not stand on the path yet, as what was said within a turn does."""
+        """Overlays of an entry that are not on the path yet; those of a turn's rounds are."""
         hanging = _overlays_at(self._ledger, entry, older=not self._carries_overlays)
         if not hanging:
             return ()
@@ -233,31 +222,31 @@ class _PathBuilder:
         return [overlay for overlay in hanging if overlay.id not in self._seen_ids]
 
     def _assign_owners_before(self, entry: Entry) -> None:
-        """What the client wrote anew right before `entry`, which is another form of a known one, belongs where that
-        belonged in whose place it stands, else where `entry` does: the frame that is active by now would take it
-        along when it ends."""
+        """Messages that the client rewrote right before `entry`, itself a form of a known one, belong to the owner of
+        the message that they replace, else to the owner of `entry`. The frame that is active now would take them along
+        when it ends."""
         first = self._adopted[entry.alias][0]
-        stood = self._ledger.entries[entry.alias].parent
-        for at in reversed(self._rewritten_positions()):
-            anew = self._entries[at]
-            before = self._adopted.get(stood, (first,))[-1]
-            same = anew.entry.message is not None and _role_of(before) == anew.entry.message.role
-            self._entries[at] = replace(anew, owner=self._current_owner(before if same else first))
-            stood = self._ledger.entries[stood].parent if stood in self._ledger.entries else ""
+        replaced = self._ledger.entries[entry.alias].parent
+        for position in reversed(self._rewritten_positions()):
+            rewritten = self._entries[position]
+            predecessor = self._adopted.get(replaced, (first,))[-1]
+            same_role = rewritten.entry.message is not None and _role_of(predecessor) == rewritten.entry.message.role
+            self._entries[position] = replace(rewritten, owner=self._current_owner(predecessor if same_role else first))
+            replaced = self._ledger.entries[replaced].parent if replaced in self._ledger.entries else ""
 
     def _rewritten_positions(self) -> list[int]:
-        """The places at the end, in order, of what was put since a state was gone on from and is no other form of
-        anything."""
-        found: list[int] = []
-        for at in range(len(self._entries) - 1, -1, -1):
-            path_entry = self._entries[at]
+        """Positions at the end, in order, of messages added since a state was adopted that are no form of a known
+        one."""
+        positions: list[int] = []
+        for position in range(len(self._entries) - 1, -1, -1):
+            path_entry = self._entries[position]
             if path_entry.entry.is_overlay:
                 continue
             if path_entry.round or path_entry.path_id != path_entry.entry.id:
-                return found[::-1] if path_entry.path_id != path_entry.entry.id else []
-            found.append(at)
+                return positions[::-1] if path_entry.path_id != path_entry.entry.id else []
+            positions.append(position)
             if path_entry.entry.adopts:
-                return found[::-1]
+                return positions[::-1]
         return []
 
     def _current_owner(self, path_entry: PathEntry) -> str:
@@ -265,35 +254,35 @@ class _PathBuilder:
         return carried.get(path_entry.path_id) or carried.get(path_entry.entry.id, path_entry.owner)
 
     def _apply_entry(self, entry: Entry, events: Sequence[LedgerEvent]) -> None:
-        of_lines = [event for event in events if event.kind in BRANCH_EVENT_KINDS]
-        for event in of_lines:
+        branch_events = [event for event in events if event.kind in BRANCH_EVENT_KINDS]
+        for event in branch_events:
             self._apply_branch_event(entry, event)
-        self._tree, more = _apply_entry(self._ledger, self._tree, entry, events, self._entries)
-        self._entries += more
+        self._tree, path_entries = _apply_entry(self._ledger, self._tree, entry, events, self._entries)
+        self._entries += path_entries
 
     def _apply_branch_event(self, entry: Entry, event: LedgerEvent) -> None:
-        """Something about the lines. They turn before the message is placed: it is the first on the new one."""
-        said = decode_event(event)
-        if not isinstance(said, BranchSwitched):
-            self._branches = reduce_branches(self._branches, said, event.created)
-        elif self._can_switch(entry, said):
-            there = switch_branch(self._ledger, self.build(), said, event.created, self._known)
-            self._reset(there, list(there.entries))
+        """A switch happens before its message is placed, which is the first on the new branch."""
+        decoded = decode_event(event)
+        if not isinstance(decoded, BranchSwitched):
+            self._branches = reduce_branches(self._branches, decoded, event.created)
+        elif self._can_switch(entry, decoded):
+            switched = switch_branch(self._ledger, self.build(), decoded, event.created, self._known)
+            self._reset(switched, list(switched.entries))
 
-    def _can_switch(self, entry: Entry, to: BranchSwitched) -> bool:
-        """Whether the line is there, or begins at an entry from before this one."""
-        begins = self._ledger.entries.get(to.at)
-        known = to.line in self._base.other_branches or (begins is not None and begins.seq < entry.seq)
-        return known and to.line != self._branches.current
+    def _can_switch(self, entry: Entry, switch: BranchSwitched) -> bool:
+        """Whether the branch exists, or begins at an entry older than this one."""
+        start = self._ledger.entries.get(switch.at)
+        exists = switch.line in self._base.other_branches or (start is not None and start.seq < entry.seq)
+        return exists and switch.line != self._branches.current
 
-    def _adopt_state(self, elsewhere: PathState, *, along: bool) -> None:
-        """Go on from the state of another path; what this one shares with it stands here as it stands there."""
+    def _adopt_state(self, other: PathState, *, along: bool) -> None:
+        """Continue from the state of another path; shared entries keep the owners of that state."""
         path_entries = self._entries
-        if elsewhere.other_branches:
-            here = {p.path_id for p in elsewhere.entries}
-            path_entries = [p for p in path_entries if p.path_id in here]
-        adopted = _group_by_path_id(elsewhere.entries, along=along)
-        self._reset(replace(elsewhere, tip=self._tip, adopted=adopted, carries_overlays=along), path_entries)
+        if other.other_branches:
+            shared = {p.path_id for p in other.entries}
+            path_entries = [p for p in path_entries if p.path_id in shared]
+        adopted = _group_by_path_id(other.entries, along=along)
+        self._reset(replace(other, tip=self._tip, adopted=adopted, carries_overlays=along), path_entries)
 
     def _entries_on_other_branches(self) -> Container[str]:
         if self._other_branch_by_entry is None:
@@ -303,49 +292,51 @@ class _PathBuilder:
         return self._other_branch_by_entry
 
 
-def _with_aliases(line: PathState, names: Mapping[str, str]) -> PathState:
-    """A line put aside, at the entries that are another form of its own."""
-    return replace(line, entries=tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in line.entries))
+def _with_aliases(branch: PathState, names: Mapping[str, str]) -> PathState:
+    """A branch with the rewritten forms of its entries."""
+    return replace(branch, entries=tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in branch.entries))
 
 
 def _group_by_path_id(path_entries: Iterable[PathEntry], *, along: bool) -> Mapping[str, Sequence[PathEntry]]:
-    """What stands on a path, by the entry it stands for; with `along` what was said beside one goes with it."""
-    found: dict[str, list[PathEntry]] = {}
-    place = ""
-    for placement in path_entries:
-        place = place if along and placement.entry.is_overlay else placement.path_id
-        found.setdefault(place, []).append(placement)
-    return found
+    """Entries by the path entry they stand for. If `along`, overlays belong to the entry before them."""
+    groups: dict[str, list[PathEntry]] = {}
+    path_id = ""
+    for path_entry in path_entries:
+        path_id = path_id if along and path_entry.entry.is_overlay else path_entry.path_id
+        groups.setdefault(path_id, []).append(path_entry)
+    return groups
 
 
 def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry]:
-    """What hangs on an entry. Where the client rewrote it, and nothing went along with that (`older`), what the user
-    said behind its older forms stays, and what the model was told of a root there."""
-    hanging = list(ledger.overlays.get(entry.id, ()))
+    """Overlays of an entry. If the client rewrote it and overlays did not move along (`older`), also the user's queued
+    messages at its earlier forms, and the announcement of a root there."""
+    overlays = list(ledger.overlays.get(entry.id, ()))
     form = entry.alias if older else ""
     while form:
-        told = any(event.kind == ROOT_ANNOUNCED_KIND for event in ledger.events.get(form, ()))
-        hanging += [
-            overlay for overlay in ledger.overlays.get(form, ()) if told or overlay.kind is EntryKind.USER_OVERLAY
+        root_announced = any(event.kind == ROOT_ANNOUNCED_KIND for event in ledger.events.get(form, ()))
+        overlays += [
+            overlay
+            for overlay in ledger.overlays.get(form, ())
+            if root_announced or overlay.kind is EntryKind.USER_OVERLAY
         ]
         form = ledger.entries[form].alias if form in ledger.entries else ""
-    return hanging
+    return overlays
 
 
 def _role_of(path_entry: PathEntry) -> str:
-    said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-    return said.role if said else ""
+    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    return message.role if message else ""
 
 
 def _reopen_for_overlay(tree: Tree, overlay: Entry) -> Tree:
-    """What the user says from beside the client opens a root again, where none began with it."""
+    """A queued user message reopens a root like any user message."""
     return reopen_root(tree, overlay.created) if overlay.kind is EntryKind.USER_OVERLAY else tree
 
 
 def _apply_entry(
     ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[LedgerEvent], before: Sequence[PathEntry]
 ) -> tuple[Tree, list[PathEntry]]:
-    """One more entry: who owns it, and the tree after it."""
+    """The tree after one more entry, and the entry with its owner."""
     if entry.kind is EntryKind.TURN:
         return _apply_turn(ledger, tree, entry)
     message = entry.message
@@ -362,24 +353,27 @@ def _active_owner(tree: Tree) -> str:
 
 
 def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[PathEntry]]:
-    """Each round belongs to the frame that was active when it was produced; then what was decided in it happens."""
-    path_entry = []
+    """The owner of a round is the frame that was active before it; then its events apply."""
+    path_entries = []
     events = ledger.events.get(entry.id, ())
     for done in ledger.rounds.get(entry.id, ()):
-        path_entry.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
+        path_entries.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
         for event in (e for e in events if e.round == done.number):
             decided = decode_event(event)
             tree = reduce(tree, decided, event.created)
-            if isinstance(decided, QueuedMessagesDelivered) and (said := ledger.entries.get(decided.entry)) is not None:
-                tree = _reopen_for_overlay(tree, said)
-                path_entry.append(PathEntry(said, _active_owner(tree), path_id=said.id))
-    return tree, path_entry
+            if (
+                isinstance(decided, QueuedMessagesDelivered)
+                and (overlay := ledger.entries.get(decided.entry)) is not None
+            ):
+                tree = _reopen_for_overlay(tree, overlay)
+                path_entries.append(PathEntry(overlay, _active_owner(tree), path_id=overlay.id))
+    return tree, path_entries
 
 
 def _owner_of_result(before: Sequence[PathEntry], call: str) -> str:
-    """A call group is never cut through: a result belongs where its call does, the newest call by that id."""
+    """Owner of a call's result: that of the newest call with this id, so that no call loses its result."""
     for path_entry in reversed(before):
-        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-        if said and any(c.id == call for c in said.calls):
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        if message and any(c.id == call for c in message.calls):
             return path_entry.owner
     return ""

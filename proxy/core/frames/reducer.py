@@ -1,14 +1,7 @@
-"""What an event makes of a tree of frames.
+"""The reducer: `reduce(tree, event)` returns the frame tree after an event.
 
-One function for every kind of event: `apply` gives the tree after it, and the tree before stays as it was. Beside it
-stand two questions that are asked of a tree: where a frame returns to that ends now, and what a new message of the
-user reopens, where no event says that a root begins with it.
-
-The law: **what the table does not allow changes nothing**. Two writers may have decided at once; the first one wins,
-and the other event is read and passed over.
-
-What this module does not do: it decides nothing (the tools do), keeps no event (`events` tells how), and walks no path
-(`path_state` does).
+What the status table `ALLOWED` forbids changes nothing: two writers may have decided at once, the first one wins, and
+the other event stays stored without effect. The tree before is never edited.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.frames import suggestion_log as advice
+from proxy.core.frames import suggestion_log
 from proxy.core.frames.events import (
     ArtifactAdded,
     AutonomySet,
@@ -75,7 +68,8 @@ from proxy.core.frames.tree import (
 
 
 def reduce(tree: Tree, event: FrameEvent, now: int) -> Tree:
-    """The tree after `event`. What the table does not allow changes nothing: two writers may have decided at once."""
+    """The tree after `event`. A change that `ALLOWED` forbids is ignored: of two writers that decided at once the first
+    wins."""
     return _mark_suggestions_acted_upon(tree, _apply_event(tree, event, now), event, now)
 
 
@@ -116,25 +110,24 @@ def _apply_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
 
 
 def _start_root(tree: Tree, event: RootStarted, now: int) -> Tree:
-    """A second root begins beside the one before, once that has ended."""
+    """Another root begins beside the last one, once that has ended."""
     if tree.frames and tree.root.status not in FINAL_STATUSES:
         return tree
-    begun = _with_frames(tree, _new_frame(tree, event, Status.IN_PROGRESS, now), active=event.frame)
-    return replace(begun, unannounced_root=event.frame) if tree.is_awake else begun
+    started = _with_frames(tree, _new_frame(tree, event, Status.IN_PROGRESS, now), active=event.frame)
+    return replace(started, unannounced_root=event.frame) if tree.is_awake else started
 
 
 def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
-    """What a frame was told of the tree around it is told anew, or is to be."""
     if isinstance(event, BlockStale):
         return replace(tree, stale_blocks=tree.stale_blocks | set(event.frames))
     frame = tree.frames.get(event.frame)
-    fresh = replace(tree, stale_blocks=tree.stale_blocks - {event.frame})
+    updated = replace(tree, stale_blocks=tree.stale_blocks - {event.frame})
     if frame is not None and frame.opening is not None:
         opening = replace(frame.opening, block=event.block)
-        return _with_frames(fresh, replace(frame, opening=opening), told=_opening_result(opening))
+        return _with_frames(updated, replace(frame, opening=opening), told=_opening_result(opening))
     if tree.wake_state is None:
-        return fresh
-    return replace(fresh, wake_state=replace(tree.wake_state, guidance=event.guidance, appended=event.appended))
+        return updated
+    return replace(updated, wake_state=replace(tree.wake_state, guidance=event.guidance, appended=event.appended))
 
 
 ContextEvent = (
@@ -143,20 +136,22 @@ ContextEvent = (
 
 
 def _apply_context_event(tree: Tree, event: ContextEvent, now: int) -> Tree:
-    """Events that change what stands on the line, now or later, and no frame."""
+    """Events that change the context, now or later, and no frame."""
     match event:
         case FrameFolded():
-            trim = Removal(frozenset(event.entries), event.trace, event.at, event.frame)
-            others = tuple(t for t in tree.removals if not (t.frame and t.entries <= trim.entries))
-            return replace(tree, removals=(*others, trim), without_reasoning=tree.without_reasoning | set(event.muted))
+            removal = Removal(frozenset(event.entries), event.trace, event.at, event.frame)
+            others = tuple(t for t in tree.removals if not (t.frame and t.entries <= removal.entries))
+            return replace(
+                tree, removals=(*others, removal), without_reasoning=tree.without_reasoning | set(event.muted)
+            )
         case FoldSummarized():
             newest = next((t for t in reversed(tree.removals) if t.frame == event.frame), None)
             return replace(
                 tree, removals=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.removals)
             )
         case InterimSummaryAdded():
-            made = FrameInterimSummary(event.at, event.words, event.text, now)
-            return replace(tree, interim_summaries={**tree.interim_summaries, event.frame: made})
+            summary = FrameInterimSummary(event.at, event.words, event.text, now)
+            return replace(tree, interim_summaries={**tree.interim_summaries, event.frame: summary})
         case FrameKept():
             return replace(
                 tree,
@@ -177,7 +172,7 @@ def _update_announcements(
     | RootAnnounced
     | ParentsAnnounced,
 ) -> Tree:
-    """What the model was told of, or is yet to be."""
+    """Events about what the model was told, or has yet to be told."""
     match event:
         case LoopDetected():
             return replace(tree, loops=(*tree.loops, event.loop))
@@ -198,19 +193,19 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
     match event:
         case ArtifactAdded() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
-            known = event.artifact in frame.artifacts
+            is_known = event.artifact in frame.artifacts
             return (
                 tree
-                if known
+                if is_known
                 else _with_frames(tree, replace(frame, artifacts=(*frame.artifacts, event.artifact), updated_at=now))
             )
         case DecisionAdded() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
-            placement = (d for d in frame.decisions if d != event.supersedes)
-            return _with_frames(tree, replace(frame, decisions=(*placement, event.decision), updated_at=now))
+            remaining = (d for d in frame.decisions if d != event.supersedes)
+            return _with_frames(tree, replace(frame, decisions=(*remaining, event.decision), updated_at=now))
         case ThreadWoken():
-            waking = WakeState(event.guidance, event.tools, event.appended, event.at)
-            return replace(tree, wake_state=waking, unannounced_root="")
+            wake_state = WakeState(event.guidance, event.tools, event.appended, event.at)
+            return replace(tree, wake_state=wake_state, unannounced_root="")
         case ContextTrimmed():
             return _trim_context(tree, event)
         case ReasoningRemoved():
@@ -239,48 +234,50 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
 
 
 def _trim_context(tree: Tree, event: ContextTrimmed) -> Tree:
-    told = _with_frames(tree, told=dict.fromkeys(event.answers, event.words))
-    left = (Removal(frozenset(event.entries), event.trace, event.at),) if event.trace else ()
-    return replace(told, removals=(*tree.removals, *left))
+    updated = _with_frames(tree, told=dict.fromkeys(event.answers, event.words))
+    removals = (Removal(frozenset(event.entries), event.trace, event.at),) if event.trace else ()
+    return replace(updated, removals=(*tree.removals, *removals))
 
 
 def _update_suggestions(
-    known: advice.SuggestionState, event: SuggestionMade | SuggestionsCleared | AutonomySet, now: int
-) -> advice.SuggestionState:
+    state: suggestion_log.SuggestionState, event: SuggestionMade | SuggestionsCleared | AutonomySet, now: int
+) -> suggestion_log.SuggestionState:
     match event:
         case SuggestionMade():
-            return advice.add_suggestion(known, event.suggestion, now)
+            return suggestion_log.add_suggestion(state, event.suggestion, now)
         case SuggestionsCleared():
-            return advice.clear_suggestions(known, waiting=event.waiting, counts=event.counts, now=event.at)
+            return suggestion_log.clear_suggestions(state, waiting=event.waiting, counts=event.counts, now=event.at)
         case AutonomySet():
-            return advice.set_autonomy(known, event.chosen)
+            return suggestion_log.set_autonomy(state, event.chosen)
 
 
 def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: FrameEvent, now: int) -> Tree:
-    """What this operation, where it was one, means for what was suggested; the proxy's own are counted (D3)."""
+    """Marks waiting suggestions that this operation fulfils, and counts the proxy's own operations."""
     if after is before:
         return after
     match event:
         case FramePushed() | FrameActivated():
-            heeded = advice.mark_acted_upon(after.suggestion_state, advice.PUSH, before.active, now)
+            suggestions = suggestion_log.mark_acted_upon(
+                after.suggestion_state, suggestion_log.PUSH, before.active, now
+            )
         case FrameEntered(origin="auto") if event.frame not in before.frames:
-            heeded = advice.count_automatic_operation(after.suggestion_state, advice.PUSH)
+            suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.PUSH)
         case FramePopped(told="", stays=False) if before.frames[event.frame].origin == "auto":
-            heeded = advice.count_automatic_operation(after.suggestion_state, advice.POP)
+            suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.POP)
         case FramePopped() | FrameInvalidated():
-            heeded = advice.mark_acted_upon(after.suggestion_state, advice.POP, event.frame, now)
+            suggestions = suggestion_log.mark_acted_upon(after.suggestion_state, suggestion_log.POP, event.frame, now)
         case _:
             return after
-    return replace(after, suggestion_state=heeded)
+    return replace(after, suggestion_state=suggestions)
 
 
 def _new_frame(tree: Tree, event: RootStarted | FramePlanned | FramePushed, status: Status, now: int) -> Frame:
     if isinstance(event, RootStarted):
         return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
-    words = (event.frame, event.parent, event.title, event.criteria, event.compacted)
+    fields = (event.frame, event.parent, event.title, event.criteria, event.compacted)
     key = event.key if isinstance(event, FramePlanned) else ""
     planned = isinstance(event, FramePlanned)
-    return Frame(*words, status, len(tree.frames), event.origin, now, now, client_key=key, was_planned=planned)
+    return Frame(*fields, status, len(tree.frames), event.origin, now, now, client_key=key, was_planned=planned)
 
 
 def _with_frames(
@@ -295,16 +292,16 @@ def _with_frames(
 
 
 def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
-    known = tree.frames.get(event.frame)
-    if known is None:
-        words = (event.frame, event.parent, event.title, event.criteria, "")
-        born = Frame(*words, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
-        frame = replace(born, retry_of=event.retry_of)
-    elif event.origin == USER_ORIGIN and Status.IN_PROGRESS in ALLOWED[known.status]:
-        tree = _retire_attempt(tree, known)
-        frame = _begin_for_user(known, now)
-    elif known.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[known.status]:
-        frame = replace(known, status=Status.IN_PROGRESS, updated_at=now)
+    existing = tree.frames.get(event.frame)
+    if existing is None:
+        fields = (event.frame, event.parent, event.title, event.criteria, "")
+        created = Frame(*fields, Status.IN_PROGRESS, len(tree.frames), event.origin, now, now)
+        frame = replace(created, retry_of=event.retry_of)
+    elif event.origin == USER_ORIGIN and Status.IN_PROGRESS in ALLOWED[existing.status]:
+        tree = _retire_attempt(tree, existing)
+        frame = _begin_for_user(existing, now)
+    elif existing.status is Status.IN_PROGRESS or Status.IN_PROGRESS in ALLOWED[existing.status]:
+        frame = replace(existing, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree
     entered = _renew_segments(_with_frames(tree, frame, active=frame.id))
@@ -313,8 +310,8 @@ def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
 
 
 def _begin_for_user(frame: Frame, now: int) -> Frame:
-    """A person begins it, so no call opens it. Where one did, what it did then is told as that call's result, and does
-    not come back: it goes on as a new segment."""
+    """A person begins the frame, so no call opens it. If a call opened it before, that call's result replaces the
+    earlier work, and the frame continues as a new segment."""
     segment = frame.segment + 1 if frame.opening and not frame.has_no_opening_call else frame.segment
     origin = frame.origin if frame.is_inferred else USER_ORIGIN
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, origin=origin)
@@ -324,29 +321,29 @@ def _begin_for_user(frame: Frame, now: int) -> Frame:
 def _start_subagent(tree: Tree, event: SubagentStarted, now: int) -> Tree:
     if event.frame in tree.frames or event.parent not in tree.frames:
         return tree
-    words = (event.frame, event.parent, event.title, event.criteria, "")
-    frame = Frame(*words, Status.IN_PROGRESS, len(tree.frames), "subagent", now, now)
+    fields = (event.frame, event.parent, event.title, event.criteria, "")
+    frame = Frame(*fields, Status.IN_PROGRESS, len(tree.frames), "subagent", now, now)
     return _with_frames(tree, replace(frame, client_key=event.call, conversation=event.conversation))
 
 
 def _split_frame(tree: Tree, event: FrameSplit, now: int) -> Tree:
     if event.frame in tree.frames or event.parent not in tree.frames:
         return tree
-    words = (event.frame, event.parent, event.title, tree.frames[event.parent].criteria, "")
-    frame = Frame(*words, Status.COMPLETED, len(tree.frames), "part", now, now, results=event.results)
-    told = replace(frame, artifacts=event.artifacts, decisions=event.decisions, tokens=event.tokens)
-    parted = _with_frames(tree, told)
-    return replace(parted, carried_owners={**parted.carried_owners, **dict.fromkeys(event.taking, told.owner)})
+    fields = (event.frame, event.parent, event.title, tree.frames[event.parent].criteria, "")
+    frame = Frame(*fields, Status.COMPLETED, len(tree.frames), "part", now, now, results=event.results)
+    split = replace(frame, artifacts=event.artifacts, decisions=event.decisions, tokens=event.tokens)
+    updated = _with_frames(tree, split)
+    return replace(updated, carried_owners={**updated.carried_owners, **dict.fromkeys(event.taking, split.owner)})
 
 
 def _replan_frame(tree: Tree, event: FrameReplanned, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or frame.status is not Status.PLANNED:
         return tree
-    words = replace(
+    replanned = replace(
         frame, title=event.title, criteria=event.criteria, criteria_compacted=event.compacted, updated_at=now
     )
-    return _with_frames(tree, words)
+    return _with_frames(tree, replanned)
 
 
 def _push_frame(tree: Tree, event: FramePushed, now: int) -> Tree:
@@ -369,44 +366,46 @@ def _activate_frame(tree: Tree, event: FrameActivated, now: int) -> Tree:
     if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
         return tree
     opening = OpeningCall(event.turn, event.call, event.before, event.view, event.block)
-    known = [tree.frames[i] for i in (*event.through, event.frame) if i in tree.frames]
-    begun = [_begin_frame(tree, each, opening, now) for each in known]
-    for each in known:
+    frames = [tree.frames[i] for i in (*event.through, event.frame) if i in tree.frames]
+    started = [_begin_frame(tree, each, opening, now) for each in frames]
+    for each in frames:
         tree = _retire_attempt(tree, each)
-    return _renew_segments(_with_frames(tree, *begun, active=frame.id, told=_opening_result(opening)))
+    return _renew_segments(_with_frames(tree, *started, active=frame.id, told=_opening_result(opening)))
 
 
 def _begin_frame(tree: Tree, frame: Frame, opening: OpeningCall, now: int) -> Frame:
-    """Planned, it begins; blocked, it is resumed as a new segment. One that was stopped where it stood leaves there
-    what was done in it and below it."""
+    """A planned frame begins; a blocked one is resumed as a new segment. If it was stopped in place, its earlier work
+    and that of the frames below stays in the context."""
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, opening=opening, was_stopped_in_place=False)
     if frame.status is not Status.BLOCKED:
         return begun
-    placement = visible_owners_of(tree, [frame]) if frame.has_no_opening_call or not frame.opening else frozenset[str]()
+    left_owners = (
+        visible_owners_of(tree, [frame]) if frame.has_no_opening_call or not frame.opening else frozenset[str]()
+    )
     return replace(
-        begun, segment=frame.segment + 1, uncalled_owners=tuple(sorted(placement.union(frame.uncalled_owners)))
+        begun, segment=frame.segment + 1, uncalled_owners=tuple(sorted(left_owners.union(frame.uncalled_owners)))
     )
 
 
 def _retire_attempt(tree: Tree, frame: Frame) -> Tree:
-    """What was done below a blocked frame is told as the result of its call, where it has one, and does not come back
-    when the frame is resumed: its own entries do not, and they stand among those."""
+    """The result of a blocked frame's call stands for the work below it, which does not return when the frame is
+    resumed."""
     if frame.status is not Status.BLOCKED or frame.has_no_opening_call or not frame.opening:
         return tree
-    waiting = {f.owner for f in tree.frames.values() if f.status is Status.PLANNED}
+    planned = {f.owner for f in tree.frames.values() if f.status is Status.PLANNED}
     return replace(
         tree,
         retired_owners=tree.retired_owners
-        | visible_owners_of(tree, [frame]).difference(frame.uncalled_owners, waiting),
+        | visible_owners_of(tree, [frame]).difference(frame.uncalled_owners, planned),
     )
 
 
 def _renew_segments(tree: Tree) -> Tree:
-    """Frames on the way to the active one whose work has left with an attempt go on as new segments."""
+    """Frames from the root to the active one whose work was retired continue as new segments."""
     if not tree.retired_owners:
         return tree
-    way = (tree.active_frame, *ancestors(tree, tree.active))
-    return _with_frames(tree, *(replace(f, segment=f.segment + 1) for f in way if f.owner in tree.retired_owners))
+    path = (tree.active_frame, *ancestors(tree, tree.active))
+    return _with_frames(tree, *(replace(f, segment=f.segment + 1) for f in path if f.owner in tree.retired_owners))
 
 
 def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
@@ -432,57 +431,57 @@ def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
 
 
 def _stop_frame(tree: Tree, ended: Frame) -> Tree:
-    """A frame is over, and the line stays as it is. Where the work went on in it, its call is over too: it is on the
-    line as one that no call opened, and so are those that are left with it."""
+    """Ends a frame and leaves the context unchanged. If it contained the active frame, its opening call is forgotten,
+    so its entries stay in the context."""
     if not _contains_active_frame(tree, ended.id):
         return _with_frames(tree, ended)
     return _leave_in_place(_with_frames(tree, ended), ended.id)
 
 
 def _leave_in_place(tree: Tree, frame: str) -> Tree:
-    """The work goes on above `frame`, and nothing that was done in it leaves the line."""
+    """Work continues above `frame`, and its entries stay in the context."""
     left = [replace(f, opening=None, was_stopped_in_place=True) for f in return_path(tree, frame)]
     return _with_frames(tree, *left, active=left[-1].parent)
 
 
 def _contains_active_frame(tree: Tree, frame: str) -> bool:
-    """Whether the work goes on in it, or below it."""
+    """Whether the active frame is this one or below it."""
     return frame == tree.active or any(above.id == frame for above in ancestors(tree, tree.active))
 
 
 def _return_from_frame(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
-    """Back in the frame it returns to, whose line now says `told` where the way down to `frame` begins; but for an item
-    of the client's plan that the model began: what was done in it stays there until a fold, and so does its block."""
-    way = return_path(tree, frame.id)
-    home = tree.frames.get(way[-1].parent)
-    if home is None:
-        return _with_frames(tree, active=way[-1].id)
-    called = outermost_called_frame(way)
-    opening = called.opening if called else None
-    said = {(opening.turn, opening.call): join_texts(opening.preceding_text, told)} if opening else None
-    back = _with_frames(tree, active=home.id, told=said)
-    return replace(back, carried_owners={**back.carried_owners, **dict.fromkeys(carried, home.owner)})
+    """Returns to the frame above, where `told` becomes the result of the outermost opening call on the way down to
+    `frame`. A frame without an opening call keeps its entries in the context until a fold."""
+    path = return_path(tree, frame.id)
+    target = tree.frames.get(path[-1].parent)
+    if target is None:
+        return _with_frames(tree, active=path[-1].id)
+    outermost = outermost_called_frame(path)
+    opening = outermost.opening if outermost else None
+    results = {(opening.turn, opening.call): join_texts(opening.preceding_text, told)} if opening else None
+    returned = _with_frames(tree, active=target.id, told=results)
+    return replace(returned, carried_owners={**returned.carried_owners, **dict.fromkeys(carried, target.owner)})
 
 
 def return_path(tree: Tree, frame: str) -> tuple[Frame, ...]:
-    """The frames that are left when `frame` ends: itself, and those above it that were invalidated while it was at
-    work. The parent of the last one is where it returns to; the root is never passed."""
-    left = [tree.frames[frame]]
-    for above in ancestors(tree, frame):
-        if above.status not in FINAL_STATUSES or not above.parent:
+    """The frames that are left when `frame` ends: itself, and ended frames right above it, innermost first. Work
+    returns to the parent of the last one; the root is never passed."""
+    frames = [tree.frames[frame]]
+    for ancestor in ancestors(tree, frame):
+        if ancestor.status not in FINAL_STATUSES or not ancestor.parent:
             break
-        left.append(above)
-    return tuple(left)
+        frames.append(ancestor)
+    return tuple(frames)
 
 
 def outermost_called_frame(way: Sequence[Frame]) -> Frame | None:
-    """Of a `way_back` the frame whose call's result stands on the line for it: the first one on the way down. What no
-    call opened above it stays on the line; where nothing was called, all of it does."""
+    """Of a `return_path` the frame whose opening call's result replaces it in the context: the outermost that a call
+    opened, or None."""
     return next((frame for frame in reversed(way) if not frame.has_no_opening_call), None)
 
 
 def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
-    gone = [
+    invalidated = [
         replace(
             tree.frames[i],
             status=Status.INVALIDATED,
@@ -493,7 +492,7 @@ def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
         for i in (event.frame, *event.cascade)
         if i in tree.frames and Status.INVALIDATED in ALLOWED[tree.frames[i].status]
     ]
-    after = _with_frames(tree, *gone)
+    after = _with_frames(tree, *invalidated)
     target = tree.frames.get(event.frame)
     if target is None or event.frame != tree.active:
         return after
@@ -503,7 +502,7 @@ def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
 
 
 def reopen_root(tree: Tree, now: int) -> Tree:
-    """The tree after a new message of the user's that no root begins with: a root that has returned goes on."""
+    """The tree after a user message that starts no root: a root that has returned continues."""
     if not tree.frames or tree.root.status not in RETURN_STATUSES:
         return tree
     return _with_frames(tree, replace(tree.root, status=Status.IN_PROGRESS, updated_at=now), active=tree.root.id)

@@ -1,13 +1,8 @@
-"""A compaction: what stands for a frame once it is off the line.
+"""Renders the text that replaces a finished frame in its parent's context.
 
-It needs no LLM. It is the text the model returned, whole, and beside it what is known exactly: the files its calls
-touched, its decisions, what became of the frames below it, and what the user said meanwhile. The sections are fixed,
-and one without content says so (S2-20, C11). It ends with the `ref` under which everything else is recalled.
-
-The law: **a compaction adds, it never replaces**; what it stands for stays stored as it was (S0-10).
-
-What this module does not do: it finds no place to cut and moves nothing, and it does not look into calls for their
-files (`observe.files` does); it renders text from values.
+It needs no LLM: the model's own results, unabridged up to a budget, and known facts beside them: files that its calls
+touched, its decisions, the frames below it, and what the user said inside it. The sections are fixed, and an empty one
+says so. The `ref` recalls everything else, which stays stored.
 """
 
 from __future__ import annotations
@@ -30,18 +25,17 @@ from proxy.core.text import (
 )
 
 MIN_RESULTS_TOKENS = 4_000
-"""Tokens of a returned text that are never cut: the model wrote it for its parent."""
+"""Results of up to so many tokens are never cut: the model wrote them for the parent."""
 COMPACTION_TOKENS = 350
 """Tokens of a derived short form (S0-15)."""
 NAMES_SHARE = 0.3
-"""Of a derived short form, for the names that the part cut off mentions."""
+"""Share of a derived short form for names from the part that was cut off."""
 MAX_FILES_TOKENS = 1_000
 """Tokens for the paths a frame touched."""
 MAX_TITLE_WORDS = 8
 MAX_TITLE_CHARACTERS = 60
 MAX_CRITERION_CHARACTERS = 20_000
-"""Characters of what a user said that count as a frame's criterion: more than any block has room for, and bounded,
-because a message may be a file of 60 MiB."""
+"""Characters of a user message that count as a frame's criterion; a message may be a file of 60 MiB."""
 EMPTY_SECTION = "none"
 
 REPLAN_ADVICE = (
@@ -58,7 +52,7 @@ _HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
 
 # --------------------------------------------------------------------------------------------------------------- paths
 class FileAccess(msgspec.Struct, frozen=True):
-    """A file and what was done to it."""
+    """A file and how it was accessed."""
 
     path: str
     how: str
@@ -80,11 +74,11 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     past_speech: Sequence[str],
     children: Sequence[Frame],
 ) -> str:
-    """The value a pop returns, as the result of the call that opened the frame (S0-04, S0-18).
+    """The value that a pop returns, as the result of the frame's opening call.
 
-    `paths` are those of its calls with how, and its artifacts; `past_speech` are user messages that were answered
-    inside the frame, quoted so that nobody answers them again. Results longer than `budget` tokens (never less than
-    `RESULTS_KEPT`) are cut, and the marker says where the rest stands.
+    `paths` are files of its calls (each with how) and its artifacts. `past_speech` are user messages that were answered
+    inside the frame, quoted so that the model does not answer them again. Results longer than `budget` tokens (at least
+    `MIN_RESULTS_TOKENS`) are cut, and the marker says where the rest is.
     """
     parent = tree.frames.get(frame.parent)
     return element(
@@ -102,31 +96,31 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
 
 
 def invalidation_text(frame: Frame) -> str:
-    """What its parent is told of an invalidated frame."""
+    """Tells the parent about an invalidated frame."""
     reason = frame.invalidation_reason
     return f'Frame {frame.id} ({frame.title}) was invalidated: {reason}. What it did is behind ref="{frame.id}".'
 
 
 def _next_step_advice(tree: Tree, frame: Frame, status: Status) -> str:
-    """What the model may do now that something failed beside steps that it has planned, or the last step has ended
-    (S2-11, S3-33). A plan of the client's is managed there."""
+    """Advice after a failure beside planned steps, or after the last planned step. The client manages its own plans, so
+    inferred frames get none."""
     parent = tree.frames.get(frame.parent)
     if parent is None or frame.is_inferred:
         return ""
-    beside = (f for f in tree.frames.values() if f.parent == parent.id and f.id != frame.id)
-    others = [f for f in beside if not f.is_inferred]
+    siblings = (f for f in tree.frames.values() if f.parent == parent.id and f.id != frame.id)
+    others = [f for f in siblings if not f.is_inferred]
     waiting = [f for f in others if f.status is Status.PLANNED]
     if status is Status.FAILED and waiting:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
         return text_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
     if not frame.was_planned or waiting or any(f.status is Status.IN_PROGRESS for f in others):
         return ""
-    done = (
+    advice = (
         ANSWER_USER_ADVICE
         if not parent.parent
         else POP_PARENT_ADVICE.format(frame=parent.id, title=cut_for_display(parent.title))
     )
-    return text_element("next", f"{PLAN_FINISHED} {done}")
+    return text_element("next", f"{PLAN_FINISHED} {advice}")
 
 
 def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -> str:
@@ -135,20 +129,20 @@ def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -
 
 
 def _files(paths: Sequence[str], count: CountTokens) -> str:
-    """What was changed first: it is what later work builds on."""
-    known: dict[str, str] = {}
+    """Changed files come first, because later work builds on them."""
+    access_by_path: dict[str, str] = {}
     for path in paths:
         how = match[1] if (match := _HOW.search(path)) else ""
-        bare = _HOW.sub("", path)
-        known[bare] = known.get(bare) or how or "noted"
+        plain_path = _HOW.sub("", path)
+        access_by_path[plain_path] = access_by_path.get(plain_path) or how or "noted"
     groups = []
-    left = MAX_FILES_TOKENS
+    remaining_tokens = MAX_FILES_TOKENS
     for how in (CHANGED, "noted", READ):
-        named = [path for path, done in known.items() if done == how]
+        named = [path for path, access in access_by_path.items() if access == how]
         shown: list[str] = []
         for path in named:
-            left -= count(escape_xml(path)) + 2
-            if left < 0:
+            remaining_tokens -= count(escape_xml(path)) + 2
+            if remaining_tokens < 0:
                 break
             shown.append(path)
         more = [f"+{len(named) - len(shown)} more"] if len(shown) < len(named) else []
@@ -161,7 +155,7 @@ def _bullet_list(items: Iterable[str]) -> str:
 
 
 def past_user_messages_text(speech: Sequence[str]) -> str:
-    """Words the user said inside the frame and was answered there, as they were; empty where there are none."""
+    """User messages that were answered inside the frame, verbatim; empty if there are none."""
     if not speech:
         return ""
     return element(
@@ -184,8 +178,7 @@ _NAME = re.compile(
 
 
 def derive_compaction(text: str, count: CountTokens, limit: int = COMPACTION_TOKENS) -> str:
-    """A short form for a text that came without one (C4): its beginning, and the names that the rest mentions (S2-12,
-    S2-13), within `limit` tokens."""
+    """A short form of a text, within `limit` tokens: its start, and the names in the rest."""
     text = remove_illegal_xml(text).strip()
     if count(text) <= limit:
         return text
@@ -198,28 +191,27 @@ def derive_compaction(text: str, count: CountTokens, limit: int = COMPACTION_TOK
 
 
 def results_from_texts(texts: Sequence[str]) -> str:
-    """What a frame returns that nobody popped, of its texts in their order: the lines marked `RESULT:`, else the last
-    text (S2-08)."""
+    """Results of a frame that was not popped, from its texts in order: the lines marked `RESULT:`, else the last
+    text."""
     last = next((text.strip() for text in reversed(texts) if text.strip()), "")
     return marked_results(texts) or last
 
 
 def marked_results(texts: Iterable[str]) -> str:
-    """What the lines that begin with `RESULT:` say, each once."""
-    found = (line.strip() for text in texts for line in _RESULT.findall(text))
-    return "\n".join(dict.fromkeys(found))
+    """The distinct lines marked `RESULT:`, without the marker."""
+    lines = (line.strip() for text in texts for line in _RESULT.findall(text))
+    return "\n".join(dict.fromkeys(lines))
 
 
 def decisions_in(text: str) -> tuple[str, ...]:
-    """What lines that begin with "decision:" say (S0-17)."""
+    """The contents of lines that begin with "decision:"."""
     return tuple(match.strip() for match in _DECISION.findall(text))
 
 
 def title_of(text: str) -> str:
-    """A title for work that was given none: the first words of the user's message (S1-36). Lines of mark-up that
-    clients put around it are no title."""
+    """A title for a frame without one: the first words of the user's message, without the markup that clients add."""
     lines = [stripped for line in text.splitlines() if (stripped := line.strip().lstrip("#>*- ").strip())]
-    said = next((line for line in lines if not line.startswith("<")), lines[0] if lines else "")
-    words = said.split()
-    short = " ".join(words[:MAX_TITLE_WORDS]) + ("…" if len(words) > MAX_TITLE_WORDS else "")
-    return cut_for_display(short, MAX_TITLE_CHARACTERS) or "Conversation"
+    first_line = next((line for line in lines if not line.startswith("<")), lines[0] if lines else "")
+    words = first_line.split()
+    shortened = " ".join(words[:MAX_TITLE_WORDS]) + ("…" if len(words) > MAX_TITLE_WORDS else "")
+    return cut_for_display(shortened, MAX_TITLE_CHARACTERS) or "Conversation"

@@ -1,12 +1,7 @@
-"""What was suggested to the model of a path, and what was made of it: values of the tree, and how they follow.
+"""The suggestions made to the model on a path, and what became of them.
 
-A suggestion waits until a frame operation of its kind is done, five minutes are over, or somebody clears it. What is
-kept here is what happened; whether a suggestion has expired is a question with a time in it, and asked by whoever has
-one (S1-92, S1-93, S1-95).
-
-The law: **the counts outlive the list**: of a long list the older half goes, and every figure stays what it was.
-
-What this module does not do: it decides no suggestion, and words none (`autonomy` does).
+A suggestion waits until a frame operation of its kind fulfils it, five minutes have passed, or somebody clears it. When
+a long history is cut, the counts stay.
 """
 
 from __future__ import annotations
@@ -18,17 +13,17 @@ from msgspec.structs import replace
 
 PUSH, POP = "push", "pop"
 EXPIRES_MS = 5 * 60 * 1000
-"""How long a suggestion waits; a frame operation of its kind within this time acts upon it."""
+"""How long a suggestion waits for a frame operation of its kind."""
 MAX_SUGGESTIONS = 100
-"""Suggestions on the list before it is cut."""
+"""A longer history is cut."""
 SUGGESTIONS_KEPT = 50
-"""Of these, so many of the newest stay."""
+"""The newest suggestions that stay after a cut."""
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """One suggestion. `kind` is push or pop, `frame` was active then, `heuristic` had the highest score. `title` is
-    what a push would be for, `status` what a pop would end as. `told`: the model reads it. `at` and `acted` are ms
-    since the epoch, `acted` 0 until somebody does it; `cleared`: somebody took it back."""
+    """One suggestion. `kind` is push or pop; `frame` was active then; `heuristic` had the highest score. `title` is for
+    a push, `status` for a pop. `told`: the model reads it. `at` and `acted` are ms since the epoch; `acted` is 0 until
+    somebody follows it; `cleared`: somebody withdrew it."""
 
     kind: str
     frame: str
@@ -51,7 +46,7 @@ class Suggestion(msgspec.Struct, frozen=True):
 
 
 class AutonomySettings(msgspec.Struct, frozen=True):
-    """What somebody set for one conversation, at `at` (ms since the epoch); None is what the configuration says."""
+    """Settings of one conversation, made at `at` (ms since the epoch); None means the configured value."""
 
     at: int = 0
     level: str | None = None
@@ -63,7 +58,7 @@ class AutonomySettings(msgspec.Struct, frozen=True):
 
 
 class SuggestionCounts(msgspec.Struct, frozen=True):
-    """What was counted since it was begun anew. `ignored` are those that left the list without being acted upon."""
+    """Counts since the last reset. `ignored` left the history without being followed."""
 
     total: int = 0
     push: int = 0
@@ -82,53 +77,58 @@ class SuggestionState(msgspec.Struct, frozen=True):
     settings: AutonomySettings = AutonomySettings()
 
 
-def add_suggestion(advice: SuggestionState, suggestion: Suggestion, now: int) -> SuggestionState:
-    """One more, made at `now`."""
-    tally = advice.counts
+def add_suggestion(state: SuggestionState, suggestion: Suggestion, now: int) -> SuggestionState:
+    counts = state.counts
     is_push = suggestion.kind == PUSH
-    tally = replace(tally, total=tally.total + 1, push=tally.push + is_push, pop=tally.pop + (not is_push))
-    history = (*advice.history, replace(suggestion, at=now))
-    gone = history[:-SUGGESTIONS_KEPT] if len(history) > MAX_SUGGESTIONS else ()
-    tally = replace(tally, ignored=tally.ignored + sum(not (each.acted or each.cleared) for each in gone))
-    return replace(advice, history=history[len(gone) :], counts=tally)
+    counts = replace(counts, total=counts.total + 1, push=counts.push + is_push, pop=counts.pop + (not is_push))
+    history = (*state.history, replace(suggestion, at=now))
+    dropped = history[:-SUGGESTIONS_KEPT] if len(history) > MAX_SUGGESTIONS else ()
+    counts = replace(counts, ignored=counts.ignored + sum(not (old.acted or old.cleared) for old in dropped))
+    return replace(state, history=history[len(dropped) :], counts=counts)
 
 
-def mark_acted_upon(advice: SuggestionState, kind: str, frame: str, now: int) -> SuggestionState:
-    """A frame operation of this kind was done in, or with, `frame`: the suggestion that waited for it did its work."""
+def mark_acted_upon(state: SuggestionState, kind: str, frame: str, now: int) -> SuggestionState:
+    """Marks waiting suggestions that a frame operation of this kind in `frame` fulfils."""
     return _update_matching(
-        advice,
-        lambda each: each.kind == kind and each.frame == frame and each.is_waiting(now),
-        lambda each: replace(each, acted=now),
+        state,
+        lambda suggestion: suggestion.kind == kind and suggestion.frame == frame and suggestion.is_waiting(now),
+        lambda suggestion: replace(suggestion, acted=now),
     )
 
 
-def clear_suggestions(advice: SuggestionState, *, waiting: bool, counts: bool, now: int) -> SuggestionState:
-    """With `waiting` nothing waits any more; with `counts` list and figures begin anew with what still waits."""
+def clear_suggestions(state: SuggestionState, *, waiting: bool, counts: bool, now: int) -> SuggestionState:
+    """`waiting` withdraws waiting suggestions; `counts` resets history and counts to those that still wait."""
     if waiting:
-        advice = _update_matching(advice, lambda each: each.is_waiting(now), lambda each: replace(each, cleared=True))
+        state = _update_matching(
+            state, lambda suggestion: suggestion.is_waiting(now), lambda suggestion: replace(suggestion, cleared=True)
+        )
     if not counts:
-        return advice
-    left = tuple(each for each in advice.history if each.is_waiting(now))
-    pushes = sum(each.kind == PUSH for each in left)
-    return replace(advice, history=left, counts=SuggestionCounts(total=len(left), push=pushes, pop=len(left) - pushes))
+        return state
+    remaining = tuple(suggestion for suggestion in state.history if suggestion.is_waiting(now))
+    pushes = sum(suggestion.kind == PUSH for suggestion in remaining)
+    return replace(
+        state,
+        history=remaining,
+        counts=SuggestionCounts(total=len(remaining), push=pushes, pop=len(remaining) - pushes),
+    )
 
 
-def set_autonomy(advice: SuggestionState, chosen: AutonomySettings) -> SuggestionState:
-    """What was set last counts, on whatever entry of the path it hangs."""
-    return replace(advice, settings=chosen) if chosen.at >= advice.settings.at else advice
+def set_autonomy(state: SuggestionState, chosen: AutonomySettings) -> SuggestionState:
+    """The newest settings win, wherever on the path they are."""
+    return replace(state, settings=chosen) if chosen.at >= state.settings.at else state
 
 
-def count_automatic_operation(advice: SuggestionState, kind: str) -> SuggestionState:
-    """The proxy opened or ended a frame by itself."""
-    tally = advice.counts
+def count_automatic_operation(state: SuggestionState, kind: str) -> SuggestionState:
+    """Counts a frame that the proxy itself opened or ended."""
+    counts = state.counts
     is_push = kind == PUSH
-    tally = replace(tally, auto_pushes=tally.auto_pushes + is_push, auto_pops=tally.auto_pops + (not is_push))
-    return replace(advice, counts=tally)
+    counts = replace(counts, auto_pushes=counts.auto_pushes + is_push, auto_pops=counts.auto_pops + (not is_push))
+    return replace(state, counts=counts)
 
 
 def _update_matching(
-    advice: SuggestionState, which: Callable[[Suggestion], bool], how: Callable[[Suggestion], Suggestion]
+    state: SuggestionState, matches: Callable[[Suggestion], bool], update: Callable[[Suggestion], Suggestion]
 ) -> SuggestionState:
-    history = tuple(how(each) if which(each) else each for each in advice.history)
-    acted = sum(1 for old, new in zip(advice.history, history, strict=True) if new.acted and not old.acted)
-    return replace(advice, history=history, counts=replace(advice.counts, acted=advice.counts.acted + acted))
+    history = tuple(update(suggestion) if matches(suggestion) else suggestion for suggestion in state.history)
+    acted = sum(1 for old, new in zip(state.history, history, strict=True) if new.acted and not old.acted)
+    return replace(state, history=history, counts=replace(state.counts, acted=state.counts.acted + acted))

@@ -1,19 +1,10 @@
-"""A frame as a task: the few fields that readers of a database know, in three statuses instead of six (C6).
+"""A frame as a task with three statuses, for readers of the database and exports, and the lesson of a failed attempt.
 
     active     planned, in_progress
     complete   completed
     blocked    blocked, failed, and invalidated, which has `valid_to` as well
 
-The law: **a task says less than its frame, and nothing else**. A goal is the title, times are ms since the epoch, what
-does not apply is None.
-
-What this module does not do: it changes no frame, and reads no store.
-
-Attempts: a task that failed and is tried again, and what the next attempt is told of the one before (S0-39).
-
-The law: **an attempt is a frame of its own**. What the one before did stays off the line; its lesson goes along.
-
-What this module does not do: it begins nothing. Files are the client's, and stay as the attempt before left them.
+Each attempt at a task is a frame of its own: the next one gets the lesson of the one before, not its entries.
 """
 
 from __future__ import annotations
@@ -35,8 +26,8 @@ STATUSES: Mapping[Status, str] = {
 
 
 class FrameTask(msgspec.Struct, frozen=True):
-    """`depth` counts from 0 at the root. `completed_at`: when it ended with a result, also a failed one. It is valid
-    from its birth on, to when it was invalidated."""
+    """`depth` is 0 at the root. `completed_at`: when it completed or failed. Times are ms since the epoch; fields that
+    do not apply are None."""
 
     id: str
     parent_id: str | None
@@ -51,7 +42,6 @@ class FrameTask(msgspec.Struct, frozen=True):
 
 
 def task_of(tree: Tree, frame: Frame) -> FrameTask:
-    """`frame`, which is in `tree`, as a task."""
     ended = frame.status in (Status.COMPLETED, Status.FAILED)
     return FrameTask(
         id=frame.id,
@@ -68,18 +58,18 @@ def task_of(tree: Tree, frame: Frame) -> FrameTask:
 
 
 MAX_LESSON_CHARACTERS = 2_000
-"""Characters of what an attempt came to that are told whole; of a longer text its short form."""
+"""Longer results of a failed attempt are replaced by their short form."""
 
 
 def newest_failed_attempt(tree: Tree, title: str) -> Frame | None:
-    """The newest frame by this title that failed under the active one."""
+    """The newest failed frame of this title under the active one; case does not count."""
     wanted = title.casefold()
     failed = [f for f in children(tree, tree.active) if f.status is Status.FAILED and f.title.casefold() == wanted]
     return failed[-1] if failed else None
 
 
 def attempt_number(tree: Tree, frame: str) -> int:
-    """How often the task of a frame was tried, with this one."""
+    """How many attempts the task has had, including this one."""
     tried: list[str] = []
     while frame in tree.frames and frame not in tried:
         tried.append(frame)
@@ -88,10 +78,10 @@ def attempt_number(tree: Tree, frame: str) -> int:
 
 
 def lesson_of(tree: Tree, before: str) -> str:
-    """What stands above the block of the attempt after `before`; empty where that is no frame that failed."""
+    """Text above the block of the attempt after `before`; empty if that is no failed frame."""
     frame = tree.frames.get(before)
     if frame is None or frame.status is not Status.FAILED:
         return ""
-    why = frame.results if len(frame.results) <= MAX_LESSON_CHARACTERS else frame.results_compacted
+    results = frame.results if len(frame.results) <= MAX_LESSON_CHARACTERS else frame.results_compacted
     number = attempt_number(tree, before)
-    return f'Attempt {number + 1} at this. Attempt {number} (ref="{frame.id}") failed: {why}\n\n'
+    return f'Attempt {number + 1} at this. Attempt {number} (ref="{frame.id}") failed: {results}\n\n'

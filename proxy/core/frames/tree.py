@@ -1,18 +1,11 @@
-"""Frames: units of work, their lifecycle, and the tree they stand in.
+"""Frames and the tree they form: values, allowed status changes, and queries.
 
-A frame is a function call: a push is the call, a pop the return, and the parent sees only the call and the returned
-value.
+A frame is a function call: a push calls, a pop returns, and the parent sees only the call and the returned value.
+`ALLOWED` lists the status changes. Title and criteria are fixed once a frame begins. When a root has ended, the user's
+next message begins another beside it; a blocked root continues.
 
-The law: **what may happen is the table `ALLOWED`**. Identity (title, success criteria) is immutable from activation
-on. A final status is final: when the root has ended, its tree has, and the user's next message begins another root
-beside it. One that ended as blocked goes on with that message.
-
-A frame that is resumed after it was blocked gets a new *segment*: its old entries do not come back to the line.
-Entries are owned by segments, and the line of a frame is made of the current segments on the path from the root to
-it.
-
-What this module does not do: nothing happens here. What changes a tree is in `applying`, what a path of the ledger
-amounts to in `path_state`.
+Entries are owned by segments of frames. A frame that is resumed after it was blocked gets a new segment, so its old
+entries do not return. The context holds the current segments of the frames from the root to the active one.
 """
 
 from __future__ import annotations
@@ -45,21 +38,21 @@ ALLOWED: Mapping[Status, frozenset[Status]] = {
 }
 FINAL_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.INVALIDATED})
 RETURN_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
-"""What a pop may end a frame as."""
+"""Statuses that a pop may set."""
 
 
 INFERRED_ORIGINS = frozenset({"request", "plan", "part", "subagent", "auto"})
-"""Origins of frames that nobody pushed: a request of the user, an item of the client's plan, a part of long work, work
-that a subagent does in a conversation of its own, work that the proxy parted off by itself (autonomy `auto`)."""
+"""Origins of frames that no call pushed: a user request, an item of the client's plan, a finished part of long work, a
+subagent's conversation, or work that the proxy split off (autonomy `auto`)."""
 USER_ORIGIN = "human"
-"""The origin of a frame that a person planned or began."""
+"""Origin of a frame that a person planned or began."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
 class OpeningCall(msgspec.Struct, frozen=True):
-    """The call whose result stands for a frame: the frame block while it runs, its compaction afterwards.
+    """The call whose result stands for a frame: the frame block while it runs, its results afterwards.
 
-    `before` is what that result says ahead of it: the value of the pop that ran in the same group.
+    `preceding_text` precedes that result: the value of a pop in the same group of calls.
     """
 
     turn: str
@@ -70,7 +63,7 @@ class OpeningCall(msgspec.Struct, frozen=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """A unit of work. Times are ms since the epoch. `order` is its birth order in the tree; `segment` counts its
+    """A unit of work. Times are ms since the epoch. `order` is the order of creation in the tree; `segment` counts its
     attempts from 1."""
 
     id: str
@@ -93,17 +86,16 @@ class Frame(msgspec.Struct, frozen=True):
     segment: int = 1
     opening: OpeningCall | None = None
     tokens: int = 0
-    """Tokens of what it did, known once it was popped."""
+    """Tokens of its work, known after a pop."""
     client_key: str = ""
-    """How the client's own plan calls it; of a subagent's frame the id of the call that delegated it."""
+    """The item's id in the client's plan; for a subagent's frame the id of the delegating call."""
     conversation: str = ""
-    """The conversation of its own in which a subagent does the work."""
+    """The subagent's own conversation."""
     uncalled_owners: tuple[str, ...] = ()
-    """Owners of earlier segments that no call opened: what was done in them stays on the line of its parent."""
+    """Owners of earlier segments without an opening call: their entries stay in the parent's context."""
     was_planned: bool = False
-    """It was laid out before it began."""
     was_stopped_in_place: bool = False
-    """It was stopped where it stood, with the call that opened it: no result stands for what it did until then."""
+    """It was stopped and its opening call forgotten, so no result stands for its work until then."""
 
     @property
     def owner(self) -> str:
@@ -111,18 +103,18 @@ class Frame(msgspec.Struct, frozen=True):
 
     @property
     def is_inferred(self) -> bool:
-        """Seen in what the client says, which may end it as well."""
+        """Inferred from the client's messages, which may end it as well."""
         return self.origin in INFERRED_ORIGINS
 
     @property
     def has_no_opening_call(self) -> bool:
-        """No call opened it, so no result stands for it: it leaves the line by a fold alone."""
+        """No result stands for it, so only a fold removes it from the context."""
         return self.is_inferred or (self.opening is None and (self.origin == USER_ORIGIN or self.was_stopped_in_place))
 
 
 class WakeState(msgspec.Struct, frozen=True):
-    """What a thread was given when it woke, as it is replayed ever after: in front of all, or as one message
-    (`appended`) behind the entry `at`."""
+    """What a thread was given when it woke, repeated in every request since: at the start of the context, or as one
+    message (`appended`) behind the entry `at`."""
 
     guidance: str
     tools: str
@@ -131,21 +123,21 @@ class WakeState(msgspec.Struct, frozen=True):
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """Entries that left the line because it did not fit, and the text that stands for them."""
+    """Entries that left the context, and the text that replaces them."""
 
     entries: frozenset[str]
     trace: str
     at: str
-    """The entry behind which the text stands; empty: in front of all."""
+    """The entry behind which the text stands; empty: at the start."""
     frame: str = ""
-    """The folded frame; empty where entries of several left because the line did not fit."""
+    """The folded frame; empty if entries of several frames left because the context did not fit."""
     summary: str = ""
-    """What a model wrote of it since, for the next trace that tells of it."""
+    """A model's later summary, for the next trace that includes this one."""
 
 
 class FrameInterimSummary(msgspec.Struct, frozen=True):
-    """Where a frame stood that goes on, as the model summed it up (`words`) and as people are shown it (`text`): all
-    up to the entry `at`, at `made_at` (ms)."""
+    """The model's summary of an unfinished frame up to the entry `at`, made at `made_at` (ms): for the model
+    (`model_text`) and for people (`text`)."""
 
     at: str
     model_text: str
@@ -154,8 +146,8 @@ class FrameInterimSummary(msgspec.Struct, frozen=True):
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """A pattern that was warned of. `calls` are the signatures in it (of a failed task its title), `shown` the same in
-    words, `count` how often it had run, `at` the entry it closed with."""
+    """A loop that was warned of. `calls` are its call signatures (of a failed task its title), `shown` the same in
+    words, `count` its repetitions, `at` the entry that closed it."""
 
     kind: str
     calls: tuple[str, ...]
@@ -165,48 +157,44 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 class Tree(msgspec.Struct, frozen=True, dict=True):
-    """The state at one entry. `told` maps (turn, `call_key`) to what the result of that stack call says on the line
-    now."""
+    """The state at one entry. `result_texts` maps (turn, `call_key`) to the current result of that stack call."""
 
     frames: Mapping[str, Frame] = msgspec.field(default_factory=dict)
     active: str = ""
     wake_state: WakeState | None = None
     result_texts: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
     carried_owners: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """User messages that a pop handed to the frame it returned to: entry -> owner."""
+    """New owners of entries that passed to another frame: entry -> owner."""
     removals: tuple[Removal, ...] = ()
     stale_blocks: frozenset[str] = frozenset()
-    """Frames whose block somebody wants written anew."""
+    """Frames whose block should be rendered anew."""
     without_reasoning: frozenset[str] = frozenset()
-    """Entries (turn ids, or `turn/number`) whose reasoning has been left out, once and for good."""
+    """Entries (turn ids, or `turn/number`) whose reasoning was removed for good."""
     interim_summaries: Mapping[str, FrameInterimSummary] = msgspec.field(default_factory=dict)
-    """The newest summary of a frame that was made while it went on, by frame."""
+    """The newest interim summary by frame."""
     kept_frames: Mapping[str, bool] = msgspec.field(default_factory=dict)
-    """Frames that a person wants on the line, none of which is folded again, and whether at any price: the others come
-    back when that is cheap."""
+    """Frames that are never folded again. True: back in the context at any price; False: when that is cheap."""
     replaced_results: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Entries of results whose text is told in other words on the line: entry -> text."""
+    """Results whose text is replaced in the context: entry -> text."""
     provider_compactions: frozenset[str] = frozenset()
-    """Entries (turn ids too) with what stands for all before them, readable by the provider alone."""
+    """Entries (also turn ids) that hold a compaction that only the provider can read."""
     provider_edited_context: bool = False
-    """The provider edited by itself what it was sent, so nobody knows what it has cached."""
+    """The provider edited its input, so its cache state is unknown."""
     loops: tuple[Loop, ...] = ()
-    """Loops that were warned of, the oldest first."""
+    """Loops that were warned of, oldest first."""
     loops_cleared_at: str = ""
-    """The entry up to which a person cleared them: what came before it is no part of any."""
+    """A person dismissed loops up to this entry: earlier entries count for none."""
     is_pressure_warned: bool = False
-    """The model was told that its window fills up, and the line has not become shorter since."""
+    """The model was warned of a full window, and the context has not become shorter since."""
     suggestion_state: SuggestionState = msgspec.field(default_factory=SuggestionState)
-    """What was suggested to the model here, and what somebody set about that."""
     unannounced_commands: tuple[str, ...] = ()
-    """What a person did to the tree and the model was not told of yet, in words, the oldest first."""
+    """User commands of which the model was not told yet, as text, oldest first."""
     unannounced_root: str = ""
-    """A root that began while the thread was awake, of which the model was not told yet."""
+    """A root that began while the thread was awake, and of which the model was not told yet."""
     parents_announced: bool = False
-    """The model was told of the frames that its conversation was delegated by."""
+    """The model was told of the frames of its parent conversation."""
     retired_owners: frozenset[str] = frozenset()
-    """Owners of what was done below a frame in an attempt that the result of its call stands for: it does not come back
-    with the next one."""
+    """Owners of work below a blocked frame that its call's result stands for; it does not return."""
 
     @property
     def is_awake(self) -> bool:
@@ -214,19 +202,21 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def removed_entries(self) -> frozenset[str]:
-        """Entries that left the line: they were folded, or did not fit."""
+        """Entries that left the context by a fold or a trim."""
         return frozenset().union(*(trim.entries for trim in self.removals))
 
     @cached_property
     def visible_owners(self) -> frozenset[str]:
-        """Owners of what the frames from the root to the active one have on the line."""
+        """Owners whose entries are in the context of the active frame."""
         return visible_owners_of(self, path_to(self, self.active))
 
     @cached_property
     def root(self) -> Frame:
-        """The one that the active frame stands under; the others are those of trees that have ended (C20)."""
-        above = path_to(self, self.active)[0] if self.active else None
-        return above if above and not above.parent else next(f for f in self.frames.values() if not f.parent)
+        """The root of the active frame; other roots have ended."""
+        outermost = path_to(self, self.active)[0] if self.active else None
+        return (
+            outermost if outermost and not outermost.parent else next(f for f in self.frames.values() if not f.parent)
+        )
 
     @property
     def active_frame(self) -> Frame:
@@ -234,23 +224,22 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def children_by_parent(self) -> Mapping[str, tuple[Frame, ...]]:
-        """The children of each frame that has any, in order of birth; under the empty id the roots. Whoever goes
-        through a tree asks for those of every frame."""
-        found: dict[str, list[Frame]] = {}
+        """Children of each frame in order of creation; the empty id has the roots."""
+        by_parent: dict[str, list[Frame]] = {}
         for frame in self.frames.values():
-            found.setdefault(frame.parent, []).append(frame)
-        return {parent: tuple(frames) for parent, frames in found.items()}
+            by_parent.setdefault(frame.parent, []).append(frame)
+        return {parent: tuple(frames) for parent, frames in by_parent.items()}
 
 
 # -------------------------------------------------------------------------------------------------------------- views
 def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
-    """The parent first, then its parent, up to the root; stops at a missing or repeated one."""
+    """The parent first, up to the root; stops at a missing or repeated frame."""
     seen = {frame}
-    at = tree.frames[frame].parent if frame in tree.frames else ""
-    while at and at in tree.frames and at not in seen:
-        seen.add(at)
-        yield tree.frames[at]
-        at = tree.frames[at].parent
+    current = tree.frames[frame].parent if frame in tree.frames else ""
+    while current and current in tree.frames and current not in seen:
+        seen.add(current)
+        yield tree.frames[current]
+        current = tree.frames[current].parent
 
 
 def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
@@ -259,14 +248,13 @@ def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
 
 
 def is_kept(tree: Tree, frame: str) -> bool:
-    """Whether it, or what it is part of, is never folded again."""
-    return frame in tree.kept_frames or any(above.id in tree.kept_frames for above in ancestors(tree, frame))
+    """Whether the frame, or one that it is part of, is never folded again."""
+    return frame in tree.kept_frames or any(ancestor.id in tree.kept_frames for ancestor in ancestors(tree, frame))
 
 
 def visible_owners_of(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
-    """Owners of what the frames of `path` have on the line: their own entries, and those of frames under them that no
-    call opened. Such a frame takes nothing off the line when it ends; only a fold does, or the end of what it is part
-    of. Nor does a root: what stands on its line stands on that of the next one."""
+    """Owners of the entries that the frames of `path` have in the context: their own, and those of frames below without
+    an opening call, which stay until a fold or until the frame around them ends. Entries of earlier roots stay too."""
     shown = {frame.id for frame in path}
     owners = {tree.frames[frame].owner for frame in shown}
     if any(not tree.frames[frame].parent for frame in shown):
@@ -281,34 +269,34 @@ def visible_owners_of(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
 
 
 def children(tree: Tree, frame: str) -> tuple[Frame, ...]:
-    """In order of birth."""
+    """In order of creation."""
     return tree.children_by_parent.get(frame, ())
 
 
 def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:
-    """The other children of the same parent, of a root the other roots, in order of birth."""
+    """Other children of the same parent in order of creation; for a root the other roots."""
     return tuple(f for f in children(tree, tree.frames[frame].parent) if f.id != frame)
 
 
 def is_ended_root(tree: Tree, frame: Frame) -> bool:
-    """Whether it is a root that has ended, with another one begun beside it."""
+    """Whether it is a root that ended before another one began."""
     return not frame.parent and frame.status in FINAL_STATUSES and frame is not tree.root
 
 
 def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
-    """All below `frame`, parents before their children."""
-    found: list[Frame] = []
-    todo = list(children(tree, frame))
-    while todo:
-        following = todo.pop(0)
-        found.append(following)
-        todo += children(tree, following.id)
-    return tuple(found)
+    """All frames below `frame`, parents before their children."""
+    frames: list[Frame] = []
+    pending = list(children(tree, frame))
+    while pending:
+        following = pending.pop(0)
+        frames.append(following)
+        pending += children(tree, following.id)
+    return tuple(frames)
 
 
 def find_frame(tree: Tree, reference: str) -> Frame | None:
-    """A frame by id, by its title (case does not count), by a beginning of an id, or by a part of a title, each unique.
-    The whole title goes first, for an id may begin like a short one."""
+    """A frame by id, whole title (case does not count), start of an id, or part of a title; each must be unique. The
+    whole title precedes the start of an id, which it may look like."""
     if reference in tree.frames:
         return tree.frames[reference]
     wanted = reference.strip().casefold()
@@ -316,5 +304,5 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
         return None
     by_title = [f for f in tree.frames.values() if f.title.casefold() == wanted]
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
-    partly = [f for f in tree.frames.values() if wanted in f.title.casefold()]
-    return next((found[0] for found in (by_title, by_id, partly) if len(found) == 1), None)
+    by_part = [f for f in tree.frames.values() if wanted in f.title.casefold()]
+    return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)

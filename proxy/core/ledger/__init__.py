@@ -1,4 +1,5 @@
-"""To be written."""
+"""A conversation as values: messages, the append-only ledger of what was said, the interceptor that hides our tool
+calls in a streamed answer, and messages that people queue for the model."""
 
 from proxy.core.ledger.ledger import (
     CONTEXT_EDITS_KEY,

@@ -1,15 +1,11 @@
 """The ledger: an append-only, content-addressed tree of entries, one per conversation.
 
-An entry is a client message, a turn, or an overlay of ours. A turn is what one client request was answered with: its
-rounds as produced (`sent`), and what the client was shown of them (`seen`), which is what comes back in its next
-request.
+An entry is a client message, a turn, or an overlay of ours. A turn answers one client request: its rounds as the
+provider produced them, and the part of them that the client sees and echoes in its next request.
 
-The law: **nothing is mutated**. A different continuation is a branch; a history that the client rewrote or shortened
-is a branch too, whose entries point at the ones they are another form of (`alias`) and at the state they go on from
-(`adopts`).
-
-What this module does not do: it knows nothing of frames (events hang on entries as opaque bytes), finds no
-conversation (that is `matching`), and reads no store.
+Nothing is mutated. A different continuation is a branch, and so is a history that the client rewrote or shortened: its
+entries name the ones they are another form of (`alias`) and the entry whose state they continue (`adopts`). Frame
+events are opaque bytes here; `proxy.core.matching` finds a client's history in a ledger.
 """
 
 from __future__ import annotations
@@ -26,10 +22,10 @@ from proxy.core.ledger.messages import Call, Message, ModelResponse, identity_of
 from proxy.core.ledger.queued_messages import QueuedMessage
 
 ROUND_SEPARATOR = "\n\n"
-"""Between the texts of two rounds of one turn, as the client sees them."""
+"""Joins the texts of two rounds of one turn, as the client sees them."""
 
 INVALID_TOOL_NAME = "invalid"
-"""What opencode makes of a call to a tool it never offered; the arguments it keeps then are its own."""
+"""opencode renames a call to an unknown tool to this and replaces its arguments."""
 
 LEDGER_BYTES = 4_000
 ENTRY_BYTES = 240
@@ -38,8 +34,8 @@ FORM_BYTES = 25
 ROUND_BYTES = 120
 EVENT_BYTES = 1_200
 DECODED_EVENT_FACTOR = 3
-"""What each takes in memory beside its messages and its data: objects, ids, and its places in the indexes of a ledger
-and in the stories that are folded of it. Measured with tracemalloc; `tests/accounting/test_weights.py` checks them."""
+"""Estimated memory of each value beside its message and data, measured with tracemalloc:
+`tests/accounting/test_weights.py` checks these figures. An event counts its data times `DECODED_EVENT_FACTOR`."""
 
 
 # ------------------------------------------------------------------------------------------------------------- values
@@ -48,17 +44,17 @@ class EntryKind(StrEnum):
     TURN = "turn"
     OVERLAY = "overlay"
     USER_OVERLAY = "said"
-    """Words of a person that came from beside the client: an overlay that counts as the user's own message."""
+    """An overlay with a message that a person queued; counts as the user's own message."""
 
 
 _OVERLAY_KINDS = (EntryKind.OVERLAY, EntryKind.USER_OVERLAY)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One node of the tree: a client message, a turn (its rounds stand in `Ledger.rounds`), or an overlay of ours.
+    """One node of the tree: a client message, a turn (its rounds are in `Ledger.rounds`), or an overlay of ours.
 
-    `seq` is the order of creation in the conversation. `adopts`: the state before this entry is the state at that
-    one. `alias`: the stored entry this one is another form of. `created` is in ms since the epoch.
+    `seq` is the order of creation. `adopts` names the entry whose state this one continues, `alias` the stored entry
+    that this is another form of. `created` is in ms since the epoch.
     """
 
     id: str
@@ -73,16 +69,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_overlay(self) -> bool:
-        """It hangs beside the path, and no client gives it back."""
+        """Overlays hang beside the path, and clients never echo them."""
         return self.kind in _OVERLAY_KINDS
 
 
 class Round(msgspec.Struct, frozen=True, gc=False):
-    """One upstream round of a turn: the assistant message as produced and the results of the calls we answered, in
-    call order.
-
-    `last` says that the client's request ended with it.
-    """
+    """One upstream request of a turn: the assistant message and the results of the calls that we answered, in call
+    order. `last`: the client's request ended with this round."""
 
     turn: str
     number: int
@@ -93,8 +86,8 @@ class Round(msgspec.Struct, frozen=True, gc=False):
 
 
 class LedgerEvent(msgspec.Struct, frozen=True, gc=False):
-    """Something decided at an entry (for a turn: after round `round`). At most one per (entry, kind, subject): first
-    writer wins."""
+    """A decision made at an entry (for a turn: after round `round`). Each (entry, kind, subject) has at most one event:
+    the first writer wins."""
 
     entry: str
     round: int
@@ -106,7 +99,7 @@ class LedgerEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Thread(msgspec.Struct, frozen=True, gc=False):
-    """One path continued by one client loop: what its newest request looked like. `model` is the upstream's name."""
+    """One path continued by one client loop, with the head of its newest request. `model` is the upstream's name."""
 
     id: str
     system_hash: str = ""
@@ -116,9 +109,8 @@ class Thread(msgspec.Struct, frozen=True, gc=False):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """One client chat. `hint` is the session the client names, or empty; `parent` the conversation it was forked or
-    delegated from; `mode` what a person set for it, or empty; `dialect` the wire format its messages are in. The
-    newest record wins."""
+    """One client chat. `hint` is the session that the client names, or empty; `parent` the conversation that this one
+    was forked or delegated from; `mode` the mode that a person set, or empty. The newest record wins."""
 
     id: str
     tenant: str
@@ -131,13 +123,13 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 LedgerItem = Entry | Round | LedgerEvent | Thread | QueuedMessage
-"""What a ledger is made of, beside the conversation itself."""
+"""The records of a ledger, beside the conversation itself."""
 
 
 # ------------------------------------------------------------------------------------------------------------- ledger
 @dataclass
 class Ledger:
-    """All that is known of one conversation. It only grows. Overlays hang beside the path, behind their parent."""
+    """Everything known of one conversation. It only grows. Overlays hang behind their parent."""
 
     conversation: Conversation
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -147,22 +139,21 @@ class Ledger:
     by_identity: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     turns_by_parent: dict[str, list[str]] = field(default_factory=dict)
     turns_by_echo: dict[str, list[str]] = field(default_factory=dict)
-    """Turns by what they may come back as: an identity, or the ids and names of their calls."""
+    """Turns by the forms in which a client may echo them: an identity, or the ids and names of their calls."""
     parent_ids: set[str] = field(default_factory=set)
     original_ids: dict[str, str] = field(default_factory=dict)
-    """Of entries that are another form of one, which it was first: clients rewrite what they have rewritten."""
+    """The first form of each rewritten entry: clients rewrite what they have rewritten before."""
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
     last_walked_path: tuple[Entry, ...] = field(default=(), compare=False)
-    """The path that a request was found on last (`walking`): the next one is mostly the same and some more."""
+    """The path of the newest request: the next request mostly repeats and extends it."""
     queue: dict[str, QueuedMessage] = field(default_factory=dict)
-    """What people said into it, in that order, told or not."""
+    """Messages that people queued, in order, delivered or not."""
     next_seq: int = 0
     memory_bytes: int = LEDGER_BYTES
-    """Bytes it takes in memory, about: messages, what was decided, and what each entry costs. Messages that are known
-    elsewhere too (`proxy.dialects.known`) are counted in both places."""
+    """Estimated bytes in memory. A message that another cache holds too is counted in both places."""
 
     def add_entry(self, entry: Entry) -> None:
-        """What hangs on an entry that is not known (its record was lost) is lost with it."""
+        """Ignores an entry whose parent is unknown, because the parent's record was lost."""
         if entry.id in self.entries or (entry.parent and entry.parent not in self.entries):
             return
         self.entries[entry.id] = entry
@@ -181,140 +172,138 @@ class Ledger:
             self.by_identity.setdefault((entry.parent, entry.message.identity), []).append(entry.id)
 
     def add_round(self, done: Round) -> None:
-        """A finished round is written once; a draft of it, written while it streamed, is replaced."""
-        turn, known = self.entries.get(done.turn), self.rounds.get(done.turn, ())
-        drafts = [r for r in known if r.number == done.number] if known else []
+        """Stores a round. A finished round replaces its drafts, and nothing replaces it."""
+        turn, stored = self.entries.get(done.turn), self.rounds.get(done.turn, ())
+        drafts = [r for r in stored if r.number == done.number] if stored else []
         if turn is None or any(draft.spoken.complete for draft in drafts):
             return
-        rounds = with_round(known, done)
-        shown = visible_turn(rounds)
-        if (again := self._find_equal_response(done.spoken, turn.parent, shown.echo_identities)) is not None:
-            rounds = with_round(known, replace(done, spoken=again))
+        rounds = with_round(stored, done)
+        visible = visible_turn(rounds)
+        if (equal := self._find_equal_response(done.spoken, turn.parent, visible.echo_identities)) is not None:
+            rounds = with_round(stored, replace(done, spoken=equal))
         self.rounds[done.turn] = rounds
-        self.memory_bytes += _round_bytes(done, is_shared=again is not None)
+        self.memory_bytes += _round_bytes(done, is_shared=equal is not None)
         for draft in drafts:
             self.memory_bytes -= _round_bytes(draft)
-        for identity in shown.echo_identities:
+        for identity in visible.echo_identities:
             _append_newest(self.by_identity.setdefault((turn.parent, identity), []), done.turn)
             _append_newest(self.turns_by_echo.setdefault(identity, []), done.turn)
-        if shown.calls:
-            _append_newest(self.turns_by_echo.setdefault(calls_key(shown.calls), []), done.turn)
+        if visible.calls:
+            _append_newest(self.turns_by_echo.setdefault(calls_key(visible.calls), []), done.turn)
 
     def _find_equal_response(
         self, spoken: ModelResponse, parent: str, identities: Iterable[str]
     ) -> ModelResponse | None:
-        """The same words, as an answer before it to the same request: who asks again and again may be told the same,
-        and it is held once (of 2 KB for an answer 0.5 are left). A draft stands for itself."""
+        """An equal earlier answer to the same request, whose memory the new one can share (saves 1.5 of 2 KB). Drafts
+        share nothing."""
         for identity in identities if spoken.complete else ():
             for turn in self.by_identity.get((parent, identity), ())[-1:]:
-                for before in self.rounds.get(turn, ()):
-                    if before.spoken == spoken:
-                        return before.spoken
+                for earlier in self.rounds.get(turn, ()):
+                    if earlier.spoken == spoken:
+                        return earlier.spoken
         return None
 
     def add_event(self, event: LedgerEvent) -> bool:
-        """False when one like it stands there already: the first writer wins."""
-        known = self.events.get(event.entry, ())
-        if any((e.kind, e.subject) == (event.kind, event.subject) for e in known):
+        """Returns False if an event of this kind and subject exists already."""
+        stored = self.events.get(event.entry, ())
+        if any((e.kind, e.subject) == (event.kind, event.subject) for e in stored):
             return False
         self.memory_bytes += EVENT_BYTES + DECODED_EVENT_FACTOR * len(event.data)
-        self.events[event.entry] = tuple(sorted((*known, event), key=lambda e: (e.round, e.seq)))
+        self.events[event.entry] = tuple(sorted((*stored, event), key=lambda e: (e.round, e.seq)))
         self.next_seq = max(self.next_seq, event.seq + 1)
         return True
 
     def original_of(self, entry: Entry) -> Entry:
-        """What the client rewrote, once or again and again, until it was `entry`."""
+        """The first form of an entry that the client rewrote, once or more."""
         return self.entries[self.original_ids.get(entry.id, entry.id)]
 
     def path(self, tip: str) -> tuple[Entry, ...]:
         """The entries from the first one to `tip`, both included."""
-        found = []
+        entries = []
         while tip:
             entry = self.entries[tip]
-            found.append(entry)
+            entries.append(entry)
             tip = entry.parent
-        return tuple(reversed(found))
+        return tuple(reversed(entries))
 
     def newest_round_number(self, entry: str) -> int:
-        """The number of the newest round of a turn; 0 for whatever else, and for one that has none."""
+        """The number of the newest round of a turn; 0 for any other entry and a turn without rounds."""
         return max((done.number for done in self.rounds.get(entry, ())), default=0)
 
     def newest_tip(self) -> Entry | None:
-        """The entry of a path created last, or None in an empty conversation."""
+        """The newest entry that is no overlay, or None."""
         return next((e for e in reversed(self.entries.values()) if not e.is_overlay), None)
 
 
 def _round_bytes(done: Round, *, is_shared: bool = False) -> int:
-    """Bytes a round takes in memory, about; `is_shared`: what was spoken in it is held elsewhere."""
-    said = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.memory_bytes
-    return said + sum(result.memory_bytes for result in done.results) if done.results else said
+    """Estimated memory of a round; `is_shared`: another round holds its response."""
+    size = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.memory_bytes
+    return size + sum(result.memory_bytes for result in done.results) if done.results else size
 
 
 def with_round(rounds: tuple[Round, ...], done: Round) -> tuple[Round, ...]:
-    """`rounds` of a turn and `done`, in order; it takes the place of a draft of it."""
+    """The rounds of a turn with `done` in order, which replaces a draft of the same number."""
     if not rounds:
         return (done,)
     return tuple(sorted((*(r for r in rounds if r.number != done.number), done), key=lambda r: r.number))
 
 
 def _append_newest(turns: list[str], turn: str) -> None:
-    """The newest stands last."""
     if turn not in turns[-1:]:
         turns.append(turn)
 
 
 def calls_key(calls: Sequence[Call]) -> str:
-    """The ids and names of calls, in order: what survives when a client re-serialises arguments."""
+    """The ids and names of calls, in order: these survive when a client serialises arguments anew."""
     return "calls " + "\n".join(f"{c.id} {c.name}" for c in calls)
 
 
 def message_id(parent: str, identity: str, conversation: str, adopts: str = "") -> str:
-    """Content-addressed: hash of the parent's id (the conversation's, for the first message), the canonical content,
-    and the entry whose state goes on with it: clients begin every compacted history with the same words."""
+    """Hash of the parent's id (the conversation's for the first message), the canonical content, and `adopts`: clients
+    begin every compacted history with the same words."""
     content = f"{identity}\n{adopts}" if adopts else identity
     return sha256(f"{parent or conversation}\n{content}".encode()).hexdigest()[:32]
 
 
 def turn_id(request_node: str, attempt: int) -> str:
-    """Fixed when the first round starts, so that what is decided in the turn has a name before the answer is known."""
+    """Known before the first round starts, so that events of the turn can refer to it."""
     return sha256(f"{request_node}\nattempt {attempt}".encode()).hexdigest()[:32]
 
 
 RESPONSE_ID_KEY = "response_id"
-"""The member of `Spoken.extra` with the id that the provider gave its answer, a JSON string, where clients may name it.
-"""
+"""Key of `ModelResponse.extra`: the provider's id of its answer (JSON string), if clients may refer to it."""
 THINKING_TAGS = ("think", "thinking")
-"""Tags in which a model thinks aloud where its provider takes its thoughts for words."""
+"""Tags around a model's thinking, where the provider delivers thinking as text."""
 PAUSE_FINISH_REASON = "pause_turn"
-"""The word of a round that goes on with the next request, which ends with it."""
+"""Finish reason of a round that the next request continues."""
 CONTEXT_EDITS_KEY = "applied_edits"
-"""The member of `Spoken.extra` with what the provider edited out of the request, a JSON array."""
+"""Key of `ModelResponse.extra`: the provider's edits of the request (JSON array)."""
 PROVIDER_COMPACTIONS_KEY = "sealed"
-"""The member of `Spoken.extra` with the identities of the compactions in an answer that clients give back as messages
-of their own, a JSON array. Where it is there, the provider compacted what it was sent."""
+"""Key of `ModelResponse.extra`: identities of compactions in the answer that clients echo as separate messages (JSON
+array). If present, the provider compacted its input."""
 
 
 # --------------------------------------------------------------------------------------------------------------- seen
 def response_id_of(rounds: Sequence[Round]) -> str:
-    """The id by which the client knows a turn: that of its first round. Empty where it has none."""
-    told = rounds[0].spoken.extra.get(RESPONSE_ID_KEY) if rounds else None
-    return msgspec.json.decode(told, type=str) if told else ""
+    """The id by which the client refers to a turn, which is its first round's. Empty if there is none."""
+    raw = rounds[0].spoken.extra.get(RESPONSE_ID_KEY) if rounds else None
+    return msgspec.json.decode(raw, type=str) if raw else ""
 
 
 def provider_compactions_in(rounds: Sequence[Round]) -> frozenset[str]:
-    """The identities of the compactions in a turn that come back as messages of their own."""
-    told = (r.spoken.extra.get(PROVIDER_COMPACTIONS_KEY) for r in rounds)
-    return frozenset(identity for raw in told if raw for identity in msgspec.json.decode(raw, type=list[str]))
+    """Identities of the compactions in a turn that clients echo as separate messages."""
+    lists = (r.spoken.extra.get(PROVIDER_COMPACTIONS_KEY) for r in rounds)
+    return frozenset(identity for raw in lists if raw for identity in msgspec.json.decode(raw, type=list[str]))
 
 
 def is_edited_by_provider(done: Round) -> bool:
-    """Whether the provider edited or compacted by itself what it was sent."""
+    """Whether the provider itself edited or compacted its input."""
     return CONTEXT_EDITS_KEY in done.spoken.extra or PROVIDER_COMPACTIONS_KEY in done.spoken.extra
 
 
 class VisibleTurn(msgspec.Struct, frozen=True, gc=False):
-    """What the client was shown of a turn: the words it read, the calls it was given, the identity of both as one
-    message. `forms` are the identities under which a finished turn may come back."""
+    """The part of a turn that the client sees: text, calls, and the identity of both as one message. `echo_identities`
+    are the identities under which a client may echo the finished turn."""
 
     text: str
     calls: tuple[Call, ...]
@@ -323,7 +312,6 @@ class VisibleTurn(msgspec.Struct, frozen=True, gc=False):
 
 
 def visible_turn(rounds: Sequence[Round]) -> VisibleTurn:
-    """All of it at once, for whoever asks for more than one thing."""
     if len(rounds) == 1 and (plain := _text_only_turn(rounds[0].spoken.message)):
         return plain
     text, calls = visible_text(rounds), visible_calls(rounds)
@@ -332,7 +320,7 @@ def visible_turn(rounds: Sequence[Round]) -> VisibleTurn:
 
 
 def _text_only_turn(message: Message) -> VisibleTurn | None:
-    """What is seen of the only round of a turn that just says something, as most do; None of any other."""
+    """Fast path for the usual turn: one round with text and nothing else. None for any other."""
     text, identity = message.text, message.identity
     if message.calls or message.answers or message.role != "assistant" or not text.strip() or _has_thinking_tags(text):
         return None
@@ -340,17 +328,16 @@ def _text_only_turn(message: Message) -> VisibleTurn | None:
 
 
 def visible_text(rounds: Sequence[Round]) -> str:
-    """What the client read of a turn."""
     return ROUND_SEPARATOR.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
 
 
 def visible_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
-    """The calls the client was given: those of the last round that are not ours."""
+    """The calls that the client receives: those of the last round that are not ours."""
     return rounds[-1].spoken.client_calls if rounds else ()
 
 
 def _visible_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) -> str:
-    """Mostly that of the only round, which is known."""
+    """The only round's own identity where nothing is hidden, else a new one."""
     only = rounds[0].spoken.message if len(rounds) == 1 else None
     if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.own_calls:
         return only.identity
@@ -358,20 +345,20 @@ def _visible_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...
 
 
 def echo_identities_of(rounds: Sequence[Round]) -> frozenset[str]:
-    """The identities a finished turn may come back under."""
+    """The identities under which a client may echo a finished turn."""
     return visible_turn(rounds).echo_identities
 
 
 def _echo_identities(rounds: Sequence[Round], text: str, calls: tuple[Call, ...], identity: str) -> frozenset[str]:
-    """Whole, without its text where it has calls (crewai drops it), or without what was thought aloud in it."""
+    """Complete, without text if it has calls (crewai drops it), or without thinking."""
     if not (calls or text or is_silent(rounds)):
         return frozenset()
-    found = {identity}
+    identities = {identity}
     if calls:
-        found.add(identity_of("assistant", "", calls))
-    if _has_thinking_tags(text) and (said := without_thinking(text)).strip():
-        found.add(identity_of("assistant", said, calls))
-    return frozenset(found)
+        identities.add(identity_of("assistant", "", calls))
+    if _has_thinking_tags(text) and (spoken := without_thinking(text)).strip():
+        identities.add(identity_of("assistant", spoken, calls))
+    return frozenset(identities)
 
 
 def _has_thinking_tags(text: str) -> bool:
@@ -379,18 +366,17 @@ def _has_thinking_tags(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """A text without what a model thinks aloud in tags, of which some write the closing one alone. Clients take it out
-    of what they keep (the AI SDK), or write it otherwise (pydantic-ai)."""
+    """Text without tagged thinking, of which some models write only the closing tag. Clients remove it (the AI SDK) or
+    rewrite it (pydantic-ai)."""
     for tag in THINKING_TAGS:
         *before, last = text.split(f"</{tag}>")
-        said = (part.partition(f"<{tag}>") for part in before)
-        text = "".join(words for words, opened, _ in said if opened) + last
+        parts = (part.partition(f"<{tag}>") for part in before)
+        text = "".join(words for words, opened, _ in parts if opened) + last
     return text
 
 
 def is_silent(rounds: Sequence[Round]) -> bool:
-    """Whether a finished turn was work of ours alone, with nothing for the client to read: it comes back as an empty
-    message, or not at all."""
+    """Whether a finished turn holds calls of ours and nothing visible: clients echo it empty or not at all."""
     if (
         not rounds
         or not (rounds[-1].last and rounds[-1].spoken.complete)
@@ -402,8 +388,7 @@ def is_silent(rounds: Sequence[Round]) -> bool:
 
 
 def is_echoed_by(rounds: Sequence[Round], message: Message) -> bool:
-    """Whether `message` is this turn as a client gives it back: exactly, with defaulted arguments added, or as a
-    partial delivery."""
+    """Whether `message` echoes this turn: exactly, with default arguments added, or as a partial delivery."""
     if message.role != "assistant":
         return False
     text, calls = visible_text(rounds), visible_calls(rounds)
@@ -415,20 +400,20 @@ def is_echoed_by(rounds: Sequence[Round], message: Message) -> bool:
 
 
 def _same_text(ours: str, theirs: str) -> bool:
-    """The same text; less what was thought aloud, and the white space around that, where something was."""
+    """Whether two texts are equal, apart from thinking and the white space around it."""
     if ours.strip() == theirs.strip() or not _has_thinking_tags(ours):
         return ours.strip() == theirs.strip()
     return without_thinking(ours).split() == without_thinking(theirs).split() != []
 
 
-def _is_prefix_of_either(told: str, text: str) -> bool:
-    """One is the beginning of the other: the client kept less than we stored, or we stored less than it got."""
-    return bool(text) and (text.startswith(told) or told.startswith(text))
+def _is_prefix_of_either(echoed: str, text: str) -> bool:
+    """One starts with the other: the client kept less than we stored, or we stored less than it received."""
+    return bool(text) and (text.startswith(echoed) or echoed.startswith(text))
 
 
 def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
-    """The same calls in the same order; clients may have added defaulted arguments, or renamed a call of a tool they
-    do not have."""
+    """Whether these are the same calls in the same order. Clients may add default arguments, or rename a call of an
+    unknown tool."""
     if [c.id for c in ours] != [c.id for c in theirs]:
         return False
     return all(

@@ -1,12 +1,8 @@
-"""What a person says into a conversation from beside its client, and how it is told to the model.
+"""Messages that a person sends into a conversation without its client, and their text for the model.
 
-A message waits in its lane: `steer` for the next request to the provider, also between two hidden rounds of a turn;
-`follow_up` for the moment at which the model has nothing more to do. It is told once, or it expires.
-
-The laws: **nothing said is told before it is asked for**, so what waits changes no line; and **all that waits in a lane
-is told at once**, as one message of the user's with a bullet for each.
-
-What this module does not do: it knows no request and no line; `proxy.speaking` puts the words there.
+A `steer` message waits for the next upstream request, which may be between two hidden rounds of a turn; a `follow_up`
+message waits until the model has finished. All waiting messages of a lane are delivered once, as one user message with
+a bullet each, or expire. Waiting messages do not change the context.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 HEADING = "Additional user input, given while you work:"
-"""What stands above the bullets; the user's own words follow as they were written."""
+"""Stands above the bullets."""
 
 
 class Lane(StrEnum):
@@ -32,11 +28,8 @@ class DeliveryState(StrEnum):
 
 
 class QueuedMessage(msgspec.Struct, frozen=True):
-    """One message. Times are ms since the epoch; `expires` is when it is no longer told. `thread` is the only one that
-    may be told, or empty. `settled` is when it was delivered or removed, `entry` the words of the ledger it became.
-
-    Of one that was removed nothing is left but that: its text is empty.
-    """
+    """One message. Times are ms since the epoch. `thread` is the only thread that may receive it, or empty. `settled`
+    is when it was delivered or removed, `entry` the overlay that holds its words. A removed message has no text."""
 
     id: str
     text: str
@@ -50,15 +43,15 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 def waiting_messages(queue: Iterable[QueuedMessage], now: int) -> tuple[QueuedMessage, ...]:
-    """What still waits at `now` (ms), in the order in which it was said."""
-    return tuple(said for said in queue if said.state is DeliveryState.WAITING and now < said.expires)
+    """Messages that still wait at `now` (ms), in the order in which they were queued."""
+    return tuple(message for message in queue if message.state is DeliveryState.WAITING and now < message.expires)
 
 
 def has_waiting_message(queue: Iterable[QueuedMessage], thread: str, now: int) -> bool:
-    """Whether something waits at `now` (ms) that this thread may be told."""
-    return any(said.thread in ("", thread) for said in waiting_messages(queue, now))
+    """Whether a message for this thread waits at `now` (ms)."""
+    return any(message.thread in ("", thread) for message in waiting_messages(queue, now))
 
 
-def render_queued_messages(said: Sequence[QueuedMessage]) -> str:
-    """One message for the model. A text of several lines stays under its bullet."""
-    return "\n".join([HEADING, *("- " + each.text.strip().replace("\n", "\n  ") for each in said)])
+def render_queued_messages(messages: Sequence[QueuedMessage]) -> str:
+    """One message for the model. Further lines of a text are indented under its bullet."""
+    return "\n".join([HEADING, *("- " + message.text.strip().replace("\n", "\n  ") for message in messages)])

@@ -1,16 +1,12 @@
-"""What a client sees of an answer: text at once, calls of ours never, one ending.
+"""Decides what a client sees of a streamed answer: text at once, our tool calls never, one ending.
 
-An answer of the provider arrives in pieces; a dialect says what is in each (text, reasoning, parts of calls, usage, an
-ending) and this engine says what of it leaves, and when. The model may speak in several rounds, of which the client
-sees one answer: calls by the names of ours are swallowed, the others counted on, the ending and the usage of a round
-that goes on are held.
+A dialect says what each chunk holds (text, reasoning, parts of calls, usage, an ending). The interceptor decides what
+leaves, and when. The model may take several rounds, which the client sees as one answer: calls of our tools are
+dropped, the others renumbered, and the ending and usage of a round that continues are held back.
 
-The law: **pieces leave in the order they came, and a round without a call of ours leaves exactly as it came.** A piece
-waits only while a call in it has no name yet, or while it carries signed reasoning of a round of which nothing is
-visible: clients store such orphans, and providers refuse them.
-
-What this module does not do: it knows no wire format. It never looks into `Piece.source`; it says which events of a
-piece are kept, and the dialect writes them.
+Chunks leave in the order in which they came, and a first round without a call of ours leaves unchanged. A chunk waits
+only while a call in it has no name yet, or while it holds signed reasoning of a round of which nothing is visible:
+clients store such orphans, and providers refuse them.
 """
 
 from __future__ import annotations
@@ -32,26 +28,26 @@ class CallOwner(StrEnum):
     """Who answers a call."""
 
     UNKNOWN = "unknown"
-    """Its name may still become one of ours."""
+    """The name may still become one of ours."""
     OURS = "ours"
     CLIENT = "client"
 
 
 @dataclass(eq=False, slots=True)
 class PartialCall:
-    """A call while it arrives. `order` counts the calls of the round from 0; `number` is what the client sees it
-    counted as, None until the first part of it leaves."""
+    """A call while it arrives. `position` counts the calls of the round from 0; `client_index` is the index that the
+    client sees, None until the first part of the call leaves."""
 
     position: int
     id: str = ""
     name: str = ""
     argument_parts: list[str] = field(default_factory=list)
     initial_arguments: str = ""
-    """Its arguments as they came with its beginning; they count where none are written."""
+    """Arguments from the call's start event, used if no deltas follow."""
     owner: CallOwner = CallOwner.UNKNOWN
     client_index: int | None = None
     is_too_late: bool = False
-    """It began after the ending had left: nothing can follow it any more."""
+    """The call began after the ending had left, so the client cannot receive it."""
 
     @property
     def arguments(self) -> str:
@@ -59,26 +55,26 @@ class PartialCall:
 
 
 ShouldContinue = Callable[[str], bool]
-"""Whether another round follows one that has no call and ends with this word."""
+"""Whether another round follows one that has no call and this finish reason."""
 ShouldRefuse = Callable[[str, str], bool]
-"""Whether a call of the client's, by name and arguments, is answered here all the same."""
+"""Whether the proxy itself answers this client call, given by name and arguments."""
 ShouldRetry = Callable[[bytes], bool]
-"""Whether a round that said nothing but an error in these words is asked for again."""
+"""Whether a round that holds nothing but this error is tried again."""
 
 
 class CallAssembler:
-    """The calls of one round, put together from parts as providers really send them: without an index, with one index
-    for all, with the id in every part, with the name late, split or repeated."""
+    """Assembles the calls of one round from parts as providers send them: without an index, with one index for all,
+    with the id in every part, with the name late, split or repeated."""
 
     def __init__(self) -> None:
         self.should_refuse: ShouldRefuse | None = None
-        """Where it is there, a call of the client's waits until it is whole, and is ours where this says so."""
+        """If set, a client call waits until it is complete, and becomes ours if this says so."""
         self.calls: list[PartialCall] = []
         self._by_index: dict[int, PartialCall] = {}
         self._by_id: dict[str, PartialCall] = {}
 
     def add_part(self, index: int | None, id_: str, name: str, arguments: str) -> PartialCall:
-        """The call a part belongs to, with the part added."""
+        """Adds a part and returns the call that it belongs to."""
         call = self._found(index, id_, name, arguments)
         if call is None:
             call = PartialCall(len(self.calls))
@@ -99,11 +95,10 @@ class CallAssembler:
         return call
 
     def call_at(self, index: int) -> PartialCall | None:
-        """The call that is counted as `index`, if its first part has come."""
         return self._by_index.get(index)
 
     def decide_owners(self, *, over: bool = False) -> None:
-        """No name can grow any more; a call that never had one is the client's. `over`: no arguments either."""
+        """Names are complete now: a call without a name is the client's. `over`: arguments are complete too."""
         for call in self.calls:
             self._decide_owner(call, over=over)
 
@@ -140,7 +135,7 @@ class CallAssembler:
 
 
 def _starts_new_call(call: PartialCall, id_: str, name: str, arguments: str) -> bool:
-    """Whether a part that seems to go on with `call` is the beginning of another one under the same index."""
+    """Whether a part that seems to continue `call` starts another call under the same index."""
     if not name or (id_ and id_ == call.id):
         return False
     if id_ and call.id:
@@ -151,7 +146,7 @@ def _starts_new_call(call: PartialCall, id_: str, name: str, arguments: str) -> 
 
 
 def are_valid_arguments(arguments: str) -> bool:
-    """Whether these are arguments a tool can be called with: none, or valid JSON."""
+    """Whether a tool can be called with these arguments: none, or valid JSON."""
     try:
         msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -160,7 +155,7 @@ def are_valid_arguments(arguments: str) -> bool:
 
 
 def _add_name_part(call: PartialCall, name: str) -> None:
-    """Add a piece of the name. The whole name again is a repetition, and nothing grows once arguments came."""
+    """A repeated whole name is ignored, and so is a name after arguments."""
     if not name or name == call.name or (call.name and call.argument_parts):
         return
     call.name += name
@@ -169,13 +164,13 @@ def _add_name_part(call: PartialCall, name: str) -> None:
 
 
 def _is_client_tool_name(name: str) -> bool:
-    """Whether this beginning of a name, or all of it, can become none of ours."""
+    """Whether this start of a name cannot become one of ours."""
     return bool(name) and not STACK_PREFIX.startswith(name) and not name.startswith(STACK_PREFIX)
 
 
 # ------------------------------------------------------------------------------------------------------------- events
 class ResponseStart(msgspec.Struct, frozen=True):
-    """The answer begins: a role, and nothing said."""
+    """The answer begins: a role, and no content."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -184,11 +179,11 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
     signed: bool = False
-    """It carries a signature or is encrypted: bound to its place, worthless without its round."""
+    """The reasoning is signed or encrypted: it is bound to its place, and useless without its round."""
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A part of a call. `at` is its position in the piece, `index` what the provider counted it as."""
+    """A part of a call. `position` is its place in the chunk, `index` the provider's index."""
 
     position: int
     call: PartialCall
@@ -212,7 +207,7 @@ class StreamEnd(msgspec.Struct, frozen=True):
 
 
 class UnknownEvent(msgspec.Struct, frozen=True):
-    """Anything we have no word for. It passes."""
+    """An event that we do not know; passed on."""
 
 
 ChunkEvent = (
@@ -229,19 +224,18 @@ ChunkEvent = (
 
 
 NON_CONTENT_EVENTS = (ResponseStart, UsageReport, StreamError, StreamEnd)
-"""What is no part of what is said."""
+"""Events without content."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """One chunk of an answer. `source` is the dialect's own and not looked into."""
+    """One chunk of an answer. `source` belongs to the dialect and is never read here."""
 
     events: tuple[ChunkEvent, ...]
     source: object
 
 
 class OutgoingChunk(msgspec.Struct, frozen=True):
-    """What leaves of a piece: all of it as it came (`whole`), or just these events, in their order. Calls carry the
-    number they are counted as."""
+    """The part of a chunk that leaves: all of it (`is_unchanged`), or these events in order."""
 
     chunk: Chunk
     events: tuple[ChunkEvent, ...]
@@ -250,29 +244,29 @@ class OutgoingChunk(msgspec.Struct, frozen=True):
 
 # --------------------------------------------------------------------------------------------------------------- show
 MAX_WAITING_CHUNKS = 4096
-"""Pieces that wait for one name; then the call without a name is the client's."""
+"""Chunks that wait for one name; after that a call without a name is the client's."""
 MAX_HELD_CHUNKS = 16 * MAX_WAITING_CHUNKS
-"""Pieces of signed reasoning that wait for something of their round; a thought beyond it leaves, whatever follows."""
+"""Chunks that wait behind signed reasoning; after that it leaves, whatever follows."""
 
 
 class Interceptor:
-    """The client's side of one answer, over all its rounds. What is of the newest one stands here as it begins."""
+    """The client's view of one answer over all its rounds. The class attributes describe the current round."""
 
     _pending_whitespace = ""
     _text_started = False
     _is_visible = False
     _has_ended = False
     has_content = False
-    """More of this round has left than that it begins."""
+    """More of this round has left than its start."""
     has_stack_call = False
     """This round has a call of ours."""
     continues = False
-    """This round has no call, and another one follows all the same."""
+    """This round has no call, but another round follows."""
     held_finish: Chunk | None = None
     held_end: Chunk | None = None
 
     def __init__(self, *, wants_usage: bool, joint: str = ROUND_SEPARATOR) -> None:
-        """`joint` is said between the texts of two rounds; nothing where each stands in a block of its own."""
+        """`joint` separates the texts of two rounds; empty if each round has a block of its own."""
         self._wants_usage = wants_usage
         self._text_separator = joint
         self._round = 0
@@ -281,13 +275,13 @@ class Interceptor:
         self._calls = CallAssembler()
         self._finish_sent = False
         self.text_sent = False
-        """A text that is not blank has left, in whatever round."""
+        """Text that is not blank has left, in any round."""
         self.client_call_count = 0
         self.should_continue: ShouldContinue | None = None
-        """Where it is there, it is asked about every round that would end the answer."""
+        """If set, it is called for each round that would end the answer."""
 
     def begin_round(self, calls: CallAssembler) -> None:
-        """`calls` are put together by whoever reads the pieces."""
+        """The dialect fills `calls` while it reads the chunks."""
         self._round += 1
         self._calls = calls
         self._waiting.clear()
@@ -297,36 +291,36 @@ class Interceptor:
         self.held_finish = self.held_end = None
 
     def replace_round(self) -> None:
-        """The next round stands in the place of this one, which said nothing."""
+        """The next round replaces this one, which had no content."""
         self._round -= 1
 
     @property
     def is_spliced(self) -> bool:
-        """The client's stream is no longer the provider's: it has a round behind another, or a call left out."""
+        """The client's stream differs from the provider's: it has several rounds, or a call was dropped."""
         return self._round > 1 or self.has_stack_call or self.continues
 
     @property
     def finish_sent(self) -> bool:
-        """The client has been told that the answer is over."""
+        """The client has received the ending."""
         return self._finish_sent
 
     @property
     def can_pass_reasoning(self) -> bool:
-        """Nothing waits: reasoning without a signature needs no decision."""
+        """Nothing waits, so unsigned reasoning needs no decision."""
         return not self._waiting
 
     @property
     def can_pass_text(self) -> bool:
-        """Words were said in this round, so more of them need no decision."""
+        """This round has visible text already, so more text needs no decision."""
         return self._text_started and self.text_sent and self._is_visible
 
     @property
     def can_pass_calls(self) -> bool:
-        """More of a call that the client was shown needs no decision: it is counted as the provider counts it."""
+        """The client sees the provider's own call indexes, so further parts need no decision."""
         return not self.is_spliced
 
     def process(self, piece: Chunk) -> list[OutgoingChunk]:
-        """What leaves now that `piece` has come: nothing, or this one, or those that waited for it."""
+        """The chunks that leave now that `piece` has come, which may include earlier ones that waited."""
         for event in piece.events:
             self._update_from_event(event)
         self._update_from_calls()
@@ -337,7 +331,7 @@ class Interceptor:
         return self._release(last=len(self._waiting) > MAX_HELD_CHUNKS)
 
     def end_round(self) -> list[OutgoingChunk]:
-        """What still leaves of a round that ended, or broke off: signed reasoning of a hidden round does not."""
+        """The chunks that still leave when a round ends or breaks off; signed reasoning of a hidden round does not."""
         self._calls.decide_owners(over=True)
         self._update_from_calls()
         return self._release(last=True)
@@ -354,21 +348,20 @@ class Interceptor:
                 self.continues = self.continues or self.should_continue(event.reason)
 
     def _update_from_calls(self) -> None:
-        """The round hides something, or shows a call, as soon as a name is known."""
         for call in self._calls.calls:
             self.has_stack_call = self.has_stack_call or (call.owner is CallOwner.OURS)
             self._is_visible = self._is_visible or (call.owner is CallOwner.CLIENT)
 
     def _release(self, *, last: bool) -> list[OutgoingChunk]:
-        left = []
+        outgoing = []
         while self._waiting and (last or not self._waits(self._waiting[0])):
             shown = self._filter_chunk(self._waiting.popleft())
             if shown.is_unchanged or shown.events:
-                left.append(shown)
-        return left
+                outgoing.append(shown)
+        return outgoing
 
     def _waits(self, piece: Chunk) -> bool:
-        """Signed reasoning of a round that ended without a call of ours waits no more: nothing else will come."""
+        """Signed reasoning of a round that ended without a call of ours stops waiting: nothing else will come."""
         orphan = not self._is_visible and (self.has_stack_call or not self._has_ended)
         for event in piece.events:
             if isinstance(event, CallDelta) and event.call.owner is CallOwner.UNKNOWN:
@@ -379,14 +372,14 @@ class Interceptor:
 
     def _filter_chunk(self, piece: Chunk) -> OutgoingChunk:
         kept: list[ChunkEvent] = []
-        fault = False
+        has_error = False
         for event in piece.events:
             if (shown := self._filter_event(event, piece)) is not None:
                 kept.append(shown)
                 self.has_content = self.has_content or not isinstance(shown, NON_CONTENT_EVENTS)
-                fault = fault or isinstance(shown, StreamError)
+                has_error = has_error or isinstance(shown, StreamError)
         events = tuple(kept)
-        return OutgoingChunk(piece, events, fault or (self._round == 1 and events == piece.events))
+        return OutgoingChunk(piece, events, has_error or (self._round == 1 and events == piece.events))
 
     def _filter_event(self, event: ChunkEvent, piece: Chunk) -> ChunkEvent | None:
         match event:
@@ -404,7 +397,7 @@ class Interceptor:
                 return event
 
     def _filter_text(self, event: TextDelta) -> TextDelta | None:
-        """From the second round on a text is joined to the one before it; blank beginnings wait for words."""
+        """From the second round on, a separator joins the text to the one before; leading blanks wait for words."""
         if self._text_started or self._round == 1:
             self._text_started = True
             self.text_sent = self.text_sent or bool(event.text.strip())
@@ -412,9 +405,9 @@ class Interceptor:
         self._pending_whitespace += event.text
         if not event.text.strip():
             return None
-        told = TextDelta((self._text_separator if self.text_sent else "") + self._pending_whitespace)
+        joined = TextDelta((self._text_separator if self.text_sent else "") + self._pending_whitespace)
         self._text_started = self.text_sent = True
-        return told
+        return joined
 
     def _filter_call(self, event: CallDelta) -> CallDelta | None:
         call = event.call

@@ -1,4 +1,5 @@
-"""To be written."""
+"""Finds the conversation that a request continues: by its content, as clients resend their history and mostly send no
+id."""
 
 from proxy.core.matching import guess_parent, lookup_keys, match, walk_history
 from proxy.core.matching.match import RETRY_WINDOW_MS, Match, MatchKind, RequestRole

@@ -1,16 +1,10 @@
-"""Does a text quote a conversation, and from where to where?
+"""Finds the part of a text that quotes a conversation.
 
-Clients that summarise their history may write all of it into one prompt: as lines of a dialogue, as JSON within JSON,
-indented, with long outputs cut short. So texts are compared by their **pieces**: runs of characters that come through
-each of these as they are. The quote reaches from the first to the last piece that both have only once, in the same
-order.
-
-The law: **when in doubt it is no quote.** Several messages of some length must stand there, in their order, words of a
-speaker among them and not only what tools read; between them hardly anything that was not said there; and all of it is
-most of the text. Otherwise somebody's prompt would lose what only looks like the conversation.
-
-What this module does not do: it reads no wire and chooses no conversation. Its work grows with the length of what it is
-given, and with nothing else, whatever is repeated in there.
+Clients that summarise their history may write all of it into one prompt: as dialogue, as JSON within JSON, indented,
+with long outputs cut. So texts are compared by pieces: runs of characters that survive each of these. The quote spans
+the first to the last piece that both have exactly once, in the same order. In doubt there is no quote, or a user's
+prompt would lose what only resembles the conversation: several messages of some length must be there in order, among
+them words of a speaker, with hardly anything else between, and make up most of the text. The time is linear.
 """
 
 from __future__ import annotations
@@ -24,30 +18,29 @@ from typing import NamedTuple
 from proxy.core.frames import PathState
 
 MIN_PIECE_CHARACTERS = 16
-"""Characters of a piece; shorter ones are everywhere."""
+"""Shorter pieces occur everywhere."""
 PIECE_KEY_CHARACTERS = 48
-"""Characters by which a piece is known: it may have been cut off behind them."""
+"""A piece is identified by so many characters; it may be cut off behind them."""
 MIN_QUOTED_MESSAGES = 3
-"""So many messages must stand in a quote, each with `FOUND` characters in order."""
+"""A quote holds at least so many messages with `MIN_MESSAGE_CHARACTERS` characters in order."""
 MIN_MESSAGE_CHARACTERS = 200
 MIN_COVERED_SHARE = 0.6
-"""Of the pieces from the first find to the last, by their length, what the conversation must have too: the rest are
-names of speakers, times, and notes that something was cut."""
+"""Share of the pieces in a quote, by length, that must be in the conversation: the rest are names of speakers, times,
+and notes about cuts."""
 MIN_ORDERED_SHARE = 0.8
-"""Of the pieces that both have only once, by their length, what must stand in the same order."""
+"""Share of the pieces that both have exactly once, by length, that must be in the same order."""
 MIN_QUOTE_SHARE = 0.5
-"""Of the whole text, what the quote must be."""
+"""Share of the whole text that a quote must be."""
 MAX_COMPARED_CHARACTERS = 12 << 20
-"""Characters of a text, or of a conversation, that are looked at."""
+"""Longer texts and conversations are not compared."""
 MAX_RUNS = 1_500_000
-"""Runs of characters of a text that are looked at: what is all brackets has as many as characters."""
+"""Texts with more runs of characters are not compared: a text of brackets has as many as characters."""
 PROBED_MESSAGES = 48
-"""Messages of a conversation of which a piece is looked up before all of them are; of them, one in `ONE_IN` must be
-there."""
+"""Messages whose first piece is looked up before all are; one in `REQUIRED_HITS_ONE_IN` must be found."""
 REQUIRED_HITS_ONE_IN = 8
 
 _RUN = re.compile(r"""\\+(?:u[0-9a-fA-F]{4}|[bfnrt/])?|([^\\"<>\[\](){}|:;\x00-\x1f\x7f]+)""")
-"""A stretch of words, or what stands for a character in a string of a string of ...: escapes are no part of a piece."""
+"""An escape sequence at any level of JSON in JSON, or (group 1) a run of words. Escapes are no part of a piece."""
 _SPACE = " \xa0"
 
 
@@ -59,15 +52,15 @@ class Quote(NamedTuple):
 
 
 class MessageText(NamedTuple):
-    """A message of a conversation, or the arguments of its calls."""
+    """A message of a conversation, or the arguments of a call."""
 
     role: str
     text: str
 
 
 class SplitText(NamedTuple):
-    """A text and its pieces in order, without space around them: where each begins and ends, in characters, and what it
-    is known by; and how often each of these is there. Lists of plain values, for there may be 200,000."""
+    """A text and its pieces in order: where each starts and ends, its key, and how often each key occurs. Plain lists,
+    because there may be 200,000 pieces."""
 
     text: str
     starts: list[int]
@@ -77,7 +70,7 @@ class SplitText(NamedTuple):
 
 
 class _StoredPiece(NamedTuple):
-    """A piece of a conversation: of which message, and where in the order of all."""
+    """A piece of a conversation: its words, the number of its message, and its place among all pieces."""
 
     words: str
     message: int
@@ -85,7 +78,7 @@ class _StoredPiece(NamedTuple):
 
 
 class _SharedPiece(NamedTuple):
-    """A piece that both have only once: its number in the text, whose it is, and how many of its characters are."""
+    """A piece that both have exactly once: its number in the text, the stored piece, and how many characters agree."""
 
     piece: int
     stored: _StoredPiece
@@ -93,7 +86,7 @@ class _SharedPiece(NamedTuple):
 
 
 def split_into_pieces(text: str) -> SplitText | None:
-    """The pieces of a text; None for one that is too long to be looked at."""
+    """The pieces of a text; None if it is too long to compare."""
     if len(text) > MAX_COMPARED_CHARACTERS:
         return None
     starts: list[int] = []
@@ -110,23 +103,22 @@ def split_into_pieces(text: str) -> SplitText | None:
 
 
 def message_texts_of(path_state: PathState) -> list[MessageText]:
-    """What was said on a path, in order, less what the user said last and nobody has answered: it may be the very
-    instruction that stands behind a quote."""
-    said: list[MessageText] = []
+    """The texts of a path, in order, without the last user messages: these may be the instruction behind a quote."""
+    texts: list[MessageText] = []
     for path_entry in path_state.entries:
         message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is None or path_entry.entry.is_overlay:
             continue
-        said.append(MessageText(message.role, message.text))
-        said += [MessageText(message.role, call.arguments) for call in message.calls if not call.is_stack_call]
-    while said and said[-1].role == "user":
-        said.pop()
-    return said
+        texts.append(MessageText(message.role, message.text))
+        texts += [MessageText(message.role, call.arguments) for call in message.calls if not call.is_stack_call]
+    while texts and texts[-1].role == "user":
+        texts.pop()
+    return texts
 
 
 def find_quote(text: SplitText, said: Sequence[MessageText]) -> Quote | None:
-    """The part of the text that quotes what was `said`, in that order."""
-    if not _is_worth_comparing(text, said) or sum(len(one.text) for one in said) > MAX_COMPARED_CHARACTERS:
+    """The part of `text` that quotes the messages `said`, in order."""
+    if not _is_worth_comparing(text, said) or sum(len(message.text) for message in said) > MAX_COMPARED_CHARACTERS:
         return None
     known, once = _index_pieces(said)
     lengths = [_common_prefix_length(text, at, known.get(key)) for at, key in enumerate(text.keys)]
@@ -150,7 +142,7 @@ def find_quote(text: SplitText, said: Sequence[MessageText]) -> Quote | None:
 
 # -------------------------------------------------------------------------------------------------------------- pieces
 def _piece_positions(text: str) -> Iterator[tuple[int, str]]:
-    """Where each piece of a text begins, and its words; none for what is too short for one."""
+    """Start and words of each piece; `(0, "")` for a run that is too short."""
     for run in _RUN.finditer(text):
         start, end = run.span(1)
         words = run[1].strip(_SPACE) if end - start >= MIN_PIECE_CHARACTERS else ""
@@ -165,20 +157,20 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _is_worth_comparing(text: SplitText, said: Sequence[MessageText]) -> bool:
-    """Whether it is worth while to look at all that was said."""
+    """Whether a sample of the messages occurs in the text."""
     step = -(-len(said) // PROBED_MESSAGES) or 1
-    firsts = [first for one in said[::step] if (first := next(_pieces(one.text), ""))]
+    firsts = [first for message in said[::step] if (first := next(_pieces(message.text), ""))]
     hits = sum(first[:PIECE_KEY_CHARACTERS] in text.counts for first in firsts)
     return bool(hits) and hits * REQUIRED_HITS_ONE_IN >= len(firsts)
 
 
 def _index_pieces(said: Iterable[MessageText]) -> tuple[dict[str, _StoredPiece], set[str]]:
-    """The pieces of a conversation by what they begin with, and those that only one begins with."""
+    """Pieces of a conversation by key, and the keys that occur once."""
     known: dict[str, _StoredPiece] = {}
     once: set[str] = set()
     order = 0
-    for number, one in enumerate(said):
-        for words in _pieces(one.text):
+    for number, message in enumerate(said):
+        for words in _pieces(message.text):
             order += 1
             key = words[:PIECE_KEY_CHARACTERS]
             if key in known:
@@ -190,7 +182,7 @@ def _index_pieces(said: Iterable[MessageText]) -> tuple[dict[str, _StoredPiece],
 
 
 def _common_prefix_length(text: SplitText, at: int, stored: _StoredPiece | None) -> int:
-    """How many characters a piece of the text, by its number, begins with in common with a stored one."""
+    """How many leading characters a piece of the text, by number, shares with a stored one."""
     if stored is None:
         return 0
     start, words = text.starts[at], stored.words
@@ -207,7 +199,7 @@ def _common_prefix_length(text: SplitText, at: int, stored: _StoredPiece | None)
 
 
 def _longest_ordered_subsequence(anchors: Sequence[_SharedPiece]) -> list[_SharedPiece]:
-    """The longest run of anchors, not all neighbours, that stand in the conversation in the same order (patience)."""
+    """The longest subsequence in conversation order (patience sorting)."""
     tops: list[int] = []
     places: list[int] = []
     before: list[int] = []
@@ -225,11 +217,10 @@ def _longest_ordered_subsequence(anchors: Sequence[_SharedPiece]) -> list[_Share
 
 
 def _quotes_several_messages(said: Sequence[MessageText], chain: Iterable[_SharedPiece]) -> bool:
-    """Whether several messages stand there, and somebody speaks among them: files alone may be quoted by anybody who
-    has them. The user is heard once, the assistant more than once."""
-    found: Counter[int] = Counter()
+    """Whether several messages are quoted, the user once or the assistant twice among them: anybody may quote files."""
+    quoted_lengths: Counter[int] = Counter()
     for anchor in chain:
-        found[anchor.stored.message] += anchor.length
-    roles = Counter(said[message].role for message in found)
-    several = sum(length >= MIN_MESSAGE_CHARACTERS for length in found.values()) >= MIN_QUOTED_MESSAGES
-    return several and (roles["user"] >= 1 or roles["assistant"] > 1)
+        quoted_lengths[anchor.stored.message] += anchor.length
+    roles = Counter(said[message].role for message in quoted_lengths)
+    has_several = sum(length >= MIN_MESSAGE_CHARACTERS for length in quoted_lengths.values()) >= MIN_QUOTED_MESSAGES
+    return has_several and (roles["user"] >= 1 or roles["assistant"] > 1)

@@ -1,10 +1,8 @@
-"""What a client rewrote, pruned or shortened of its history, held against what is known of it.
+"""Aligns a history that the client rewrote, pruned or shortened with the stored path.
 
-The newest turn of ours that the history still holds says where it goes on; the rest is aligned with the path to that
-turn by loose identity: another form of the same answer, a result cleared to a note. The law: **what is new content is
-never taken for another form of what is known** (`pruned`), and words alone are not enough where nothing else is known.
-
-What this module does not do: it walks no exact prefix (`walking`) and adds no entry (`matching.grown`).
+The newest turn of ours in the history says where it continues. The rest is aligned with the path to that turn by loose
+identity: another form of the same answer, or a result replaced by a note. New content never counts as a form of known
+content.
 """
 
 from __future__ import annotations
@@ -34,20 +32,20 @@ from proxy.core.matching.lookup_keys import MIN_IDENTIFYING_CHARACTERS
 from proxy.core.matching.walk_history import MAX_CANDIDATES
 
 MAX_NOTE_CHARACTERS = 300
-"""Characters of the note that a client leaves where it pruned an output."""
+"""Longest note that a client leaves in place of a pruned output."""
 PRUNING_NOTE = re.compile(
     r"cleared|removed|truncated|omitted|pruned|elided|compacted|no longer|unchanged since", re.IGNORECASE
 )
-"""How such notes are worded (opencode: "[Old tool result content cleared]")."""
+"""Words in such notes (opencode: "[Old tool result content cleared]")."""
 BRACKETED_NOTE = re.compile(r"\s*(\[[^\[\]]*\]|<[^<>]*>)\s*")
-"""How a note stands where no words are its own. One in plain words may be what a tool said."""
+"""Form of a note that replaces a short output. A note in plain words may be a tool's own output."""
 MAX_THREAD_SIMILARITY = 2
-"""What a request has of a thread at most: its system text, and its tools."""
+"""Full similarity: the same system text and the same tools."""
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """`path` is what holds of the walked one; `aliases` are the stored entries that the messages behind it are another
-    form of, one place for each message, empty where it is new; `adopts` is the turn whose state goes on."""
+    """`path` is the part of the walked path that holds; `aliases` are the stored entries that the messages behind it
+    are another form of, one for each message, empty if it is new; `adopts` is the turn whose state continues."""
 
     path: tuple[Entry, ...]
     aliases: tuple[str, ...]
@@ -55,29 +53,30 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 def align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Alignment | None:
-    """The rest of a rewritten history, matched loosely against the path of the newest produced turn that it still
-    holds.
+    """The rest of a rewritten history, aligned with the path to the newest turn of ours that it still holds, or None.
 
-    A thread with tools does not go on from an answer that was given without any: that was a summary, or a title. And
-    words alone say little, many agents greet alike: where nothing else is known, the loop must be the same.
+    A thread with tools does not continue from an answer to a request without tools: that was a summary or a title. If
+    only one message without calls is known, system text and tools must be the same, because many agents greet alike.
     """
     answers = [m for m in reversed(request.messages[len(path) :]) if m.role == "assistant"]
     cut_off = _interrupted_turns(ledger) if answers else ()
-    turns = ((t, m) for m in answers if (t := _newest_echoed_turn(ledger, m, cut_off)))
-    if (newest := next(turns, None)) is None or not _same_tool_use(ledger, newest[0], request):
+    echoes = ((t, m) for m in answers if (t := _newest_echoed_turn(ledger, m, cut_off)))
+    if (newest_echo := next(echoes, None)) is None or not _same_tool_use(ledger, newest_echo[0], request):
         return None
-    anchor, echo = newest
-    there = ledger.path(anchor.id)
-    path = _same_prefix(ledger, path, there)
-    walked = {p.id for p in path}
-    stored = [e for e in there if e.id not in walked]
-    places = _EntryIndex(ledger, stored)
+    anchor, echo = newest_echo
+    anchor_path = ledger.path(anchor.id)
+    path = _same_prefix(ledger, path, anchor_path)
+    walked_ids = {p.id for p in path}
+    stored = [e for e in anchor_path if e.id not in walked_ids]
+    index = _EntryIndex(ledger, stored)
     aliases: list[str] = []
-    at = 0
+    position = 0
     for message in request.messages[len(path) :]:
-        found = next((i for i in places.candidates(message, at) if _is_same_message(ledger, stored[i], message)), None)
+        found = next(
+            (i for i in index.candidates(message, position) if _is_same_message(ledger, stored[i], message)), None
+        )
         aliases.append(stored[found].id if found is not None else "")
-        at = at if found is None else found + 1
+        position = position if found is None else found + 1
     known = len(path) + sum(map(bool, aliases))
     if known == 1 and not echo.calls and thread_similarity(ledger, anchor, request) < MAX_THREAD_SIMILARITY:
         return None
@@ -85,19 +84,21 @@ def align(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Alignmen
 
 
 def _same_prefix(ledger: Ledger, path: tuple[Entry, ...], there: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The walked path, up to where it is a form of something else than what stands on the path `there`: a note may be
-    in the same place for the output of an earlier attempt."""
-    known = {ledger.original_of(entry).id for entry in there}
-    others = (at for at, form in enumerate(path) if form.alias and ledger.original_of(form).id not in known)
-    parts = next(others, len(path))
-    message = path[parts].message if parts < len(path) else None
+    """The walked path up to the first form of an entry that is not on the path `there`: the same note may replace the
+    output of an earlier attempt."""
+    original_ids = {ledger.original_of(entry).id for entry in there}
+    foreign = (
+        index for index, form in enumerate(path) if form.alias and ledger.original_of(form).id not in original_ids
+    )
+    end = next(foreign, len(path))
+    message = path[end].message if end < len(path) else None
     same_words = message is not None and any(_is_same_message(ledger, stored, message) for stored in there)
-    return path[:parts] if same_words else path
+    return path[:end] if same_words else path
 
 
 class _EntryIndex:
-    """Where in a stored path a message may stand in any form, so that not every message is held against every entry: a
-    history of a thousand messages that went another way would take seconds, with every request."""
+    """Finds candidate positions of a message in a stored path. Comparing every message with every entry would take
+    seconds for each request of a history of a thousand messages that diverged."""
 
     def __init__(self, ledger: Ledger, stored: Sequence[Entry]) -> None:
         self._by_identity: defaultdict[str, list[int]] = defaultdict(list)
@@ -121,8 +122,7 @@ class _EntryIndex:
             self._interrupted_turns.append(at)
 
     def candidates(self, message: Message, at: int) -> list[int]:
-        """Places from `at` on, in order. Of those that only a call id speaks for, which many turns may share, the
-        next ones."""
+        """Positions from `at` on, in order; at most `MAX_CANDIDATES` of those that only share a call id."""
         found = self._by_identity.get(message.identity, ())
         places = set(found[bisect_left(found, at) :][:1])
         if message.answers:
@@ -145,7 +145,7 @@ def _same_tool_use(ledger: Ledger, anchor: Entry, request: Request) -> bool:
 
 
 def thread_similarity(ledger: Ledger, tip: Entry, request: Request) -> int:
-    """How much of the thread of `tip` a request has: from 0 to `LIKENESS`."""
+    """Similarity of a request and the thread of `tip`: 0 to `MAX_THREAD_SIMILARITY`."""
     thread = ledger.threads.get(tip.thread)
     if thread is None:
         return 0
@@ -153,29 +153,31 @@ def thread_similarity(ledger: Ledger, tip: Entry, request: Request) -> int:
 
 
 def _newest_echoed_turn(ledger: Ledger, message: Message, cut_off: Sequence[str]) -> Entry | None:
-    """The newest turn of ours that `message` echoes, wherever it stands, `cut_off` among them. Short answers without
-    calls identify nothing."""
+    """The newest turn that `message` echoes, anywhere, also one of `cut_off`. Short answers without calls identify
+    nothing."""
     if not message.calls and len(message.text.strip()) < MIN_IDENTIFYING_CHARACTERS:
         return None
     exact = ledger.turns_by_echo.get(message.identity, [])[-1:]
-    alike = ledger.turns_by_echo.get(calls_key(message.calls), [])[-MAX_CANDIDATES:] if message.calls else cut_off
-    for turn in (*exact, *reversed(alike)):
+    similar = ledger.turns_by_echo.get(calls_key(message.calls), [])[-MAX_CANDIDATES:] if message.calls else cut_off
+    for turn in (*exact, *reversed(similar)):
         if turn in exact or is_echoed_by(ledger.rounds[turn], message):
             return ledger.entries[turn]
     return None
 
 
 def _interrupted_turns(ledger: Ledger) -> Sequence[str]:
-    """The newest turns that broke off behind enough words to know them by, oldest first."""
+    """The newest interrupted turns with enough text to identify them, oldest first."""
     broken = (
         t for t, rounds in reversed(ledger.rounds.items()) if not rounds[-1].last or not rounds[-1].spoken.complete
     )
-    told = (turn for turn in broken if len(visible_text(ledger.rounds[turn]).strip()) >= MIN_IDENTIFYING_CHARACTERS)
-    return tuple(islice(told, MAX_CANDIDATES))[::-1]
+    identifiable = (
+        turn for turn in broken if len(visible_text(ledger.rounds[turn]).strip()) >= MIN_IDENTIFYING_CHARACTERS
+    )
+    return tuple(islice(identifiable, MAX_CANDIDATES))[::-1]
 
 
 def _is_same_message(ledger: Ledger, stored: Entry, message: Message) -> bool:
-    """Loose identity: an entry, or what it is a form of, and another form of it."""
+    """Loose identity: whether `message` is a form of the entry or of its original."""
     if stored.message is not None and stored.message.identity == message.identity:
         return True
     original = ledger.original_of(stored)
@@ -191,8 +193,7 @@ def _is_same_message(ledger: Ledger, stored: Entry, message: Message) -> bool:
 
 
 def is_pruned_form(original: str, text: str) -> bool:
-    """Whether `text` is a known tidying or pruning of a tool output: other white space, its beginning, or a short
-    note that stands where it was. Anything else is new content."""
+    """Whether `text` is a pruned tool output: other white space, its start, or a short note in its place."""
     if original.split() == text.split():
         return True
     is_note = len(text) <= MAX_NOTE_CHARACTERS and PRUNING_NOTE.search(text) is not None

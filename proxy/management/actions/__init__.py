@@ -1,4 +1,5 @@
-"""To be written."""
+"""What people change in a conversation from outside its client. Changes are stored as events on its paths, so they hold
+in every process and after a restart, and take effect with the next request."""
 
 from proxy.management.actions import autonomy, branches, frames
 from proxy.management.actions.autonomy import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions

@@ -1,11 +1,8 @@
-"""How much the proxy decides in one conversation, and why: the rules, each heuristic's score with what it is made of,
-what was suggested and what came of it; and how a person changes the rules (S1-81 to S1-96).
+"""The autonomy of one conversation: rules, scores, suggestions, and how a person changes the rules.
 
-What a person sets hangs on the first entry of the conversation, so it holds on every path, also on those that begin
-later; what is taken back hangs behind the newest entry of each path, for it is about what was suggested there.
-
-What this module does not do: the window is that of the model's row of prices; what its provider taught by refusing is
-known to the running proxy alone.
+Settings are stored on the first entry, so they hold on every path; withdrawn suggestions behind the newest entry of
+each path. The context window is the one of the price table: only the running proxy knows what a provider has
+refused.
 """
 
 from __future__ import annotations
@@ -116,14 +113,14 @@ class AutonomyView(TypedDict):
 
 
 def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: int) -> AutonomyView:
-    """Everything about one path at `now` (ms since the epoch)."""
+    """The autonomy of one path at `now` (ms since the epoch)."""
     tree = path_state.tree
-    advice = tree.suggestion_state
-    rules = config.autonomy_rules.with_overrides(advice.settings)
-    seen = signals_of(
+    state = tree.suggestion_state
+    rules = config.autonomy_rules.with_overrides(state.settings)
+    signals = signals_of(
         read_activity(path_state, config.observed_tools), tree.active_frame, _context_window(ledger, path_state, config)
     )
-    push, pop = judge(PUSH, seen, rules), judge(POP, seen, rules)
+    push, pop = judge(PUSH, signals, rules), judge(POP, signals, rules)
     scores = {**push.scores, **pop.scores}
     return {
         "conversation": ledger.conversation.id,
@@ -134,30 +131,30 @@ def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: in
         "combine": rules.combine,
         "suggest_in_context": rules.suggest_in_context,
         "heuristics": list(rules.heuristics),
-        "chosen": [name for name in RULE_NAMES if getattr(advice.settings, name) is not None],
+        "chosen": [name for name in RULE_NAMES if getattr(state.settings, name) is not None],
         "scores": [_score_view(name, score, name in rules.heuristics) for name, score in scores.items()],
         "push": _verdict_view(push, reason_not_to_suggest(tree, PUSH, config.max_depth)),
         "pop": _verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
-        "pending": [_suggestion_view(each, now) for each in pending_suggestions(advice, now)],
-        "history": [_suggestion_view(each, now) for each in advice.history],
-        "stats": _stats_view(tally_at(advice, now)),
+        "pending": [_suggestion_view(suggestion, now) for suggestion in pending_suggestions(state, now)],
+        "history": [_suggestion_view(suggestion, now) for suggestion in state.history],
+        "stats": _stats_view(tally_at(state, now)),
     }
 
 
-def _stats_view(tally: SuggestionCounts) -> AutonomyStatsView:
+def _stats_view(counts: SuggestionCounts) -> AutonomyStatsView:
     return {
-        "total": tally.total,
-        "push": tally.push,
-        "pop": tally.pop,
-        "acted": tally.acted,
-        "ignored": tally.ignored,
-        "auto_pushes": tally.auto_pushes,
-        "auto_pops": tally.auto_pops,
+        "total": counts.total,
+        "push": counts.push,
+        "pop": counts.pop,
+        "acted": counts.acted,
+        "ignored": counts.ignored,
+        "auto_pushes": counts.auto_pushes,
+        "auto_pops": counts.auto_pops,
     }
 
 
 def _context_window(ledger: Ledger, path_state: PathState, config: Config) -> int:
-    """What the model of a path holds by its row of prices, in tokens; 0 where it has none."""
+    """Tokens that the path's model holds by the price table; 0 if unknown."""
     entry = ledger.entries.get(path_state.tip)
     thread = ledger.threads.get(entry.thread) if entry else None
     tariff = config.tariff_of(thread.model) if thread else None
@@ -186,50 +183,60 @@ def _verdict_view(verdict: AutonomyVerdict, reason: str) -> VerdictView:
     }
 
 
-def _suggestion_view(each: Suggestion, now: int) -> SuggestionView:
+def _suggestion_view(suggestion: Suggestion, now: int) -> SuggestionView:
     return {
-        "type": each.kind,
-        "time": each.at,
-        "confidence": each.confidence,
-        "text": each.text,
-        "reason": each.reason,
-        "heuristic": each.heuristic,
-        "frame": each.frame,
-        "told": each.told,
-        "actedUpon": bool(each.acted),
-        "state": suggestion_status(each, now),
+        "type": suggestion.kind,
+        "time": suggestion.at,
+        "confidence": suggestion.confidence,
+        "text": suggestion.text,
+        "reason": suggestion.reason,
+        "heuristic": suggestion.heuristic,
+        "frame": suggestion.frame,
+        "told": suggestion.told,
+        "actedUpon": bool(suggestion.acted),
+        "state": suggestion_status(suggestion, now),
     }
 
 
-def suggestion_status(each: Suggestion, now: int) -> str:
-    """What became of a suggestion: acted, cleared, expired, or that it waits."""
-    return "acted" if each.acted else "cleared" if each.cleared else "expired" if each.is_expired(now) else "waiting"
+def suggestion_status(suggestion: Suggestion, now: int) -> str:
+    """acted, cleared, expired or waiting."""
+    return (
+        "acted"
+        if suggestion.acted
+        else "cleared"
+        if suggestion.cleared
+        else "expired"
+        if suggestion.is_expired(now)
+        else "waiting"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- changing them
 async def change_rules(store: Store, ledger: Ledger, wanted: Mapping[str, Any], at: int) -> Sequence[LedgerEvent]:
-    """Record at `at` (ms since the epoch) what a person sets for this conversation, by the names of `RULES`; None goes
-    back to the configuration. Durable when this returns. Raises StoreError."""
-    chosen = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
-    firsts = [entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY]
-    path_entry = [(AutonomySet(chosen), first.id, 0) for first in firsts]
-    return await _store_events(store, ledger, path_entry, at)
+    """Stores settings for this conversation, by rule name, at `at` (ms since the epoch); None restores the configured
+    value. Durable on return. Raises StoreError."""
+    settings = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
+    first_entries = [
+        entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY
+    ]
+    placed = [(AutonomySet(settings), first.id, 0) for first in first_entries]
+    return await _store_events(store, ledger, placed, at)
 
 
 async def clear_pending_suggestions(
     store: Store, ledger: Ledger, *, counts: bool, at: int
 ) -> tuple[Sequence[LedgerEvent], int]:
-    """Record at `at` that nothing waits any more, with `counts` that the counts begin anew; how many waited. Durable
-    when this returns. Raises StoreError."""
-    path_entry: list[tuple[FrameEvent, str, int]] = []
+    """Withdraws waiting suggestions, with `counts` resets the counts, and returns how many waited. Durable on return.
+    Raises StoreError."""
+    placed: list[tuple[FrameEvent, str, int]] = []
     waited = 0
     for path_state in all_path_states(ledger):
         if path_state.tree.suggestion_state.history or counts:
             rounds = ledger.rounds.get(path_state.tip, ())
             event = SuggestionsCleared(at, waiting=True, counts=counts)
-            path_entry.append((event, path_state.tip, rounds[-1].number if rounds else 0))
+            placed.append((event, path_state.tip, rounds[-1].number if rounds else 0))
             waited = waited or len(pending_suggestions(path_state.tree.suggestion_state, at))
-    return await _store_events(store, ledger, path_entry, at), waited
+    return await _store_events(store, ledger, placed, at), waited
 
 
 async def _store_events(

@@ -1,8 +1,5 @@
-"""Checkpoints and branches of a conversation as a person sees them, and what a person wants of them put into the store.
-
-Everything hangs on the newest entry of a path, so it holds on that path, in every process and after a restart. When a
-branch begins is `proxy.core.tools.branch_tools`'s to say: with the user's next message.
-"""
+"""Checkpoints and branches of a conversation as a person sees and requests them. Requests are stored on the newest
+entry of a path; `proxy.core.tools` lets a branch begin with the user's next message."""
 
 from __future__ import annotations
 
@@ -98,79 +95,86 @@ class InjectionView(TypedDict):
 
 
 # ---------------------------------------------------------------------------------------------------------------- look
-def checkpoint_rows(story: PathState) -> list[CheckpointRow]:
-    """The oldest first."""
-    return [_checkpoint_row(each) for each in story.branches.checkpoints.values()]
+def checkpoint_rows(path_state: PathState) -> list[CheckpointRow]:
+    """Oldest first."""
+    return [_checkpoint_row(checkpoint) for checkpoint in path_state.branches.checkpoints.values()]
 
 
-def _checkpoint_row(point: Checkpoint) -> CheckpointRow:
+def _checkpoint_row(checkpoint: Checkpoint) -> CheckpointRow:
     return {
-        "name": point.name,
-        "branch": point.branch,
-        "entry": point.at,
-        "automatic": point.automatic,
-        "created": point.created,
+        "name": checkpoint.name,
+        "branch": checkpoint.branch,
+        "entry": checkpoint.at,
+        "automatic": checkpoint.automatic,
+        "created": checkpoint.created,
     }
 
 
-def checkpoint_detail(ledger: Ledger, story: PathState, name: str) -> CheckpointDetail:
-    """What stood at a checkpoint, whatever happened since. Raises UnknownFrame."""
-    point = story.branches.checkpoints.get(name)
-    if point is None or point.at not in ledger.entries:
+def checkpoint_detail(ledger: Ledger, path_state: PathState, name: str) -> CheckpointDetail:
+    """The state at a checkpoint. Raises NotFound."""
+    checkpoint = path_state.branches.checkpoints.get(name)
+    if checkpoint is None or checkpoint.at not in ledger.entries:
         raise NotFound(
             f"There is no checkpoint {quote_reference(name)} here. `callstack checkpoint --list` lists them."
         )
-    then = replay(ledger, ledger.path(point.at), {})
-    frames = conversations.tree_state_view(ledger, then)["frames"]
+    state = replay(ledger, ledger.path(checkpoint.at), {})
+    frames = conversations.tree_state_view(ledger, state)["frames"]
     wires = [
         m.wire.decode("utf-8", "replace")
-        for path_entry in copyable_entries(then)
+        for path_entry in copyable_entries(state)
         if (m := message_of(path_entry)) is not None
     ]
-    rows = _message_rows(then)
-    told: list[BranchMessage] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]
-    return {**_checkpoint_row(point), "messages": told, "frames": frames, "activeFrameID": then.tree.active or None}
+    rows = _message_rows(state)
+    messages: list[BranchMessage] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]
+    return {
+        **_checkpoint_row(checkpoint),
+        "messages": messages,
+        "frames": frames,
+        "activeFrameID": state.tree.active or None,
+    }
 
 
-def branch_rows(story: PathState) -> list[BranchRow]:
-    """The main line first, then in the order they began; one that is to begin comes last."""
-    lines, wanted = story.branches, story.branches.requested_switch
-    rows = [_branch_row(story, name, checkpoint) for name, checkpoint in lines.start_checkpoints.items()]
-    if wanted is not None and wanted.line not in lines.start_checkpoints:
-        rows.append(_branch_row(story, wanted.line, wanted.checkpoint))
+def branch_rows(path_state: PathState) -> list[BranchRow]:
+    """The main branch first, then in the order in which they began; a requested one comes last."""
+    branches, wanted = path_state.branches, path_state.branches.requested_switch
+    rows = [_branch_row(path_state, name, checkpoint) for name, checkpoint in branches.start_checkpoints.items()]
+    if wanted is not None and wanted.line not in branches.start_checkpoints:
+        rows.append(_branch_row(path_state, wanted.line, wanted.checkpoint))
     return rows
 
 
-def _branch_row(story: PathState, name: str, checkpoint: str) -> BranchRow:
-    lines = story.branches
-    wanted = lines.requested_switch is not None and lines.requested_switch.line == name
+def _branch_row(path_state: PathState, name: str, checkpoint: str) -> BranchRow:
+    branches = path_state.branches
+    wanted = branches.requested_switch is not None and branches.requested_switch.line == name
     return {
         "name": name,
         "checkpoint": checkpoint or None,
-        "begun": name in lines.start_checkpoints,
-        "current": name == lines.current,
+        "begun": name in branches.start_checkpoints,
+        "current": name == branches.current,
         "wanted": wanted,
     }
 
 
-def branch_detail(ledger: Ledger, story: PathState, name: str) -> BranchDetail:
-    """The messages of one line, numbered as they are named when they are copied. Raises UnknownFrame."""
-    if name not in story.branches.start_checkpoints:
+def branch_detail(ledger: Ledger, path_state: PathState, name: str) -> BranchDetail:
+    """The messages of a branch, with the numbers by which they can be copied. Raises NotFound."""
+    if name not in path_state.branches.start_checkpoints:
         raise NotFound(f"There is no branch {quote_reference(name)} here. `callstack branch --list` lists them.")
-    line = branch_named(story, name)
-    frames = conversations.tree_state_view(ledger, line)["frames"]
-    row = _branch_row(story, name, story.branches.start_checkpoints[name])
-    return {**row, "messages": _message_rows(line), "frames": frames, "activeFrameID": line.tree.active or None}
+    branch = branch_named(path_state, name)
+    frames = conversations.tree_state_view(ledger, branch)["frames"]
+    row = _branch_row(path_state, name, path_state.branches.start_checkpoints[name])
+    return {**row, "messages": _message_rows(branch), "frames": frames, "activeFrameID": branch.tree.active or None}
 
 
-def _message_rows(line: PathState) -> list[BranchMessage]:
-    return [{"number": each.number, "role": each.role, "text": each.text} for each in numbered_messages(line)]
+def _message_rows(branch: PathState) -> list[BranchMessage]:
+    return [
+        {"number": message.number, "role": message.role, "text": message.text} for message in numbered_messages(branch)
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
 @dataclass(frozen=True, slots=True)
 class ConversationPath:
-    """A path of a conversation, asked at `at` (ms since the epoch)."""
+    """A path of a conversation at `now` (ms since the epoch)."""
 
     ledger: Ledger
     path_state: PathState
@@ -178,31 +182,31 @@ class ConversationPath:
 
 
 async def store_event(store: Store, path: ConversationPath, event: FrameEvent) -> Sequence[LedgerEvent]:
-    """What was decided, hung behind the newest entry of the path; durable when this returns. Raises StoreError."""
+    """Stores an event behind the newest entry of the path; durable on return. Raises NotFound, StoreError."""
     ledger, tip = path.ledger, path.path_state.tip
     if tip not in ledger.entries:
         raise NotFound("This conversation has no message yet.")
     rounds = ledger.rounds.get(tip, ())
-    made = as_ledger_event(event, tip, rounds[-1].number if rounds else 0, ledger.next_seq, path.now)
+    record = as_ledger_event(event, tip, rounds[-1].number if rounds else 0, ledger.next_seq, path.now)
     owner = ledger.conversation
-    await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, made)]))
-    return [made]
+    await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, record)]))
+    return [record]
 
 
 async def set_checkpoint(
     store: Store, path: ConversationPath, name: str
 ) -> tuple[CheckpointRow, Sequence[LedgerEvent]]:
-    """Name the newest point of the current line. Raises NotAllowed, StoreError."""
+    """Names the newest point of the current branch. Raises NotAllowed, StoreError."""
     event = create_checkpoint(path.path_state, path.ledger, path.path_state.tip, name)
     events = await store_event(store, path, event)
-    point = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, path.now)
-    return _checkpoint_row(point), events
+    checkpoint = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, path.now)
+    return _checkpoint_row(checkpoint), events
 
 
 async def begin_branch(
     store: Store, path: ConversationPath, checkpoint: str, name: str, reason: str
 ) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-    """A new line from a checkpoint, from the user's next message on. Raises NotAllowed, StoreError."""
+    """Requests a new branch at a checkpoint. Raises NotAllowed, StoreError."""
     event = request_branch(path.path_state.branches, checkpoint, name, reason)
     return _switch_view(path, event.line, event.checkpoint), await store_event(store, path, event)
 
@@ -210,17 +214,17 @@ async def begin_branch(
 async def switch_to_branch(
     store: Store, path: ConversationPath, name: str, reason: str
 ) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-    """Go on with another line, from the user's next message on. Raises NotAllowed, StoreError."""
+    """Requests a switch to another branch. Raises NotAllowed, StoreError."""
     event = request_switch(path.path_state.branches, name, reason)
     return _switch_view(path, name, path.path_state.branches.start_checkpoints[name]), await store_event(
         store, path, event
     )
 
 
-def _switch_view(path: ConversationPath, line: str, checkpoint: str) -> BranchSwitchView:
+def _switch_view(path: ConversationPath, branch: str, checkpoint: str) -> BranchSwitchView:
     return {
         "conversation": path.ledger.conversation.id,
-        "branch": line,
+        "branch": branch,
         "checkpoint": checkpoint or None,
         "comes": WITH_NEXT_MESSAGE,
     }
@@ -228,8 +232,8 @@ def _switch_view(path: ConversationPath, line: str, checkpoint: str) -> BranchSw
 
 @dataclass(frozen=True, slots=True)
 class InjectionSelection:
-    """What is to be copied from the line `source`: messages by number, or what a frame returned; to the line `to`, or
-    to the one the next request stands on."""
+    """What to copy: messages by number, or the results of a frame. An empty target is the branch of the next
+    request."""
 
     source_branch: str
     message_numbers: Sequence[int]
@@ -240,13 +244,13 @@ class InjectionSelection:
 async def inject(
     store: Store, path: ConversationPath, choice: InjectionSelection
 ) -> tuple[InjectionView, Sequence[LedgerEvent]]:
-    """Copy from one line to the end of another, with the next request there. Raises NotAllowed, StoreError."""
+    """Requests a copy to the end of another branch, with its next request. Raises NotAllowed, StoreError."""
     texts = copy_texts(path.path_state, choice.source_branch, choice.message_numbers, choice.frame)
     event = request_injection(path.path_state.branches, choice.target_branch, choice.source_branch, texts)
-    told: InjectionView = {
+    view: InjectionView = {
         "conversation": path.ledger.conversation.id,
         "branch": event.line,
         "texts": len(texts),
         "comes": "with the next request there",
     }
-    return told, await store_event(store, path, event)
+    return view, await store_event(store, path, event)

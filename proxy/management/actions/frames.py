@@ -1,22 +1,8 @@
-"""What a person does to the frames of a conversation from beside it, put into the store.
+"""Changes to the frames of a conversation by a person: commands, the end of a subagent, stopping all work, unfolding.
 
-It hangs on the newest entry of a path, so it holds on that path, in every process and after a restart. It takes effect
-with the next request there, and the model is told of it then.
-
-A subagent that a person ends, put into the store: its frame, and the root of its own conversation (S1-120).
-
-It hangs on the newest entry of each, so it holds there in every process and after a restart. What cannot be done is
-refused in the words the model would read.
-
-Stopping all work in a conversation, put into the store: on the path of every thread, where it was left off.
-
-It hangs on the last entry that stays whoever goes on from there: an answer that broke off is none. It holds in every
-process and after a restart; the model is told of it with the next request of that path.
-
-What a person asks for, put into the store: a folded frame is to come back.
-
-It hangs on the requests at which the frame was folded, so every path that has the fold has the wish too, in every
-process and after a restart. When it comes is `proxy.core.compaction.unfold`'s to say.
+Each is stored as an event: commands and ends on the newest entry of a path, stops on the last complete entry of each
+thread, because a broken answer may be replaced, and unfold requests at the requests that folded, so that every path
+with the fold has them. They hold after a restart and take effect with the next request, which also tells the model.
 """
 
 from __future__ import annotations
@@ -70,7 +56,7 @@ class FrameCommandView(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """Where a person does something: a path of a conversation, at `now` (ms)."""
+    """The path on which a person runs a command, and the time (ms)."""
 
     ledger: Ledger
     path_state: PathState
@@ -78,78 +64,76 @@ class CommandTarget:
 
 
 async def run_command(
-    store: Store, config: Config, at: CommandTarget, command: FrameCommand
+    store: Store, config: Config, target: CommandTarget, command: FrameCommand
 ) -> tuple[FrameCommandView, Sequence[LedgerEvent]]:
-    """Do it; durable when this returns. Raises UnknownFrame, NotAllowed, StoreError."""
-    ledger, conversation = at.ledger, at.ledger.conversation
-    hand = CommandContext(
-        at.path_state,
+    """Runs a command; durable on return. Raises NotFound, NotAllowed, StoreError."""
+    ledger, conversation = target.ledger, target.ledger.conversation
+    context = CommandContext(
+        target.path_state,
         ledger,
         secrets.token_hex(8),
-        at.now,
+        target.now,
         estimate_tokens,
         tool_settings(config),
-        forbids_user_after_result(config, _newest_model(at)),
+        forbids_user_after_result(config, _newest_model(target)),
     )
-    done = apply_command(hand, command)
-    events = attach(hand, done)
+    result = apply_command(context, command)
+    events = attach(context, result)
     await store.wait_until_durable(
         store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
     )
-    frames = tree_state_view(ledger, replace(at.path_state, tree=done.tree))["frames"]
-    told: FrameCommandView = {
+    frames = tree_state_view(ledger, replace(target.path_state, tree=result.tree))["frames"]
+    view: FrameCommandView = {
         "conversation": conversation.id,
-        "frames": [frames[frame] for frame in done.frames],
-        "activeFrameID": done.tree.active,
-        "told": done.user_text,
+        "frames": [frames[frame] for frame in result.frames],
+        "activeFrameID": result.tree.active,
+        "told": result.user_text,
     }
-    return told, events
+    return view, events
 
 
-def _newest_model(at: CommandTarget) -> str:
-    """Of the newest request there; empty where nobody knows it."""
-    tip = at.ledger.entries.get(at.path_state.tip)
-    thread = at.ledger.threads.get(tip.thread) if tip else None
+def _newest_model(target: CommandTarget) -> str:
+    """The model of the newest request; empty if unknown."""
+    tip = target.ledger.entries.get(target.path_state.tip)
+    thread = target.ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentEnd:
-    """What was recorded, by conversation."""
+    """The stored events with their conversations."""
 
     events: Sequence[tuple[str, LedgerEvent]]
 
 
 async def end_subagent(
-    store: Store, ledger: Ledger, story: PathState, wanted: tuple[str, str, str], now: int
+    store: Store, ledger: Ledger, path_state: PathState, wanted: tuple[str, str, str], now: int
 ) -> SubagentEnd:
-    """End a subagent at `now` (ms): `wanted` are its frame, the status and the summary. Durable when this returns.
-
-    Raises NotAllowed, StoreError.
-    """
+    """Ends a subagent's frame, and the root of its conversation, at `now` (ms): `wanted` is frame, status and summary.
+    Durable on return. Raises NotAllowed, StoreError."""
     frame, status, summary = wanted
     try:
-        event = subagent_end_event(tracked_subagent(story.tree, frame), status, summary)
+        event = subagent_end_event(tracked_subagent(path_state.tree, frame), status, summary)
     except ToolError as mistake:
         raise NotAllowed(str(mistake).removeprefix("Error: "), code="not_allowed") from None
     owner = ledger.conversation
-    told = [(owner.id, _attach(ledger, story.tip, event, now))]
-    if (child := await store.load(owner.tenant, story.tree.frames[frame].conversation)) is not None:
-        told += [(child.conversation.id, root) for root in _end_own_root(child, event, now)]
+    events = [(owner.id, _attach(ledger, path_state.tip, event, now))]
+    if (child := await store.load(owner.tenant, path_state.tree.frames[frame].conversation)) is not None:
+        events += [(child.conversation.id, root) for root in _end_own_root(child, event, now)]
     await store.wait_until_durable(
-        store.write(owner.tenant, [LedgerRecord(conversation, made) for conversation, made in told])
+        store.write(owner.tenant, [LedgerRecord(conversation, record) for conversation, record in events])
     )
-    return SubagentEnd(told)
+    return SubagentEnd(events)
 
 
 def _end_own_root(child: Ledger, ended: FramePopped, now: int) -> list[LedgerEvent]:
-    """The end of the subagent's own conversation, where that goes on."""
-    story = newest_path_state(child)
-    root = story.tree.root if story.tree.frames else None
+    """The end of the subagent's own conversation, if that is not over."""
+    path_state = newest_path_state(child)
+    root = path_state.tree.root if path_state.tree.frames else None
     if root is None or root.status in FINAL_STATUSES | RETURN_STATUSES:
         return []
     popped = FramePopped(root.id, ended.status, ended.results, cut_for_display(ended.results))
-    return [_attach(child, story.tip, popped, now)]
+    return [_attach(child, path_state.tip, popped, now)]
 
 
 def _attach(ledger: Ledger, entry: str, event: FrameEvent, now: int) -> LedgerEvent:
@@ -166,42 +150,44 @@ class StopView(TypedDict):
 
 
 async def stop_all(store: Store, config: Config, ledger: Ledger, now: int) -> tuple[StopView, Sequence[LedgerEvent]]:
-    """Stop it at `now` (ms); durable when this returns. `ledger` is the caller's own, and has it then. Raises
-    StoreError, Unreadable."""
-    found: StopView = {"blocked": [], "invalidated": [], "left": []}
+    """Stops all work at `now` (ms); durable on return. Adds the events to `ledger`, which belongs to the caller. Raises
+    StoreError, ConversationUnreadable."""
+    stopped: StopView = {"blocked": [], "invalidated": [], "left": []}
     events: list[LedgerEvent] = []
     for tip in _thread_ends(ledger):
-        story = path_state_of_tip(ledger, tip)
+        path_state = path_state_of_tip(ledger, tip)
         thread = ledger.threads.get(tip.thread)
-        takes_none_behind = forbids_user_after_result(config, thread.model if thread else "")
-        hand = CommandContext(
-            story, ledger, secrets.token_hex(8), now, estimate_tokens, tool_settings(config), takes_none_behind
+        forbids_user_message = forbids_user_after_result(config, thread.model if thread else "")
+        context = CommandContext(
+            path_state, ledger, secrets.token_hex(8), now, estimate_tokens, tool_settings(config), forbids_user_message
         )
-        came = stop_path(hand)
-        for event in attach(hand, came.result) if came.result else ():
+        outcome = stop_path(context)
+        for event in attach(context, outcome.result) if outcome.result else ():
             ledger.add_event(event)
             events.append(event)
-        found["blocked"] += came.blocked
-        found["invalidated"] += came.invalidated
-        found["left"] += came.still_running
+        stopped["blocked"] += outcome.blocked
+        stopped["invalidated"] += outcome.invalidated
+        stopped["left"] += outcome.still_running
     if events:
-        about = ledger.conversation
-        await store.wait_until_durable(store.write(about.tenant, [LedgerRecord(about.id, event) for event in events]))
-    return _without_duplicates(found), events
+        conversation = ledger.conversation
+        await store.wait_until_durable(
+            store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
+        )
+    return _without_duplicates(stopped), events
 
 
 def _thread_ends(ledger: Ledger) -> Iterator[Entry]:
-    """Where each thread was left off."""
+    """The last complete entry of each thread."""
     for tip in thread_tips(ledger).values():
         if tip.id in ledger.parent_ids:
             continue
         rounds = ledger.rounds.get(tip.id, ())
-        broken = tip.kind is EntryKind.TURN and not (rounds and rounds[-1].last and rounds[-1].spoken.complete)
-        yield ledger.entries[tip.parent] if broken else tip
+        is_broken = tip.kind is EntryKind.TURN and not (rounds and rounds[-1].last and rounds[-1].spoken.complete)
+        yield ledger.entries[tip.parent] if is_broken else tip
 
 
-def _without_duplicates(found: StopView) -> StopView:
-    blocked, invalidated, left = (list(dict.fromkeys(found[name])) for name in ("blocked", "invalidated", "left"))
+def _without_duplicates(stopped: StopView) -> StopView:
+    blocked, invalidated, left = (list(dict.fromkeys(stopped[name])) for name in ("blocked", "invalidated", "left"))
     return {"blocked": blocked, "invalidated": invalidated, "left": left}
 
 
@@ -211,19 +197,16 @@ WHEN_CHEAP = "with the next request that finds its cache cold, or folds somethin
 
 @dataclass(frozen=True, slots=True)
 class StoredUnfoldRequest:
-    """What was recorded, and what is told of it."""
+    """The stored events, and the view of the request."""
 
     events: Sequence[LedgerEvent]
     view: UnfoldView
 
 
 async def store_unfold_request(store: Store, ledger: Ledger, frame: str, *, now: bool, at: int) -> StoredUnfoldRequest:
-    """Record at `at` (ms since the epoch) that `frame`, a frame of this conversation, is wanted back; durable when
-    this returns.
-
-    Raises NotAllowed where there is nothing to bring back, StoreError.
-    """
-    story, wanted = _path_with_fold(ledger, frame, now=now)
+    """Stores at `at` (ms since the epoch) that a person wants `frame` back; durable on return. Raises NotAllowed if
+    nothing of it is folded, StoreError."""
+    path_state, wanted = _path_with_fold(ledger, frame, now=now)
     events: list[LedgerEvent] = []
     if wanted.is_new:
         kept = FrameKept(wanted.frame, now)
@@ -232,12 +215,12 @@ async def store_unfold_request(store: Store, ledger: Ledger, frame: str, *, now:
         await store.wait_until_durable(
             store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
         )
-    at_once = now or story.tree.kept_frames.get(wanted.frame, False)
+    at_once = now or path_state.tree.kept_frames.get(wanted.frame, False)
     return StoredUnfoldRequest(
         events,
         {
             "frame": wanted.frame,
-            "title": truncate_line(story.tree.frames[wanted.frame].title),
+            "title": truncate_line(path_state.tree.frames[wanted.frame].title),
             "conversation": ledger.conversation.id,
             "new": wanted.is_new,
             "now": at_once,
@@ -247,12 +230,12 @@ async def store_unfold_request(store: Store, ledger: Ledger, frame: str, *, now:
 
 
 def _path_with_fold(ledger: Ledger, frame: str, *, now: bool) -> tuple[PathState, UnfoldTarget]:
-    """The newest path on which the frame is folded. Raises NotAllowed with what the newest one says."""
+    """The newest path on which the frame is folded. Raises NotAllowed with the newest path's reason."""
     refused: NotAllowed | None = None
-    for story in all_path_states(ledger):
-        if frame in story.tree.frames:
+    for path_state in all_path_states(ledger):
+        if frame in path_state.tree.frames:
             try:
-                return story, find_unfold_target(ledger, story, frame, now=now)
+                return path_state, find_unfold_target(ledger, path_state, frame, now=now)
             except NotAllowed as error:
                 refused = refused or error
     raise refused or NotAllowed(f"Frame {frame} stands on no path.", code="not_folded")

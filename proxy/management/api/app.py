@@ -1,26 +1,8 @@
-"""`/stack` and `/health` over HTTP: what `proxy.views` knows, as JSON, described by OpenAPI.
+"""Builds the application of `/stack` and `/health`.
 
-    __init__.py   the application
-    backstage.py  what the routes look at
-    identity.py   who is asking, before any route is looked up
-    answers.py    JSON that can say everything, and the one shape of an error
-    bounds.py     how often a tenant may ask
-    asking.py     what every module of routes begins with
-    description   what OpenAPI says of all of it
-    routes.py     the routes; those of one subject are modules of their own, which it includes
-    client_side   what OpenAPI says of `/v1`
-
-The law: **nobody sees what is not theirs, on any route**. The tenant comes from the same credentials as in `/v1`, is
-known before a route is looked up, and is in every question to the store; what belongs to another tenant is answered
-like what never existed. An operator (an admin key, the token of this process, or the one user of a `single` proxy) sees
-all.
-
-FastAPI costs 0.3 s to import, so nothing but `app` imports this package, and only `serve` imports `app`.
-
-Who is asking: a guard in front of the routes, so that no route can be added that forgets it.
-
-`/health` is open, for probes have no key; it tells nothing of anybody. Everything else, paths without a route
-included, needs a tenant.
+A middleware finds the tenant, by the same credentials as for `/v1`, before any route is looked up, so no route can
+forget it. The tenant is in every query of the store, and what belongs to another one looks as if it did not exist. An
+operator (an admin key, the token of this process, or the user of a `single` proxy) sees all. `/health` is open.
 """
 
 from __future__ import annotations
@@ -33,28 +15,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy import __version__
 from proxy.auth import Headers, Tenant, has_operator_token
 from proxy.errors import ProxyError
-from proxy.management.api import conversations as routes
-from proxy.management.api import events
+from proxy.management.api import conversations, events
 from proxy.management.api.base import ApiContext, JsonResponse, add_error_handlers, error_response
 from proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
 
+__all__ = ["ApiContext", "build_api"]
+
 PUBLIC_PATHS = frozenset({"/health"})
 OPERATOR_TENANT = Tenant("operator", "operator", admin=True)
-"""Whoever can read the file in which this process left its token: the user it runs as."""
+"""Tenant of requests with this process's token, which is in a file that only its user can read."""
 
 
 class IdentityMiddleware:
-    """Puts the tenant, and what the routes look at, into the request's state, or answers without a tenant."""
+    """Puts the tenant and the API context into the request's state, or refuses the request."""
 
-    def __init__(self, app: ASGIApp, backstage: ApiContext) -> None:
+    def __init__(self, app: ASGIApp, context: ApiContext) -> None:
         self._app = app
-        self._backstage = backstage
-        self._token = backstage.operator_token.encode()
+        self._context = context
+        self._token = context.operator_token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             state = scope.setdefault("state", {})
-            state["backstage"] = self._backstage
+            state["context"] = self._context
             try:
                 state["tenant"] = None if scope["path"] in PUBLIC_PATHS else self._authenticate(scope["headers"])
             except ProxyError as error:
@@ -63,23 +46,19 @@ class IdentityMiddleware:
         await self._app(scope, receive, send)
 
     def _authenticate(self, headers: Headers) -> Tenant:
-        return OPERATOR_TENANT if has_operator_token(headers, self._token) else self._backstage.tenant_of(headers)
+        return OPERATOR_TENANT if has_operator_token(headers, self._token) else self._context.tenant_of(headers)
 
 
-__all__ = ["ApiContext", "build_api"]
-
-
-def build_api(backstage: ApiContext) -> ASGIApp:
-    """The application of `/stack` and `/health`; it has no start or stop of its own."""
+def build_api(context: ApiContext) -> ASGIApp:
+    """The application of `/stack` and `/health`; it has no lifespan events."""
     # Around the framework and not in it: it would answer what the edge is to answer.
-    bounded = LimitsMiddleware(build_routes(), RequestRateLimiter(backstage.config.api_requests_per_minute))
-    return IdentityMiddleware(bounded, backstage)
+    bounded = LimitsMiddleware(build_routes(), RequestRateLimiter(context.config.api_requests_per_minute))
+    return IdentityMiddleware(bounded, context)
 
 
 @cache
 def build_routes() -> FastAPI:
-    """The routes. They are the same for every proxy of a process, and what they look at comes with the request: to make
-    them takes 0.2 s, most of it with the first one."""
+    """The routes, built once per process in 0.2 s. The API context comes with each request."""
     # The pages FastAPI brings load scripts from elsewhere, and its schema route would know no tenant: ours stands in
     # `routes`. A redirect for a slash at the end would be a second answer to one question.
     api = FastAPI(
@@ -92,7 +71,7 @@ def build_routes() -> FastAPI:
         redirect_slashes=False,
         default_response_class=JsonResponse,
     )
-    for router in (routes.open_router, routes.router, events.router):
+    for router in (conversations.open_router, conversations.router, events.router):
         api.include_router(router)
     add_error_handlers(api)
     return api

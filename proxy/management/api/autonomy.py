@@ -1,14 +1,8 @@
-"""How much the proxy decides in a conversation: asked, explained, changed (`/stack/conversations/{id}/autonomy`).
-
-The routes of `/stack/config`: how subagents are tracked, as `stack_config` tells the model, and setting it while the
-proxy runs (S1-118).
-
-The law: **what holds for everybody is set by an operator**; any other key only reads.
-"""
+"""Routes of a conversation's autonomy settings, and of `/stack/config`, the subagent tracking settings. An operator
+sets what holds for everybody; other keys only read it."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -26,13 +20,14 @@ from proxy.management.api.base import (
     JsonResponse,
     ResponseDocs,
     Thread,
+    now_ms,
     respond_in_thread,
 )
 from proxy.management.views import TrackingBody, TrackingView, conversations, lookup, tracking_view
 
 router = APIRouter()
 MAX_THRESHOLD = 2**53
-"""Of a threshold as it is asked for; it is taken as the nearer of 0 and 100."""
+"""Accepted values; they are clamped to 0 to 100."""
 Threshold = Annotated[int, Field(ge=-MAX_THRESHOLD, le=MAX_THRESHOLD)]
 
 
@@ -50,14 +45,14 @@ class AutonomyBody(BaseModel):
     heuristics: Annotated[list[HeuristicName], Field(max_length=len(HEURISTIC_NAMES))] | None = None
 
     def changes_by_rule(self) -> dict[str, Any]:
-        """Only what was said, by the names of the rules."""
-        said = self.model_dump(exclude_unset=True)
+        """The given settings by rule name."""
+        changes = self.model_dump(exclude_unset=True)
         for name in ("push_threshold", "pop_threshold"):
-            if said.get(name) is not None:
-                said[name] = clamp_threshold(said[name])
-        if said.get("heuristics") is not None:
-            said["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in said["heuristics"])
-        return said
+            if changes.get(name) is not None:
+                changes[name] = clamp_threshold(changes[name])
+        if changes.get("heuristics") is not None:
+            changes["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in changes["heuristics"])
+        return changes
 
 
 class ClearedSuggestions(TypedDict):
@@ -67,25 +62,27 @@ class ClearedSuggestions(TypedDict):
 @router.get(
     "/conversations/{conversation}/autonomy", response_model=autonomy.AutonomyView, responses=NOT_FOUND_RESPONSE
 )
-async def show_autonomy(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def show_autonomy(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The level, the thresholds, each heuristic's score with what it is made of, and what was suggested."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    config = asked.context.config
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    config = caller.context.config
     return await respond_in_thread(
-        lambda: autonomy.autonomy_view(ledger, conversations.path_state_of(ledger, thread), config, _now())
+        lambda: autonomy.autonomy_view(ledger, conversations.path_state_of(ledger, thread), config, now_ms())
     )
 
 
 @router.patch(
     "/conversations/{conversation}/autonomy", response_model=autonomy.AutonomyView, responses=NOT_FOUND_RESPONSE
 )
-async def set_autonomy(asked: CurrentCaller, conversation: Id, wanted: AutonomyBody) -> Response:
+async def set_autonomy(caller: CurrentCaller, conversation: Id, wanted: AutonomyBody) -> Response:
     """Set how much the proxy decides in this conversation, from its next request on."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    if said := wanted.changes_by_rule():
-        events = await autonomy.change_rules(asked.context.store, ledger, said, _now())
-        asked.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
-    return JsonResponse(autonomy.autonomy_view(ledger, lookup.newest_path_state(ledger), asked.context.config, _now()))
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    if changes := wanted.changes_by_rule():
+        events = await autonomy.change_rules(caller.context.store, ledger, changes, now_ms())
+        caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
+    return JsonResponse(
+        autonomy.autonomy_view(ledger, lookup.newest_path_state(ledger), caller.context.config, now_ms())
+    )
 
 
 @router.delete(
@@ -94,19 +91,15 @@ async def set_autonomy(asked: CurrentCaller, conversation: Id, wanted: AutonomyB
     responses=NOT_FOUND_RESPONSE,
 )
 async def clear_suggestions(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     conversation: Id,
     counts: Annotated[bool, Query(description="Also begin all counts anew")] = False,
 ) -> Response:
     """Take back what waits; words that stand on a line stay there."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    events, waited = await autonomy.clear_pending_suggestions(asked.context.store, ledger, counts=counts, at=_now())
-    asked.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
-    return JsonResponse({"cleared": waited})
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    events, cleared = await autonomy.clear_pending_suggestions(caller.context.store, ledger, counts=counts, at=now_ms())
+    caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
+    return JsonResponse({"cleared": cleared})
 
 
 FORBIDDEN_RESPONSE: ResponseDocs = {
@@ -115,18 +108,18 @@ FORBIDDEN_RESPONSE: ResponseDocs = {
 
 
 @router.get("/config", response_model=TrackingView)
-async def show_config(asked: CurrentCaller) -> Response:
+async def show_config(caller: CurrentCaller) -> Response:
     """How subagents are tracked."""
-    return JsonResponse(tracking_view(asked.context.live_settings))
+    return JsonResponse(tracking_view(caller.context.live_settings))
 
 
 @router.patch("/config", response_model=TrackingView, responses=FORBIDDEN_RESPONSE)
-async def set_config(asked: CurrentCaller, wanted: TrackingBody) -> Response:
+async def set_config(caller: CurrentCaller, wanted: TrackingBody) -> Response:
     """Set how subagents are tracked, from now on and after a restart."""
-    if not asked.tenant.admin:
+    if not caller.tenant.admin:
         raise Forbidden("This holds for everybody; it needs a key issued with --admin. GET tells what holds.")
-    live = asked.context.live_settings
+    live = caller.context.live_settings
     await live.refresh()
-    if said := wanted.changes_by_key(live.subagent.patterns):
-        await asked.context.store.wait_until_durable(live.change(said))
+    if changes := wanted.changes_by_key(live.subagent.patterns):
+        await caller.context.store.wait_until_durable(live.change(changes))
     return JsonResponse(tracking_view(live))

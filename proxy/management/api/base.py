@@ -1,21 +1,16 @@
-"""How the API answers: JSON that can say everything, and errors in the one shape that clients of the API know.
+"""What all route modules share: the API context, the caller, JSON responses, parameter types, and errors in one shape.
 
 {"error": {"message": "what happened and what to do", "type": "invalid_request_error", "param": null, "code":
 "not_found"}}
 
-What the edge refuses on these paths has the same shape; it is that of chat completions.
-
-What the routes look at: handed in once, when the application is made.
-
-Who asks, what of, and how routes say what they take and answer: what every module of routes begins with.
-
-The law: **an id is described as narrow as ids are**, and whatever else comes is answered like one that is not known.
+That is the shape of chat completions, and of what the server's guard refuses.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -40,7 +35,7 @@ from proxy.store import Store
 from proxy.telemetry import EventBus
 
 MAX_FAULTS_REPORTED = 5
-"""So many are told, however many a request has."""
+"""Faults of a request that the message lists."""
 SEE_OPENAPI = "GET /stack/openapi.json says what each path takes."
 
 log = logging.getLogger(__name__)
@@ -60,15 +55,15 @@ class Error(TypedDict):
 
 
 class JsonResponse(JSONResponse):
-    """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot say and `\\ud83d` can."""
+    """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot encode and `\\ud83d` can."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
 async def respond_in_thread(view: Callable[[], Any]) -> JsonResponse:
-    """What `view` tells, as JSON. Of a conversation of thousands of messages that takes tenths of a second: a thread
-    does, for requests that are being answered do not wait for it."""
+    """Renders a view as JSON in a thread: for thousands of messages it takes tenths of a second, during which requests
+    in flight must not wait."""
     return await run_in_threadpool(lambda: JsonResponse(view()))
 
 
@@ -81,12 +76,11 @@ def error_response(error: ProxyError) -> JsonResponse:
 
 def _error_body_response(status: int, message: str, code: str) -> JsonResponse:
     kind = "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    told = {"x-stack-status": f"error; reason={code}"}
-    return JsonResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, told)
+    headers = {"x-stack-status": f"error; reason={code}"}
+    return JsonResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, headers)
 
 
 def add_error_handlers(api: FastAPI) -> None:
-    """Every way to fail, in the one shape."""
     api.add_exception_handler(ProxyError, _handle_proxy_error)
     api.add_exception_handler(HTTPException, _handle_http_error)
     api.add_exception_handler(RequestValidationError, _handle_validation_error)
@@ -99,7 +93,7 @@ async def _handle_proxy_error(_: Request, error: Exception) -> Response:
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
-    """No such path, or not with this method."""
+    """Unknown path or method, or an unreadable body."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(methods_at(request.app, request.url.path))
@@ -115,35 +109,37 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _handle_validation_error(_: Request, error: Exception) -> Response:
-    """A parameter or a body that is not what the description says; the value itself is not repeated."""
+    """The message does not repeat the invalid value."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
     faults = error.errors()
-    told = [_describe_fault(fault) for fault in faults[:MAX_FAULTS_REPORTED]]
-    more = [f"and {len(faults) - len(told)} more faults"] if len(faults) > len(told) else []
-    return error_response(BadRequest(f"The request is not as described. {'; '.join([*told, *more])}. {SEE_OPENAPI}"))
+    described = [_describe_fault(fault) for fault in faults[:MAX_FAULTS_REPORTED]]
+    more = [f"and {len(faults) - len(described)} more faults"] if len(faults) > len(described) else []
+    return error_response(
+        BadRequest(f"The request is not as described. {'; '.join([*described, *more])}. {SEE_OPENAPI}")
+    )
 
 
 def _describe_fault(fault: Mapping[str, Any]) -> str:
-    """Where it is and what it is. A place may be named by a key that somebody made up."""
+    """The place and the fault. The place is quoted, because it may contain a key that the caller chose."""
     place = ".".join(str(part) for part in fault["loc"])
     return f"{quote_reference(place)}: {fault['msg']}"
 
 
 async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
-    """A fault of ours. The caller learns that, and the log learns which."""
+    """The log names the error, the response does not."""
     log.error("a page failed", extra={"path": request.url.path, "error": type(error).__name__})
     return _error_body_response(500, "The proxy could not answer this; its log says more.", "proxy_error")
 
 
 @dataclass(frozen=True)
 class ApiContext:
-    """`started` is in ms since the epoch; `counter` names what counts tokens.
+    """What the routes work with.
 
-    `tenant_of` raises Unauthorized. `changed` is called with a tenant and a conversation (None and "" mean all) after
-    something there was deleted, so that it is not kept in memory; `mode_set` with a tenant, a conversation and its new
-    mode, and `decided` with what was decided about it, after that was stored; `speaking` is where people speak to what
-    runs. `operator_token` is a secret of this process that opens everything, or empty; `config` is what conversations
-    go by that say nothing else, `live` what is set while the proxy runs.
+    `tenant_of` raises Unauthorized. `on_deleted` drops caches of a tenant and a conversation (None and "" mean all)
+    after a deletion; `on_mode_changed` gets a tenant, a conversation and its new mode, and `on_events_stored` the
+    events, once they are stored. `inbox` reaches running requests. `started` is in ms since the epoch; `counter_name`
+    names the token counter. `operator_token` is a secret of this process that grants everything, or empty. `config`
+    holds unless a conversation sets something else; `live_settings` may change while the proxy runs.
     """
 
     store: Store
@@ -159,11 +155,10 @@ class ApiContext:
     operator_token: str = ""
     config: Config = field(default_factory=Config)
     feed: EventBus = field(default_factory=EventBus)
-    """Where what happens is heard."""
+    """Publishes events to listeners."""
     count_tokens: CountTokens = estimate_tokens
-    """Tokens of a text."""
     subagents_counted_since: dict[str | None, int] = field(default_factory=dict)
-    """From when on subagents are counted (ms), by tenant, None for an operator; not there: all that is stored."""
+    """Start of the subagent statistics (ms) by tenant, None for an operator; missing: everything stored counts."""
 
 
 ResponseDocs = dict[int | str, dict[str, Any]]
@@ -177,7 +172,7 @@ NOT_FOUND_RESPONSE: ResponseDocs = {404: {"model": Error, "description": "Not th
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and what of. `scope` is the tenant, or None for an operator."""
+    """The caller of a route. `scope` is the tenant, or None for an operator."""
 
     context: ApiContext
     tenant: Tenant
@@ -187,15 +182,20 @@ class Caller:
         return None if self.tenant.admin else self.tenant.id
 
 
+def now_ms() -> int:
+    """The time in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 async def caller_of(request: Request) -> Caller:
-    return Caller(request.state.backstage, request.state.tenant)
+    return Caller(request.state.context, request.state.tenant)
 
 
 CurrentCaller = Annotated[Caller, Depends(caller_of)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many, the newest first")]
 Offset = Annotated[int, Query(ge=0, le=MAX_TIMESTAMP_MS, description="Leave out so many of the newest")]
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
-"""Described as narrow as ids are; whatever else comes is no id that anything has, and answered like an unknown one."""
+"""The pattern is documentation only: any other value is answered like an unknown id."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
 AsOf = Annotated[
     str, Query(description="As it was known then: ms since the epoch, or an ISO time (UTC without a zone)")

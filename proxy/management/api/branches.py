@@ -1,11 +1,7 @@
-"""The routes of checkpoints and branches, each a question to `proxy.views.branches` with the asker's scope.
-
-The law: **nothing here changes what is being sent**. What is wanted is kept, and happens with the user's next message.
-"""
+"""Routes of checkpoints and branches. Changes take effect with the user's next message."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -26,7 +22,16 @@ from proxy.management.actions import (
     InjectionView,
     branches,
 )
-from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Error, Id, JsonResponse, ResponseDocs, Thread
+from proxy.management.api.base import (
+    NOT_FOUND_RESPONSE,
+    CurrentCaller,
+    Error,
+    Id,
+    JsonResponse,
+    ResponseDocs,
+    Thread,
+    now_ms,
+)
 from proxy.management.views import lookup, path_state_of
 
 BRANCH_CONFLICT_RESPONSE: ResponseDocs = {
@@ -91,75 +96,77 @@ class BranchList(TypedDict):
 
 # ---------------------------------------------------------------------------------------------------------------- look
 @router.get("/checkpoints", response_model=CheckpointList, responses=NOT_FOUND_RESPONSE)
-async def list_checkpoints(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def list_checkpoints(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The points that have a name, the oldest first."""
-    path = await _load_path(asked, conversation, thread)
+    path = await _load_path(caller, conversation, thread)
     return JsonResponse({"checkpoints": branches.checkpoint_rows(path.path_state)})
 
 
 @router.get("/checkpoints/{name}", response_model=CheckpointDetail, responses=NOT_FOUND_RESPONSE)
-async def show_checkpoint(asked: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
+async def show_checkpoint(caller: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
     """The messages and the frames as they were at a checkpoint; they never change."""
-    path = await _load_path(asked, conversation, thread)
+    path = await _load_path(caller, conversation, thread)
     return JsonResponse(branches.checkpoint_detail(path.ledger, path.path_state, name))
 
 
 @router.get("/branches", response_model=BranchList, responses=NOT_FOUND_RESPONSE)
-async def list_branches(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def list_branches(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The lines of work, the main one first."""
-    path = await _load_path(asked, conversation, thread)
+    path = await _load_path(caller, conversation, thread)
     return JsonResponse({"branches": branches.branch_rows(path.path_state)})
 
 
 @router.get("/branches/{name}", response_model=BranchDetail, responses=NOT_FOUND_RESPONSE)
-async def show_branch(asked: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
+async def show_branch(caller: CurrentCaller, conversation: Id, name: str, thread: Thread = "") -> Response:
     """The messages of one line with their numbers."""
-    path = await _load_path(asked, conversation, thread)
+    path = await _load_path(caller, conversation, thread)
     return JsonResponse(branches.branch_detail(path.ledger, path.path_state, name))
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
 @router.post("/checkpoints", response_model=CheckpointRow, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
-async def set_checkpoint(asked: CurrentCaller, conversation: Id, wanted: CheckpointBody) -> Response:
+async def set_checkpoint(caller: CurrentCaller, conversation: Id, wanted: CheckpointBody) -> Response:
     """Name the newest point of the current line behind which the user could speak."""
-    path = await _load_path(asked, conversation, wanted.thread)
-    told, events = await branches.set_checkpoint(asked.context.store, path, wanted.name)
-    return _publish_and_respond(asked, path, events, told)
+    path = await _load_path(caller, conversation, wanted.thread)
+    told, events = await branches.set_checkpoint(caller.context.store, path, wanted.name)
+    return _publish_and_respond(caller, path, events, told)
 
 
 @router.post("/branches", response_model=BranchSwitchView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
-async def begin_branch(asked: CurrentCaller, conversation: Id, wanted: BranchBody) -> Response:
+async def begin_branch(caller: CurrentCaller, conversation: Id, wanted: BranchBody) -> Response:
     """Begin a new line at a checkpoint with the user's next message; what was done since is not known there."""
-    path = await _load_path(asked, conversation, wanted.thread)
-    told, events = await branches.begin_branch(asked.context.store, path, wanted.checkpoint, wanted.name, wanted.reason)
-    return _publish_and_respond(asked, path, events, told)
+    path = await _load_path(caller, conversation, wanted.thread)
+    told, events = await branches.begin_branch(
+        caller.context.store, path, wanted.checkpoint, wanted.name, wanted.reason
+    )
+    return _publish_and_respond(caller, path, events, told)
 
 
 @router.post("/switch", response_model=BranchSwitchView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
-async def switch(asked: CurrentCaller, conversation: Id, wanted: SwitchBody) -> Response:
+async def switch(caller: CurrentCaller, conversation: Id, wanted: SwitchBody) -> Response:
     """Go on with another line, as it was left, with the user's next message."""
-    path = await _load_path(asked, conversation, wanted.thread)
-    told, events = await branches.switch_to_branch(asked.context.store, path, wanted.branch, wanted.reason)
-    return _publish_and_respond(asked, path, events, told)
+    path = await _load_path(caller, conversation, wanted.thread)
+    told, events = await branches.switch_to_branch(caller.context.store, path, wanted.branch, wanted.reason)
+    return _publish_and_respond(caller, path, events, told)
 
 
 @router.post("/inject", response_model=InjectionView, responses={**NOT_FOUND_RESPONSE, **BRANCH_CONFLICT_RESPONSE})
-async def inject(asked: CurrentCaller, conversation: Id, wanted: InjectionBody) -> Response:
+async def inject(caller: CurrentCaller, conversation: Id, wanted: InjectionBody) -> Response:
     """Copy messages of a line, or what a frame of it returned, once to the end of another."""
-    path = await _load_path(asked, conversation, wanted.thread)
+    path = await _load_path(caller, conversation, wanted.thread)
     choice = InjectionSelection(wanted.branch, wanted.messages, wanted.frame, wanted.to)
-    told, events = await branches.inject(asked.context.store, path, choice)
-    return _publish_and_respond(asked, path, events, told)
+    told, events = await branches.inject(caller.context.store, path, choice)
+    return _publish_and_respond(caller, path, events, told)
 
 
-async def _load_path(asked: CurrentCaller, conversation: str, thread: str) -> ConversationPath:
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    return ConversationPath(ledger, await run_in_threadpool(path_state_of, ledger, thread), time.time_ns() // 1_000_000)
+async def _load_path(caller: CurrentCaller, conversation: str, thread: str) -> ConversationPath:
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    return ConversationPath(ledger, await run_in_threadpool(path_state_of, ledger, thread), now_ms())
 
 
 def _publish_and_respond(
-    asked: CurrentCaller, path: ConversationPath, events: Sequence[LedgerEvent], told: object
+    caller: CurrentCaller, path: ConversationPath, events: Sequence[LedgerEvent], told: object
 ) -> Response:
     owner = path.ledger.conversation
-    asked.context.on_events_stored(owner.tenant, owner.id, events)
+    caller.context.on_events_stored(owner.tenant, owner.id, events)
     return JsonResponse(told)

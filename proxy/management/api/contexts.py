@@ -1,15 +1,8 @@
-"""The routes that look at contexts: a line, the block as it was told, what has left, what a frame came to.
-
-The route of the map: which symbols are where, of the files whose contents passed by.
-
-The route that looks for words in finished frames, whatever conversation they are of.
-
-The law: **it leaves nobody's own frames**: the tenant is in the question to the store, as on every route.
-"""
+"""Routes that show contexts: the context of a conversation, its block and why, compactions, frame summaries, the file
+map, and the search for finished frames."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -17,29 +10,39 @@ from fastapi import APIRouter, Query, Response
 from proxy.core.context import with_open_frame_artifacts
 from proxy.core.filemap import DEFAULT_MAP_TOKENS
 from proxy.core.tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS
-from proxy.management.api.base import NOT_FOUND_RESPONSE, CurrentCaller, Id, JsonResponse, Thread, respond_in_thread
+from proxy.management.api.base import (
+    NOT_FOUND_RESPONSE,
+    CurrentCaller,
+    Id,
+    JsonResponse,
+    Thread,
+    now_ms,
+    respond_in_thread,
+)
 from proxy.management.views import (
     MAX_RESULTS,
     SearchResults,
     SeenFilesView,
     contexts,
+    explain,
     lookup,
     path_state_of,
     search_frames,
     seen_files_view,
 )
-from proxy.management.views import explain as explained
 
 router = APIRouter()
 
 
 @router.get("/conversations/{conversation}/context", response_model=contexts.ContextView, responses=NOT_FOUND_RESPONSE)
-async def show_context(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def show_context(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    stage = asked.context
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    context = caller.context
     return await respond_in_thread(
-        lambda: contexts.context_view(ledger, path_state_of(ledger, thread), stage.config, _now(), stage.count_tokens)
+        lambda: contexts.context_view(
+            ledger, path_state_of(ledger, thread), context.config, now_ms(), context.count_tokens
+        )
     )
 
 
@@ -47,7 +50,7 @@ async def show_context(asked: CurrentCaller, conversation: Id, thread: Thread = 
     "/conversations/{conversation}/context/preview", response_model=contexts.BlockPreview, responses=NOT_FOUND_RESPONSE
 )
 async def show_preview(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     conversation: Id,
     thread: Thread = "",
     max_length: Annotated[
@@ -55,63 +58,58 @@ async def show_preview(
     ] = DEFAULT_PREVIEW_CHARACTERS,
 ) -> Response:
     """The block of the active frame as it was told; where none was, as it would be."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    stage = asked.context
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    context = caller.context
 
     def preview() -> contexts.BlockPreview:
-        path_state = path_state_of(ledger, thread, stage.config.observed_tools)
-        block, told = contexts.active_block(ledger, path_state, stage.config, _now(), stage.count_tokens)
+        path_state = path_state_of(ledger, thread, context.config.observed_tools)
+        block, told = contexts.active_block(ledger, path_state, context.config, now_ms(), context.count_tokens)
         return contexts.block_preview(path_state.tree.active, block, max_length, told=told)
 
     return await respond_in_thread(preview)
 
 
 @router.get(
-    "/conversations/{conversation}/explain", response_model=explained.ExplanationView, responses=NOT_FOUND_RESPONSE
+    "/conversations/{conversation}/explain", response_model=explain.ExplanationView, responses=NOT_FOUND_RESPONSE
 )
-async def show_explanation(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def show_explanation(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
     by part, as it was when the block was told."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    stage = asked.context
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    context = caller.context
 
-    def explained_now() -> explained.ExplanationView:
-        path_state = path_state_of(ledger, thread, stage.config.observed_tools)
-        return explained.explanation_view(ledger, path_state, stage.config, _now(), stage.count_tokens)
+    def explanation() -> explain.ExplanationView:
+        path_state = path_state_of(ledger, thread, context.config.observed_tools)
+        return explain.explanation_view(ledger, path_state, context.config, now_ms(), context.count_tokens)
 
-    return await respond_in_thread(explained_now)
+    return await respond_in_thread(explanation)
 
 
 @router.get(
     "/conversations/{conversation}/compactions", response_model=contexts.CompactionsView, responses=NOT_FOUND_RESPONSE
 )
-async def show_compactions(asked: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
+async def show_compactions(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What left the line, by how it did, and what waits to leave it or to come back."""
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
     return await respond_in_thread(lambda: contexts.compactions_view(path_state_of(ledger, thread)))
 
 
 @router.get("/frames/{frame}/summary", response_model=contexts.FrameSummaryView, responses=NOT_FOUND_RESPONSE)
-async def show_summary(asked: CurrentCaller, frame: Id) -> Response:
+async def show_summary(caller: CurrentCaller, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
-    _, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    names = asked.context.config.observed_tools
+    _, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    names = caller.context.config.observed_tools
     return await respond_in_thread(
         lambda: contexts.frame_summary_view(with_open_frame_artifacts(path_state, names).tree.frames[frame])
     )
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 MIN_MAP_TOKENS, MAX_MAP_TOKENS = 100, 16_000
-"""Tokens that may be asked for."""
 
 
 @router.get("/conversations/{conversation}/map", response_model=SeenFilesView, responses=NOT_FOUND_RESPONSE)
 async def show_map(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     conversation: Id,
     thread: Thread = "",
     tokens: Annotated[
@@ -119,23 +117,23 @@ async def show_map(
     ] = DEFAULT_MAP_TOKENS,
 ) -> Response:
     """The definitions in files that were read or written, those first that others refer to most."""
-    stage = asked.context
-    ledger = await lookup.ledger_of(stage.store, asked.scope, conversation)
+    context = caller.context
+    ledger = await lookup.ledger_of(context.store, caller.scope, conversation)
     return await respond_in_thread(
-        lambda: seen_files_view(ledger, path_state_of(ledger, thread), stage.config, tokens, stage.count_tokens)
+        lambda: seen_files_view(ledger, path_state_of(ledger, thread), context.config, tokens, context.count_tokens)
     )
 
 
 MAX_QUERY_LENGTH = 2_000
-"""Of a query; the first words of it count (`finding.MOST_WORDS`)."""
+"""Characters of a query, whose first words count."""
 
 
 @router.get("/search", response_model=SearchResults)
 async def search(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     q: Annotated[str, Query(min_length=1, max_length=MAX_QUERY_LENGTH, description="Words; no syntax")],
     limit: Annotated[int, Query(ge=1, le=MAX_RESULTS, description="At most so many, the best first")] = 10,
 ) -> Response:
     """Finished frames that have all these words in title, criteria, results, files or decisions; where none has, those
     that come close."""
-    return JsonResponse(await search_frames(asked.context.store, asked.scope, q, limit))
+    return JsonResponse(await search_frames(caller.context.store, caller.scope, q, limit))

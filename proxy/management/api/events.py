@@ -1,10 +1,7 @@
-"""What happens, as it happens: `GET /stack/events`, a stream of server-sent events (S1-162).
+"""`GET /stack/events`: what happens, as server-sent events of ids and figures, without message content.
 
-Each has an id, the name of its type, and a JSON object of ids and figures; no word of a message stands in it. A client
-that comes back names the id it heard last, as browsers do by themselves, and is given what it missed as far as that is
-remembered.
-
-The law: **an end is an end**: a stream ends when its client leaves or the process drains, and holds nothing else up.
+A client that reconnects with the last event id receives the events that it missed, as far as they are remembered. A
+stream ends when its client leaves or the process drains.
 """
 
 from __future__ import annotations
@@ -22,12 +19,12 @@ from proxy.management.views import lookup
 from proxy.telemetry import EventListener, NumberedEvent
 
 DRAIN_CHECK_INTERVAL_S = 0.5
-"""How soon a stream notices that the process drains."""
+"""A stream notices within this time that the process drains."""
 KEEPALIVE_INTERVAL_S = 15.0
-"""Silence after which a comment keeps the connection open."""
+"""After this silence a comment keeps the connection open."""
 EVENT_STREAM_TYPE = "text/event-stream"
 STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-"""What keeps whoever stands between from holding the stream back."""
+"""Keep intermediaries from buffering the stream."""
 
 router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)
 
@@ -42,7 +39,7 @@ router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)
     },
 )
 async def stream_events(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     conversation: Annotated[str, Query(description="Only what happens in this conversation")] = "",
     follow: Annotated[bool, Query(description="Stay, and tell what comes; else what is remembered, and an end")] = True,
     last: Annotated[
@@ -51,44 +48,47 @@ async def stream_events(
 ) -> StreamingResponse:
     """Frames that begin and end, contexts that are sent, folds, summaries and suggestions, as they happen."""
     if conversation:
-        await lookup.ledger_of(asked.context.store, asked.scope, conversation)
+        await lookup.ledger_of(caller.context.store, caller.scope, conversation)
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= len(str(2**53)) else None
-    feed, scope = asked.context.feed, asked.scope
+    feed, scope = caller.context.feed, caller.scope
     if not follow:
-        told = list(feed.events_since(after or 0, EventListener(scope, conversation)))
-        return StreamingResponse(iter([_encode_events(told, 0)]), media_type=EVENT_STREAM_TYPE, headers=STREAM_HEADERS)
+        past_events = list(feed.events_since(after or 0, EventListener(scope, conversation)))
+        return StreamingResponse(
+            iter([_encode_events(past_events, 0)]), media_type=EVENT_STREAM_TYPE, headers=STREAM_HEADERS
+        )
     feed.refuse_if_full(scope)
     return StreamingResponse(
-        _stream_events_to(asked.context, scope, conversation, after),
+        _stream_events_to(caller.context, scope, conversation, after),
         media_type=EVENT_STREAM_TYPE,
         headers=STREAM_HEADERS,
     )
 
 
 async def _stream_events_to(
-    backstage: ApiContext, scope: str | None, conversation: str, after: int | None
+    context: ApiContext, scope: str | None, conversation: str, after: int | None
 ) -> AsyncIterator[bytes]:
-    """What a listener hears until it leaves or the process drains."""
-    with backstage.feed.listen(scope, conversation, after) as listener:
+    """Events for one listener until it leaves or the process drains."""
+    with context.feed.listen(scope, conversation, after) as listener:
         yield b": listening\n\n"
-        spoken = time.monotonic()
-        while not backstage.is_draining():
-            told, missed = await listener.wait_for_events(DRAIN_CHECK_INTERVAL_S)
-            if told or missed:
-                yield _encode_events(told, missed)
-            elif time.monotonic() - spoken > KEEPALIVE_INTERVAL_S:
+        last_sent = time.monotonic()
+        while not context.is_draining():
+            events, missed = await listener.wait_for_events(DRAIN_CHECK_INTERVAL_S)
+            if events or missed:
+                yield _encode_events(events, missed)
+            elif time.monotonic() - last_sent > KEEPALIVE_INTERVAL_S:
                 yield b": nothing new\n\n"
             else:
                 continue
-            spoken = time.monotonic()
+            last_sent = time.monotonic()
 
 
-def _encode_events(told: Sequence[NumberedEvent], missed: int) -> bytes:
-    """In the words of server-sent events."""
-    pieces = [
-        f"id: {each.number}\nevent: {each.event.type}\ndata: ".encode() + encode(each.event.as_dict()) + b"\n\n"
-        for each in told
+def _encode_events(events: Sequence[NumberedEvent], missed: int) -> bytes:
+    chunks = [
+        f"id: {numbered.number}\nevent: {numbered.event.type}\ndata: ".encode()
+        + encode(numbered.event.as_dict())
+        + b"\n\n"
+        for numbered in events
     ]
     if missed:
-        pieces.append(b"event: missed\ndata: " + encode({"type": "missed", "count": missed}) + b"\n\n")
-    return b"".join(pieces)
+        chunks.append(b"event: missed\ndata: " + encode({"type": "missed", "count": missed}) + b"\n\n")
+    return b"".join(chunks)

@@ -1,13 +1,8 @@
-"""The routes by which a person drives the tree: push, plan, activate, pop, invalidate, rename.
-
-The law: **nothing here changes what is being sent**. What is done takes effect with the next request of its path.
-
-The route by which a person wants another attempt at a frame that failed (S0-39).
-"""
+"""Routes by which a person changes the frame tree: push, plan, activate, pop, invalidate, rename, retry, complete.
+Changes take effect with the next request of the path."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
@@ -26,6 +21,7 @@ from proxy.core.commands import (
 from proxy.core.frames import Status
 from proxy.errors import BadRequest, NotAllowed
 from proxy.management.actions import CommandTarget, FrameCommandView, run_command
+from proxy.management.actions.frames import end_subagent
 from proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
     Caller,
@@ -35,8 +31,9 @@ from proxy.management.api.base import (
     JsonResponse,
     ResponseDocs,
     Thread,
+    now_ms,
 )
-from proxy.management.views import lookup, path_state_of
+from proxy.management.views import FrameDetail, frame_detail, lookup, path_state_of
 
 FRAME_CONFLICT_RESPONSE: ResponseDocs = {
     409: {"model": Error, "description": "Not possible here; the message says what to do"}
@@ -97,16 +94,25 @@ class RenameBody(BaseModel):
     criteria: Words = ""
 
 
+class CompletionBody(BaseModel):
+    """How the subagent ended, and what came of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Literal["completed", "failed", "blocked"] = "completed"
+    summary: Annotated[str, Field(max_length=20_000)] = ""
+
+
 @router.post(
     "/conversations/{conversation}/frames",
     response_model=FrameCommandView,
     responses={**NOT_FOUND_RESPONSE, **FRAME_CONFLICT_RESPONSE},
 )
-async def push_or_plan(asked: CurrentCaller, conversation: Id, wanted: FramesBody, thread: Thread = "") -> Response:
+async def push_or_plan(caller: CurrentCaller, conversation: Id, wanted: FramesBody, thread: Thread = "") -> Response:
     """Begin a frame under the active one, or plan frames."""
     command = _command_of(wanted)
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    return await _apply_and_respond(asked, CommandTarget(ledger, path_state_of(ledger, thread), _now()), command)
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    return await _apply_and_respond(caller, CommandTarget(ledger, path_state_of(ledger, thread), now_ms()), command)
 
 
 @router.post(
@@ -114,18 +120,18 @@ async def push_or_plan(asked: CurrentCaller, conversation: Id, wanted: FramesBod
     response_model=FrameCommandView,
     responses={**NOT_FOUND_RESPONSE, **FRAME_CONFLICT_RESPONSE},
 )
-async def activate(asked: CurrentCaller, frame: Id) -> Response:
+async def activate(caller: CurrentCaller, frame: Id) -> Response:
     """Begin a planned frame, resume a blocked one, try a failed one again."""
-    return await _apply_and_respond(asked, await _locate_frame(asked, frame), ActivateCommand(frame))
+    return await _apply_and_respond(caller, await _locate_frame(caller, frame), ActivateCommand(frame))
 
 
 @router.post(
     "/frames/{frame}/pop", response_model=FrameCommandView, responses={**NOT_FOUND_RESPONSE, **FRAME_CONFLICT_RESPONSE}
 )
-async def pop(asked: CurrentCaller, frame: Id, wanted: PopBody) -> Response:
+async def pop(caller: CurrentCaller, frame: Id, wanted: PopBody) -> Response:
     """End the active frame, or one above it with everything open below."""
     return await _apply_and_respond(
-        asked, await _locate_frame(asked, frame), PopCommand(frame, wanted.status, wanted.results)
+        caller, await _locate_frame(caller, frame), PopCommand(frame, wanted.status, wanted.results)
     )
 
 
@@ -134,33 +140,33 @@ async def pop(asked: CurrentCaller, frame: Id, wanted: PopBody) -> Response:
     response_model=FrameCommandView,
     responses={**NOT_FOUND_RESPONSE, **FRAME_CONFLICT_RESPONSE},
 )
-async def invalidate(asked: CurrentCaller, frame: Id, wanted: InvalidationBody) -> Response:
+async def invalidate(caller: CurrentCaller, frame: Id, wanted: InvalidationBody) -> Response:
     """A frame is no longer wanted, and neither is what is planned below it."""
-    return await _apply_and_respond(asked, await _locate_frame(asked, frame), InvalidateCommand(frame, wanted.reason))
+    return await _apply_and_respond(caller, await _locate_frame(caller, frame), InvalidateCommand(frame, wanted.reason))
 
 
 @router.patch(
     "/frames/{frame}", response_model=FrameCommandView, responses={**NOT_FOUND_RESPONSE, **FRAME_CONFLICT_RESPONSE}
 )
-async def change(asked: CurrentCaller, frame: Id, wanted: RenameBody) -> Response:
+async def change(caller: CurrentCaller, frame: Id, wanted: RenameBody) -> Response:
     """Other words for a frame, while it is planned."""
     return await _apply_and_respond(
-        asked, await _locate_frame(asked, frame), RenameCommand(frame, wanted.title, wanted.criteria)
+        caller, await _locate_frame(caller, frame), RenameCommand(frame, wanted.title, wanted.criteria)
     )
 
 
 def _command_of(wanted: FramesBody) -> FrameCommand:
-    """Raises BadRequest for what asks for nothing, or for too much at once."""
-    below = tuple(_step(child, 2) for child in wanted.children)
+    """Raises BadRequest for an empty or contradictory request."""
+    children = tuple(_step(child, 2) for child in wanted.children)
     title = wanted.title.strip()
     if wanted.plan:
-        steps = (FrameSpec(title, wanted.criteria, below),) if title else below
+        steps = (FrameSpec(title, wanted.criteria, children),) if title else children
         if not steps:
             raise BadRequest("Nothing to plan: give a title, or children with a title each.")
         return PlanCommand(steps, wanted.parent)
     if not title:
         raise BadRequest("title is missing; children alone are planned with `plan`: true.")
-    if below:
+    if children:
         raise BadRequest("children are planned, not begun: send them with `plan`: true, then activate the first.")
     return PushCommand(FrameSpec(title, wanted.criteria), wanted.parent)
 
@@ -171,19 +177,15 @@ def _step(wanted: StepBody, depth: int) -> FrameSpec:
     return FrameSpec(wanted.title.strip(), wanted.criteria, tuple(_step(child, depth + 1) for child in wanted.children))
 
 
-async def _locate_frame(asked: Caller, frame: str) -> CommandTarget:
-    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    return CommandTarget(ledger, path_state, _now())
+async def _locate_frame(caller: Caller, frame: str) -> CommandTarget:
+    ledger, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    return CommandTarget(ledger, path_state, now_ms())
 
 
-async def _apply_and_respond(asked: Caller, at: CommandTarget, command: FrameCommand) -> Response:
-    told, events = await run_command(asked.context.store, asked.context.config, at, command)
-    asked.context.on_events_stored(at.ledger.conversation.tenant, at.ledger.conversation.id, events)
-    return JsonResponse(told)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+async def _apply_and_respond(caller: Caller, target: CommandTarget, command: FrameCommand) -> Response:
+    view, events = await run_command(caller.context.store, caller.context.config, target, command)
+    caller.context.on_events_stored(target.ledger.conversation.tenant, target.ledger.conversation.id, events)
+    return JsonResponse(view)
 
 
 @router.post(
@@ -194,13 +196,26 @@ def _now() -> int:
         409: {"model": Error, "description": "It did not fail, or its parent is not active"},
     },
 )
-async def retry(asked: CurrentCaller, frame: Id) -> Response:
+async def retry(caller: CurrentCaller, frame: Id) -> Response:
     """Try again what failed: another frame by the same title, which is told why the one before failed."""
-    ledger, path_state = await lookup.ledger_with_frame(asked.context.store, asked.scope, frame)
-    status = path_state.tree.frames[frame].status
+    target = await _locate_frame(caller, frame)
+    status = target.path_state.tree.frames[frame].status
     if status is not Status.FAILED:
         raise NotAllowed(f"Frame {frame} is {status}: only what failed is tried again.", code="not_failed")
-    at = CommandTarget(ledger, path_state, time.time_ns() // 1_000_000)
-    told, events = await run_command(asked.context.store, asked.context.config, at, ActivateCommand(frame))
-    asked.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
-    return JsonResponse(told)
+    return await _apply_and_respond(caller, target, ActivateCommand(frame))
+
+
+@router.post(
+    "/frames/{frame}/complete",
+    response_model=FrameDetail,
+    responses={**NOT_FOUND_RESPONSE, 409: {"model": Error, "description": "No subagent's frame, or it has ended"}},
+)
+async def complete(caller: CurrentCaller, frame: Id, wanted: CompletionBody) -> Response:
+    """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
+    store = caller.context.store
+    ledger, path_state = await lookup.ledger_with_frame(store, caller.scope, frame)
+    ended = await end_subagent(store, ledger, path_state, (frame, wanted.status, wanted.summary), now_ms())
+    for conversation, event in ended.events:
+        caller.context.on_events_stored(ledger.conversation.tenant, conversation, [event])
+    ledger, path_state = await lookup.ledger_with_frame(store, caller.scope, frame)
+    return JsonResponse(frame_detail(ledger, path_state, frame, caller.context.config.observed_tools))

@@ -1,7 +1,5 @@
-"""The routes that see a conversation as it was, and where its work stands: decisions, artifacts, edges, resume.
-
-With `as_of` nothing is told that came later. What decisions and artifacts are told then is what held at that time.
-"""
+"""Routes that show a conversation as it was, and where its work stands: decisions, artifacts, edges, resume. `as_of`
+hides everything later, and shows only the decisions and artifacts that held then."""
 
 from __future__ import annotations
 
@@ -23,10 +21,10 @@ from proxy.management.views import (
     lookup,
     parse_timestamp,
     path_state_of,
+    resume,
     tasks,
 )
-from proxy.management.views import as_of as noted
-from proxy.management.views import resume as resuming
+from proxy.management.views import as_of as as_of_views  # routes have a parameter `as_of`
 
 router = APIRouter(prefix="/conversations/{conversation}")
 
@@ -47,46 +45,46 @@ class EdgeList(TypedDict):
 
 @router.get("/decisions", response_model=DecisionList, responses=NOT_FOUND_RESPONSE)
 async def list_decisions(
-    asked: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
+    caller: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
 ) -> Response:
     """What frames decided, also what no longer holds, with the times from which and to which it held."""
-    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
+    ledger, path_state = await _load_path(caller, conversation, thread, as_of)
     holding = bool(as_of.strip())
     return await respond_in_thread(
-        lambda: {"decisions": noted.decision_rows(ledger, path_state, frame=frame, holding=holding)}
+        lambda: {"decisions": as_of_views.decision_rows(ledger, path_state, frame=frame, holding=holding)}
     )
 
 
 @router.get("/artifacts", response_model=ArtifactList, responses=NOT_FOUND_RESPONSE)
 async def list_artifacts(
-    asked: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
+    caller: CurrentCaller, conversation: Id, thread: Thread = "", frame: OfFrame = "", as_of: AsOf = ""
 ) -> Response:
     """What frames made, with the times from which and to which it held."""
-    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
-    names, holding = asked.context.config.observed_tools, bool(as_of.strip())
+    ledger, path_state = await _load_path(caller, conversation, thread, as_of)
+    names, holding = caller.context.config.observed_tools, bool(as_of.strip())
     return await respond_in_thread(
-        lambda: {"artifacts": noted.artifact_rows(ledger, path_state, names, frame=frame, holding=holding)}
+        lambda: {"artifacts": as_of_views.artifact_rows(ledger, path_state, names, frame=frame, holding=holding)}
     )
 
 
 @router.get("/edges", response_model=EdgeList, responses=NOT_FOUND_RESPONSE)
-async def list_edges(asked: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
+async def list_edges(caller: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """What belongs to what: subtasks, retries, and dependencies where the client's own plan names them."""
-    _, path_state = await _load_path(asked, conversation, thread, as_of)
+    _, path_state = await _load_path(caller, conversation, thread, as_of)
     return await respond_in_thread(lambda: {"edges": tasks.edges_of(path_state)})
 
 
-@router.get("/resume", response_model=resuming.ResumeView, responses=NOT_FOUND_RESPONSE)
-async def show_resume(asked: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
+@router.get("/resume", response_model=resume.ResumeView, responses=NOT_FOUND_RESPONSE)
+async def show_resume(caller: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """Where the work stands: the way from the goal, what was done last, what is not to be tried again, what is next."""
-    ledger, path_state = await _load_path(asked, conversation, thread, as_of)
-    return await respond_in_thread(lambda: resuming.resume_view(ledger, path_state))
+    ledger, path_state = await _load_path(caller, conversation, thread, as_of)
+    return await respond_in_thread(lambda: resume.resume_view(ledger, path_state))
 
 
-async def _load_path(asked: CurrentCaller, conversation: str, thread: str, as_of: str) -> tuple[Ledger, PathState]:
+async def _load_path(caller: CurrentCaller, conversation: str, thread: str, as_of: str) -> tuple[Ledger, PathState]:
     at = parse_timestamp(as_of)
-    ledger = await lookup.ledger_of(asked.context.store, asked.scope, conversation)
-    return await run_in_threadpool(_path_at, ledger, at, thread, asked.context.config.observed_tools)
+    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    return await run_in_threadpool(_path_at, ledger, at, thread, caller.context.config.observed_tools)
 
 
 def _path_at(ledger: Ledger, at: int | None, thread: str, names: ToolRoles) -> tuple[Ledger, PathState]:

@@ -1,11 +1,8 @@
-"""How much one may ask of `/stack`: how often, and that a body is here and not too large before any route is looked up.
+"""Limits of `/stack`: the rate of each tenant's requests, and complete bodies before a route is looked up.
 
-The laws: **one tenant cannot keep the others waiting**: each has a pace of its own; and **an operator is not counted**,
-for whoever may end the process need not be kept from asking it. So there is no pace with `tenancy: single`. With
-`tenancy: credential`, which is for loopback alone, whoever makes up credentials is a new tenant with each: a pace for
-programs that run away, not for those who mean harm.
-
-How large a body may be is the edge's: it counts while we read, and answers what is too large.
+Operators are not limited, and so nobody is with `tenancy: single`. With `tenancy: credential`, which is for loopback
+only, a caller with invented credentials is a new tenant each time: the limit stops runaway programs, not attackers. The
+server's guard limits the size of bodies while they are read.
 """
 
 from __future__ import annotations
@@ -22,22 +19,22 @@ from proxy.errors import RateLimited
 from proxy.management.api.base import error_response
 
 MAX_TENANTS = 1024
-"""So many are remembered; of whom is forgotten, the minute begins anew."""
+"""Tenants to remember; a forgotten one starts a new minute."""
 MINUTE_S = 60.0
 
 
 class RequestRateLimiter:
-    """`per_minute` requests a minute of each tenant, 0 for any number; a whole minute's may come at once. `clock` tells
-    seconds."""
+    """Admits `per_minute` requests a minute of each tenant, 0 for any number; a burst may use a whole minute's. `clock`
+    returns seconds."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = per_minute
         self._clock = clock
         self._spent: OrderedDict[str, float] = OrderedDict()
-        """Until when what a tenant asked is worked off, at the even pace; who asked longest ago first."""
+        """When each tenant's requests are worked off at the even rate; least recent tenant first."""
 
     def admit(self, tenant: Tenant) -> None:
-        """Count one request. Raises TooOften, and does not count it."""
+        """Counts one request. Raises RateLimited without counting it."""
         if tenant.admin or not self._per_minute:
             return
         now = self._clock()
@@ -56,14 +53,14 @@ class RequestRateLimiter:
 
 
 class LimitsMiddleware:
-    """Stands behind `Identity`, in front of the routes."""
+    """Runs behind `IdentityMiddleware`, in front of the routes."""
 
     def __init__(self, app: ASGIApp, pace: RequestRateLimiter) -> None:
         self._app = app
         self._pace = pace
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises TooLarge, which the edge answers."""
+        """Raises TooLarge, which the server's guard answers."""
         if scope["type"] == "http":
             try:
                 if tenant := scope.get("state", {}).get("tenant"):
@@ -76,17 +73,19 @@ class LimitsMiddleware:
 
 
 async def _read_whole_body(receive: Receive) -> Receive:
-    """The body as one message, then what else comes. Read here, for the framework tells every error while it reads a
-    body, also that of the edge, as one of JSON."""
-    pieces = []
+    """Reads the body as one message. Done here because the framework reports every error while it reads a body, the
+    guard's too, as invalid JSON."""
+    chunks = []
     while True:
         message = await receive()
-        pieces.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         if not message.get("more_body", False):
             break
-    first = [message if message["type"] == "http.disconnect" else {"type": "http.request", "body": b"".join(pieces)}]
+    remaining = [
+        message if message["type"] == "http.disconnect" else {"type": "http.request", "body": b"".join(chunks)}
+    ]
 
     async def told() -> Message:
-        return first.pop() if first else await receive()
+        return remaining.pop() if remaining else await receive()
 
     return told

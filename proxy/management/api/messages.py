@@ -1,4 +1,4 @@
-"""Speaking into what runs, looking at it, and stopping it: `/stack/conversations/{id}/messages`, `/live`, `/cancel`."""
+"""Routes to queue messages for a running agent, show requests in flight, and cancel them."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class CancellationView(TypedDict):
     tree: StopView | None
 
 
-async def _owner(asked: Caller, conversation: str) -> str:
-    return await lookup.tenant_of_conversation(asked.context.store, asked.scope, conversation)
+async def _owner(caller: Caller, conversation: str) -> str:
+    return await lookup.tenant_of_conversation(caller.context.store, caller.scope, conversation)
 
 
 @router.post(
@@ -79,27 +79,27 @@ async def _owner(asked: Caller, conversation: str) -> str:
         },
     },
 )
-async def say(asked: CurrentCaller, conversation: Id, wanted: MessageBody) -> Response:
+async def say(caller: CurrentCaller, conversation: Id, wanted: MessageBody) -> Response:
     """Say something to a running agent. It waits until the model can be told, is told once, and stays where it was
     told."""
-    speaking, tenant = asked.context.inbox, await _owner(asked, conversation)
-    said, position = await speaking.add_message(tenant, conversation, wanted.text, Lane(wanted.lane), wanted.thread)
-    return JsonResponse({"queued": True, "position": position, "id": said.id}, 202)
+    inbox, tenant = caller.context.inbox, await _owner(caller, conversation)
+    message, position = await inbox.add_message(tenant, conversation, wanted.text, Lane(wanted.lane), wanted.thread)
+    return JsonResponse({"queued": True, "position": position, "id": message.id}, 202)
 
 
 @router.get("/conversations/{conversation}/messages", response_model=MessageList, responses=NOT_FOUND_RESPONSE)
-async def list_messages(asked: CurrentCaller, conversation: Id) -> Response:
+async def list_messages(caller: CurrentCaller, conversation: Id) -> Response:
     """What was said here, the oldest first: what waits, what the model was told, what expired."""
-    speaking = asked.context.inbox
-    queue = await speaking.list_messages(await _owner(asked, conversation), conversation)
-    return JsonResponse({"messages": message_rows(queue, speaking.now())})
+    inbox = caller.context.inbox
+    queue = await inbox.list_messages(await _owner(caller, conversation), conversation)
+    return JsonResponse({"messages": message_rows(queue, inbox.now())})
 
 
 @router.delete("/conversations/{conversation}/messages", response_model=RemovedCount, responses=NOT_FOUND_RESPONSE)
-async def clear_messages(asked: CurrentCaller, conversation: Id) -> Response:
+async def clear_messages(caller: CurrentCaller, conversation: Id) -> Response:
     """Take back whatever waits."""
     return JsonResponse(
-        {"removed": await asked.context.inbox.clear_messages(await _owner(asked, conversation), conversation)}
+        {"removed": await caller.context.inbox.clear_messages(await _owner(caller, conversation), conversation)}
     )
 
 
@@ -108,29 +108,29 @@ async def clear_messages(asked: CurrentCaller, conversation: Id) -> Response:
     response_model=RemovedCount,
     responses={**NOT_FOUND_RESPONSE, 409: {"model": Error, "description": "The model was told of it already"}},
 )
-async def remove_message(asked: CurrentCaller, conversation: Id, message: Id) -> Response:
+async def remove_message(caller: CurrentCaller, conversation: Id, message: Id) -> Response:
     """Take back one message."""
-    await asked.context.inbox.remove_message(await _owner(asked, conversation), conversation, message)
+    await caller.context.inbox.remove_message(await _owner(caller, conversation), conversation, message)
     return JsonResponse({"removed": 1})
 
 
 @router.get("/conversations/{conversation}/live", response_model=RequestsInFlight, responses=NOT_FOUND_RESPONSE)
-async def show_live(asked: CurrentCaller, conversation: Id) -> Response:
+async def show_live(caller: CurrentCaller, conversation: Id) -> Response:
     """What is under way: the text of each answer so far, and its calls, pending while their arguments arrive and
     running from then on."""
-    flying = await asked.context.inbox.list_in_flight(await _owner(asked, conversation), conversation)
-    return JsonResponse({"requests": in_flight_rows(flying)})
+    in_flight = await caller.context.inbox.list_in_flight(await _owner(caller, conversation), conversation)
+    return JsonResponse({"requests": in_flight_rows(in_flight)})
 
 
 @router.post("/conversations/{conversation}/cancel", response_model=CancellationView, responses=NOT_FOUND_RESPONSE)
-async def cancel(asked: CurrentCaller, conversation: Id, wanted: CancelBody) -> Response:
+async def cancel(caller: CurrentCaller, conversation: Id, wanted: CancelBody) -> Response:
     """Stop every request of the conversation that is under way, at once, and take back whatever waits. The text that
     had arrived is kept and never sent again."""
-    backstage, tenant = asked.context, await _owner(asked, conversation)
-    done = await backstage.inbox.cancel_requests(tenant, conversation)
+    context, tenant = caller.context, await _owner(caller, conversation)
+    cancelled = await context.inbox.cancel_requests(tenant, conversation)
     tree: StopView | None = None
     if wanted.tree:
-        ledger = await lookup.ledger_of(backstage.store, tenant, conversation)
-        tree, events = await stop_all(backstage.store, backstage.config, ledger, backstage.inbox.now())
-        backstage.on_events_stored(tenant, conversation, events)
-    return JsonResponse({"requests": done.requests, "messages": done.messages, "tree": tree})
+        ledger = await lookup.ledger_of(context.store, tenant, conversation)
+        tree, events = await stop_all(context.store, context.config, ledger, context.inbox.now())
+        context.on_events_stored(tenant, conversation, events)
+    return JsonResponse({"requests": cancelled.requests, "messages": cancelled.messages, "tree": tree})

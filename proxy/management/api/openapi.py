@@ -1,13 +1,6 @@
-"""What OpenAPI says beside the routes of `/stack`: the client's API with the headers of ours around it, and `/metrics`.
-
-Bodies belong to the client and the provider: they are described as objects and nothing more, because whatever the
-provider understands passes.
-
-What OpenAPI says of the whole API, made once: the routes, what stands in front of each of them, the client's side.
-
-The law: **whatever may be answered is in it**, also what no route says itself because it is answered before one is
-looked up: a body that is too large, requests that come too often.
-"""
+"""The OpenAPI description of the whole API: the routes of `/stack`, responses that middlewares send before any route,
+and the client's API with its `x-stack-*` headers. Client bodies are plain objects, because whatever the provider
+understands passes."""
 
 from __future__ import annotations
 
@@ -43,7 +36,7 @@ _OBJECT = {"schema": {"type": "object"}}
 
 
 def client_api_paths() -> dict[str, Any]:
-    """Paths of OpenAPI, to stand beside those of `/stack`."""
+    """OpenAPI paths of the client's API and `/metrics`."""
     return {"/v1/chat/completions": {"post": _chat_completions()}, "/metrics": {"get": _metrics()}}
 
 
@@ -59,14 +52,14 @@ def _metrics() -> dict[str, Any]:
 
 
 def _chat_completions() -> dict[str, Any]:
-    told = {name: {"description": meaning, "schema": _TEXT} for name, meaning in RESPONSE_HEADERS.items()}
-    asked = [
+    headers = {name: {"description": meaning, "schema": _TEXT} for name, meaning in RESPONSE_HEADERS.items()}
+    parameters = [
         {"name": name, "in": "header", "required": False, "description": meaning, "schema": _TEXT}
         for name, meaning in REQUEST_HEADERS.items()
     ]
     answer = {
         "description": "The provider's answer, as a stream where the request asks for one",
-        "headers": told,
+        "headers": headers,
         "content": {"application/json": _OBJECT, "text/event-stream": {"schema": _TEXT}},
     }
     refused = {
@@ -82,7 +75,7 @@ def _chat_completions() -> dict[str, Any]:
         "summary": "Chat completions",
         "description": "A chat completion; every other path under /v1 passes to the provider as it is.",
         "operationId": "chat_completions",
-        "parameters": asked,
+        "parameters": parameters,
         "requestBody": {"required": True, "content": {"application/json": _OBJECT}},
         "responses": {"200": answer} | {s: {"description": why, "content": _ERROR} for s, why in refused.items()},
     }
@@ -93,19 +86,21 @@ _OFTEN = "More requests than a tenant may make, or more streams; Retry-After tel
 
 
 def openapi_description(api: FastAPI) -> dict[str, Any]:
-    """The description of `api` with all its routes; whoever asks again is given the same object."""
+    """The description of `api`, built once."""
     if not hasattr(api.state, "description"):
         api.state.description = _build_description(api)
-    told: dict[str, Any] = api.state.description
-    return told
+    description: dict[str, Any] = api.state.description
+    return description
 
 
 def methods_at(api: FastAPI, path: str) -> list[str]:
-    """What a path answers, in the order of the alphabet."""
-    fitting = (
-        of for template, of in openapi_description(api)["paths"].items() if compile_path(template)[0].fullmatch(path)
+    """Methods of a path, sorted."""
+    matching = (
+        operations_at
+        for template, operations_at in openapi_description(api)["paths"].items()
+        if compile_path(template)[0].fullmatch(path)
     )
-    return sorted({method.upper() for operations in fitting for method in operations})
+    return sorted({method.upper() for operations in matching for method in operations})
 
 
 def _build_description(api: FastAPI) -> dict[str, Any]:

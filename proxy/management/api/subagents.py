@@ -1,14 +1,13 @@
-"""The routes of `/stack/subagents`: conversations that others began, listed and counted."""
+"""Routes of `/stack/subagents`: the conversations of subagents, listed and counted."""
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from typing_extensions import TypedDict
 
-from proxy.management.api.base import Caller, CurrentCaller, JsonResponse, Limit, Offset
+from proxy.management.api.base import Caller, CurrentCaller, JsonResponse, Limit, Offset, now_ms
 from proxy.management.views import SubagentRow, SubagentStats, TrackingInput, subagents
 
 router = APIRouter(prefix="/subagents")
@@ -28,38 +27,38 @@ class CountingReset(TypedDict):
 
 @router.get("", response_model=SubagentList)
 async def list_subagents(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     wanted: Annotated[SubagentFilter, Query(alias="filter")] = "all",
     limit: Limit = 200,
     offset: Offset = 0,
 ) -> Response:
     """Conversations that another one began, the newest activity first."""
-    found = await subagents.tracked_subagents(asked.context.store, asked.scope, _tracking_input(asked))
-    return JsonResponse({"subagents": subagents.filter_subagents(found, wanted)[offset : offset + limit]})
+    tracked = await subagents.tracked_subagents(caller.context.store, caller.scope, _tracking_input(caller))
+    return JsonResponse({"subagents": subagents.filter_subagents(tracked, wanted)[offset : offset + limit]})
 
 
 @router.get("/stats", response_model=SubagentStats)
 async def show_stats(
-    asked: CurrentCaller,
+    caller: CurrentCaller,
     show_active: Annotated[bool, Query(description="With those at work")] = True,
 ) -> Response:
     """How many were detected, got a frame, were too short for one, and how they ended; in percent too."""
-    found = await subagents.tracked_subagents(asked.context.store, asked.scope, _tracking_input(asked))
-    since = asked.context.subagents_counted_since.get(asked.scope)
-    return JsonResponse(subagents.subagent_stats(found, since, active=show_active))
+    tracked = await subagents.tracked_subagents(caller.context.store, caller.scope, _tracking_input(caller))
+    since = caller.context.subagents_counted_since.get(caller.scope)
+    return JsonResponse(subagents.subagent_stats(tracked, since, active=show_active))
 
 
 @router.post("/reset", response_model=CountingReset)
-async def count_anew(asked: CurrentCaller) -> Response:
+async def count_anew(caller: CurrentCaller) -> Response:
     """Count from now on, until the proxy ends; nothing is forgotten."""
-    now = asked.context.subagents_counted_since[asked.scope] = time.time_ns() // 1_000_000
+    now = caller.context.subagents_counted_since[caller.scope] = now_ms()
     return JsonResponse({"last_reset": now})
 
 
-def _tracking_input(asked: Caller) -> TrackingInput:
-    flights = asked.context.inbox.in_flight
+def _tracking_input(caller: Caller) -> TrackingInput:
+    in_flight = caller.context.inbox.in_flight
     return TrackingInput(
-        asked.context.live_settings.subagent,
-        time.time_ns() // 1_000_000,
-        lambda *owner: bool(flights.in_conversation(*owner)),
+        caller.context.live_settings.subagent,
+        now_ms(),
+        lambda *owner: bool(in_flight.in_conversation(*owner)),
     )

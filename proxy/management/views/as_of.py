@@ -1,18 +1,8 @@
-"""What frames decided and what they made, each with the time from which it held and the time until it did (S2-26).
+"""Decisions and artifacts of frames with the times for which they held, and the ledger as it was at an earlier time.
 
-Two times stand beside each other: `valid_from` is when it became so in the work, which the order of messages tells, and
-`recorded_at` when the proxy saw it. `valid_to` is when it stopped being so: a later decision of the same frame took its
-place, or the frame was given up. The law: **what no longer holds is told, with its end**, and never dropped.
-
-What this module does not do: it looks at one path; what was decided on branches that were left is theirs.
-
-A conversation as it was: the ledger as far as it was known at a time.
-
-The law: **nothing that came later is looked at**. State is what the events on a path make of it, so a ledger that is
-cut off at a time tells everything as it stood then: the tree, the frames, whose the path was that had grown last. What
-was said at a time is there from then on; a round of an answer, once it was whole.
-
-What this module does not do: it changes nothing, and folds nothing itself.
+`valid_from` is when something became true in the work, by the order of messages; `recorded_at` when the proxy saw it.
+`valid_to` is when a later decision of the same frame replaced it, or the frame was invalidated: what ended is still
+listed. A ledger cut off at a time gives the state of that time, because state is folded from events.
 """
 
 from __future__ import annotations
@@ -72,7 +62,7 @@ class ArtifactRow(TypedDict):
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    """When something was said, or done: at which entry, when that was, and when the proxy saw it."""
+    """Where and when something was said or done: the entry, the time, and when the proxy saw it. Times in ms."""
 
     entry: str
     valid_from: int
@@ -91,35 +81,36 @@ class _Decision(msgspec.Struct, frozen=True):
 def decision_rows(
     ledger: Ledger, path_state: PathState, *, frame: str = "", holding: bool = False
 ) -> list[DecisionRow]:
-    """The oldest first; with `frame` those of one, `holding` only what holds."""
+    """Oldest first; `frame` selects one frame, `holding` what has not ended."""
     frames = path_state.tree.frames
-    found: dict[tuple[str, str], _Decision] = {}
-    for event, happened in _events_on_path(ledger, path_state):
-        for made in _decisions_in(path_state, event, happened):
-            found.setdefault((made.frame, made.text), made)
-        if isinstance(happened, DecisionAdded) and (old := found.get((happened.frame, happened.supersedes))):
-            found[old.frame, old.text] = replace(old, ended=event.created, by=happened.decision)
-    rows = [_decision_row(frames[made.frame], made) for made in found.values() if frame in ("", made.frame)]
+    decisions: dict[tuple[str, str], _Decision] = {}
+    for event, decoded in _events_on_path(ledger, path_state):
+        for decision in _decisions_in(path_state, event, decoded):
+            decisions.setdefault((decision.frame, decision.text), decision)
+        if isinstance(decoded, DecisionAdded) and (superseded := decisions.get((decoded.frame, decoded.supersedes))):
+            decisions[superseded.frame, superseded.text] = replace(superseded, ended=event.created, by=decoded.decision)
+    rows = [
+        _decision_row(frames[decision.frame], decision)
+        for decision in decisions.values()
+        if frame in ("", decision.frame)
+    ]
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
-def _decisions_in(path_state: PathState, event: LedgerEvent, happened: FrameEvent) -> Iterator[_Decision]:
-    if (
-        not isinstance(happened, DecisionAdded | FramePopped | FrameSplit)
-        or happened.frame not in path_state.tree.frames
-    ):
+def _decisions_in(path_state: PathState, event: LedgerEvent, decoded: FrameEvent) -> Iterator[_Decision]:
+    if not isinstance(decoded, DecisionAdded | FramePopped | FrameSplit) or decoded.frame not in path_state.tree.frames:
         return
     at = _Origin(event.entry, event.created, event.created)
-    if isinstance(happened, DecisionAdded):
-        yield _Decision(happened.frame, happened.decision, at)
+    if isinstance(decoded, DecisionAdded):
+        yield _Decision(decoded.frame, decoded.decision, at)
         return
-    for text in happened.decisions:
-        first = _origin_in_answers(path_state, happened.frame, text)
-        yield _Decision(happened.frame, text, replace(first, recorded_at=event.created) if first else at)
+    for text in decoded.decisions:
+        stated = _origin_in_answers(path_state, decoded.frame, text)
+        yield _Decision(decoded.frame, text, replace(stated, recorded_at=event.created) if stated else at)
 
 
 def _origin_in_answers(path_state: PathState, frame: str, text: str) -> _Origin | None:
-    """Where the words of a decision that was seen in what was said stand; None where they are those of the results."""
+    """The answer that states a decision; None if only the frame's results do."""
     for path_entry in entries_of_frame(path_state, frame):
         message = message_of(path_entry)
         if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
@@ -127,17 +118,17 @@ def _origin_in_answers(path_state: PathState, frame: str, text: str) -> _Origin 
     return None
 
 
-def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
-    ends = [end for end in (made.ended, frame.invalidated_at) if end]
+def _decision_row(frame: Frame, decision: _Decision) -> DecisionRow:
+    ends = [end for end in (decision.ended, frame.invalidated_at) if end]
     return {
         "frame": frame.id,
         "title": frame.title,
-        "decision": made.text,
-        "entry": made.origin.entry,
-        "valid_from": made.origin.valid_from,
+        "decision": decision.text,
+        "entry": decision.origin.entry,
+        "valid_from": decision.origin.valid_from,
         "valid_to": min(ends, default=None),
-        "recorded_at": made.origin.recorded_at,
-        "superseded_by": made.by,
+        "recorded_at": decision.origin.recorded_at,
+        "superseded_by": decision.by,
     }
 
 
@@ -145,61 +136,61 @@ def _decision_row(frame: Frame, made: _Decision) -> DecisionRow:
 def artifact_rows(
     ledger: Ledger, path_state: PathState, names: ToolRoles, *, frame: str = "", holding: bool = False
 ) -> list[ArtifactRow]:
-    """The same of what frames made; files under the frame whose calls changed them."""
+    """As `decision_rows`; a changed file belongs to the frame whose calls changed it."""
     noted = _noted_artifacts(ledger, path_state)
     rows: list[ArtifactRow] = []
-    for made in with_open_frame_artifacts(path_state, names).tree.frames.values():
-        changed = _changed_files(path_state, made.id, names) if frame in ("", made.id) else {}
-        for artifact in made.artifacts if frame in ("", made.id) else ():
+    for owner in with_open_frame_artifacts(path_state, names).tree.frames.values():
+        changed = _changed_files(path_state, owner.id, names) if frame in ("", owner.id) else {}
+        for artifact in owner.artifacts if frame in ("", owner.id) else ():
             how = CHANGED if artifact in changed else NOTED
-            said = changed.get(artifact) or noted.get((made.id, artifact))
-            if said is not None:
-                rows.append(_artifact_row(made, artifact, how, said))
+            origin = changed.get(artifact) or noted.get((owner.id, artifact))
+            if origin is not None:
+                rows.append(_artifact_row(owner, artifact, how, origin))
     return sorted((r for r in rows if not (holding and r["valid_to"])), key=lambda row: row["valid_from"])
 
 
 def _noted_artifacts(ledger: Ledger, path_state: PathState) -> Mapping[tuple[str, str], _Origin]:
-    found: dict[tuple[str, str], _Origin] = {}
-    for event, happened in _events_on_path(ledger, path_state):
-        told: Sequence[str] = ()
-        if isinstance(happened, ArtifactAdded):
-            told = (happened.artifact,)
-        elif isinstance(happened, FramePopped | FrameSplit):
-            told = happened.artifacts
-        for artifact in told:
+    origins: dict[tuple[str, str], _Origin] = {}
+    for event, decoded in _events_on_path(ledger, path_state):
+        artifacts: Sequence[str] = ()
+        if isinstance(decoded, ArtifactAdded):
+            artifacts = (decoded.artifact,)
+        elif isinstance(decoded, FramePopped | FrameSplit):
+            artifacts = decoded.artifacts
+        for artifact in artifacts:
             at = _Origin(event.entry, event.created, event.created)
-            found.setdefault((getattr(happened, "frame", ""), artifact), at)
-    return found
+            origins.setdefault((getattr(decoded, "frame", ""), artifact), at)
+    return origins
 
 
 def _changed_files(path_state: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
     """Each file with the call that changed it first."""
-    found: dict[str, _Origin] = {}
+    origins: dict[str, _Origin] = {}
     for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         if touched.how == CHANGED:
-            found.setdefault(touched.path, _origin_of(path_entry))
-    return found
+            origins.setdefault(touched.path, _origin_of(path_entry))
+    return origins
 
 
-def _artifact_row(frame: Frame, artifact: str, how: str, said: _Origin) -> ArtifactRow:
+def _artifact_row(frame: Frame, artifact: str, how: str, origin: _Origin) -> ArtifactRow:
     return {
         "frame": frame.id,
         "title": frame.title,
         "artifact": artifact,
         "how": how,
-        "entry": said.entry,
-        "valid_from": said.valid_from,
+        "entry": origin.entry,
+        "valid_from": origin.valid_from,
         "valid_to": frame.invalidated_at or None,
-        "recorded_at": said.recorded_at,
+        "recorded_at": origin.recorded_at,
     }
 
 
 # ---------------------------------------------------------------------------------------------------------------- path
 def _events_on_path(ledger: Ledger, path_state: PathState) -> Iterator[tuple[LedgerEvent, FrameEvent]]:
-    """Every event on the path, in the order in which they happened."""
+    """All events on the path, in order."""
     entries = dict.fromkeys(path_entry.entry.id for path_entry in path_state.entries)
     events = [event for entry in entries for event in ledger.events.get(entry, ())]
-    for event in sorted(events, key=lambda each: each.seq):
+    for event in sorted(events, key=lambda record: record.seq):
         yield event, decode_event(event)
 
 
@@ -209,17 +200,17 @@ def _origin_of(path_entry: PathEntry) -> _Origin:
 
 
 MAX_TIMESTAMP_MS = 2**53
-"""ms since the epoch: the largest number that every reader of JSON can say."""
+"""The largest integer that every JSON reader can represent."""
 
 
 def parse_timestamp(text: str) -> int | None:
-    """ms since the epoch of `as_of`: a number of them, or an ISO time, in UTC where it names no zone. None where there
-    is no text. Raises BadRequest."""
-    told = text.strip()
-    if not told:
+    """ms since the epoch, from a number of ms or an ISO time (UTC without a zone). None for an empty text. Raises
+    BadRequest."""
+    stripped = text.strip()
+    if not stripped:
         return None
     try:
-        return _parse_milliseconds(told) if told.lstrip("-").isdigit() else _parse_iso_time(told)
+        return _parse_milliseconds(stripped) if stripped.lstrip("-").isdigit() else _parse_iso_time(stripped)
     except (ValueError, OverflowError):
         raise BadRequest(
             "as_of: write ms since the epoch, or an ISO time as 2026-11-22T09:30:00Z (in a query, + is %2B).",
@@ -227,28 +218,28 @@ def parse_timestamp(text: str) -> int | None:
         ) from None
 
 
-def _parse_milliseconds(told: str) -> int:
-    if len(told) > len(str(MAX_TIMESTAMP_MS)) or not 0 <= int(told) <= MAX_TIMESTAMP_MS:
-        raise ValueError(told)
-    return int(told)
+def _parse_milliseconds(text: str) -> int:
+    if len(text) > len(str(MAX_TIMESTAMP_MS)) or not 0 <= int(text) <= MAX_TIMESTAMP_MS:
+        raise ValueError(text)
+    return int(text)
 
 
-def _parse_iso_time(told: str) -> int:
-    found = datetime.fromisoformat(told)
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+def _parse_iso_time(text: str) -> int:
+    parsed = datetime.fromisoformat(text)
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def ledger_at(ledger: Ledger, at: int | None) -> Ledger:
-    """What of `ledger` was known at `at` (ms since the epoch), in the order it came; all of it for None."""
+    """The part of `ledger` that was known at `at` (ms since the epoch); all of it for None."""
     if at is None:
         return ledger
     past = Ledger(ledger.conversation)
     for entry in ledger.entries.values():
         if entry.created <= at:
             past.add_entry(entry)
-    for done in _rounds(ledger):
-        if done.created <= at:
-            past.add_round(done)
+    for round_ in _rounds(ledger):
+        if round_.created <= at:
+            past.add_round(round_)
     for event in _events(ledger):
         if event.created <= at:
             past.add_event(event)

@@ -1,14 +1,6 @@
-"""What is on the line of a conversation and what has left it, as the stack tools tell it, for people (S1-112, S1-113,
-S1-116, S1-117).
-
-Tokens are as they were counted when each message came; those of our own texts (a block, a trace, an output told in
-other words) are counted as the budgets are, by whoever asks.
-
-The map of the files that a conversation has seen, for people (S2-23 to S2-25).
-
-It is what a frame block would tell of them, whether the configuration has it told to a model or not. The law: **it is
-drawn anew each time**, from what is stored; nothing of it is kept.
-"""
+"""What is in the context of a conversation, what has left it, and the map of the files that it has seen. Message tokens
+were counted when each message arrived; texts of ours are counted by the given counter. The file map is computed anew
+each time."""
 
 from __future__ import annotations
 
@@ -97,27 +89,27 @@ class FrameSummaryView(TypedDict):
 
 
 def context_view(ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens) -> ContextView:
-    """Raises UnknownFrame where nothing was begun."""
-    found = measure_context(_require_active_frame(path_state), tool_settings(config).budgets, now, count)
+    """Raises NotFound if no frame was begun."""
+    info = measure_context(_require_active_frame(path_state), tool_settings(config).budgets, now, count)
     model = _newest_model(ledger, path_state)
     tariff = config.tariff_of(model)
     return {
         "conversation": ledger.conversation.id,
-        "frame": found.frame.id,
-        "title": found.frame.title,
-        "budgets": budgets_view(found.budgets),
-        "changed": list(found.changed_budgets),
-        "block_tokens": count(found.block) if found.block else None,
-        "ancestors": found.ancestors,
-        "siblings": found.siblings,
-        "finished": found.finished,
-        "planned": found.planned,
-        "entries": found.entries,
-        "tokens": found.tokens,
+        "frame": info.frame.id,
+        "title": info.frame.title,
+        "budgets": budgets_view(info.budgets),
+        "changed": list(info.changed_budgets),
+        "block_tokens": count(info.block) if info.block else None,
+        "ancestors": info.ancestors,
+        "siblings": info.siblings,
+        "finished": info.finished,
+        "planned": info.planned,
+        "entries": info.entries,
+        "tokens": info.tokens,
         "window": tariff.window,
         "read": tariff.read,
         "write": tariff.write,
-        "usage": _usage_view(found),
+        "usage": _usage_view(info),
     }
 
 
@@ -130,16 +122,16 @@ def budgets_view(budgets: FrameBlockBudgets) -> BudgetsView:
     }
 
 
-def _usage_view(found: ContextInfo) -> UsageView | None:
-    if found.usage is None:
+def _usage_view(info: ContextInfo) -> UsageView | None:
+    if info.usage is None:
         return None
-    told = found.usage
+    usage = info.usage
     return {
-        "input": told.input,
-        "output": told.output,
-        "cached": told.cached,
-        "written": told.written,
-        "written_long": told.written_long,
+        "input": usage.input,
+        "output": usage.output,
+        "cached": usage.cached,
+        "written": usage.written,
+        "written_long": usage.written_long,
     }
 
 
@@ -150,7 +142,7 @@ def _require_active_frame(path_state: PathState) -> PathState:
 
 
 def _newest_model(ledger: Ledger, path_state: PathState) -> str:
-    """The upstream's name for the model that was asked last on this path."""
+    """The upstream's name of the newest model on this path."""
     tip = ledger.entries.get(path_state.tip)
     thread = ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")
@@ -164,8 +156,8 @@ def block_preview(frame: str, block: str, most: int, *, told: bool) -> BlockPrev
 def active_block(
     ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens
 ) -> tuple[str, bool]:
-    """The block of the active frame, and whether it was told. One that would be told has no mark of its conversation,
-    which only the running proxy can give it. Raises UnknownFrame."""
+    """The block of the active frame, and whether the model was told it. A block that would be told lacks its
+    conversation mark, which only the running proxy has. Raises NotFound."""
     tree = _require_active_frame(path_state).tree
     if tree.active_frame.opening and tree.active_frame.opening.block:
         return tree.active_frame.opening.block, True
@@ -184,8 +176,8 @@ def active_block(
 
 
 def compactions_view(path_state: PathState) -> CompactionsView:
-    found = asdict(compaction_state_of(path_state.tree))
-    return cast(CompactionsView, {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()})
+    fields = asdict(compaction_state_of(path_state.tree))
+    return cast(CompactionsView, {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
 
 def frame_summary_view(frame: Frame) -> FrameSummaryView:
@@ -235,16 +227,15 @@ class SeenFilesView(TypedDict):
 def seen_files_view(
     ledger: Ledger, path_state: PathState, config: Config, budget: int, count: CountTokens
 ) -> SeenFilesView:
-    """The map for the active frame of a path, in at most `budget` tokens. It waits for the grammars, up to some
-    seconds."""
+    """The map for the active frame of a path, in at most `budget` tokens. Waits up to some seconds for grammars."""
     tree = path_state.tree
-    mapped = build_file_map(path_state, tree, tree.active, symbols_by_grammar, config.observed_tools)
-    files = fit_to_budget(mapped.files, mapped.seen_count, budget, count)
-    text = render_file_map(files, mapped.seen_count)
+    file_map = build_file_map(path_state, tree, tree.active, symbols_by_grammar, config.observed_tools)
+    files = fit_to_budget(file_map.files, file_map.seen_count, budget, count)
+    text = render_file_map(files, file_map.seen_count)
     return {
         "conversation": ledger.conversation.id,
         "frame": tree.active,
-        "seen": mapped.seen_count,
+        "seen": file_map.seen_count,
         "files": [_file_view(file) for file in files],
         "budget": budget,
         "tokens": count(text),
@@ -259,7 +250,7 @@ def _file_view(file: RankedFile) -> SeenFileView:
         "whole": file.is_complete,
         "rank": file.rank,
         "symbols": [
-            {"name": each.name, "line": each.line or None, "text": each.text, "rank": rank}
-            for each, rank in file.definitions
+            {"name": definition.name, "line": definition.line or None, "text": definition.text, "rank": rank}
+            for definition, rank in file.definitions
         ],
     }

@@ -1,9 +1,6 @@
-"""Conversations as rows, their threads and frames, and the state of one as JSON.
-
-Frames have the field names of the state that `stack_get_state` gives the model; `logPath` is where the whole log of a
-frame is read. Times are ms since the epoch. Everything tells of the path that grew last, unless a thread is named:
-the active frame is a property of a path, not of a conversation.
-"""
+"""Conversations, threads and frames as rows, and the state of a conversation as JSON. Frames have the field names that
+`stack_get_state` gives the model. Everything describes the path that grew last, unless a thread is named. Times are ms
+since the epoch."""
 
 from __future__ import annotations
 
@@ -41,40 +38,39 @@ from proxy.management.views.schemas import (
 from proxy.store import Store
 
 MAX_REQUESTS_COUNTED = 100_000
-"""Requests counted at most for one conversation."""
+"""Requests of one conversation that are counted."""
 MAX_TITLE_LENGTH = 80
-"""Characters of a title in a row."""
 
 
 async def conversation_rows(store: Store, scope: TenantScope, limit: int, offset: int) -> list[ConversationRow]:
-    """The one begun last first."""
+    """Newest first."""
     return await conversation_rows_of(store, await store.conversations(scope, limit, offset))
 
 
 async def recent_conversation_rows(store: Store, scope: TenantScope, limit: int) -> list[ConversationRow]:
-    """The one worked in last first."""
+    """Most recently active first."""
     return await conversation_rows_of(store, await store.recently_active(scope, limit))
 
 
 async def conversation_rows_of(store: Store, conversations: Iterable[Conversation]) -> list[ConversationRow]:
-    """One that cannot be read is told of beside the others."""
+    """Includes a row for each conversation that cannot be read."""
     rows = []
-    for known in conversations:
+    for conversation in conversations:
         try:
-            ledger = await load_ledger(store, known)
+            ledger = await load_ledger(store, conversation)
             if ledger is not None:  # forgotten between the two questions
                 rows.append(await conversation_row(store, ledger))
         except ConversationUnreadable as error:
-            rows.append(await _unreadable_row(store, known, str(error)))
+            rows.append(await _unreadable_row(store, conversation, str(error)))
     return rows
 
 
 async def conversation_row(store: Store, ledger: Ledger, until: int | None = None) -> ConversationRow:
-    """`until`: ms since the epoch, where `ledger` is as it was then; later requests are not counted. Raises
-    Unreadable."""
+    """`until` (ms since the epoch): `ledger` is as it was then, and later requests are not counted. Raises
+    ConversationUnreadable."""
     conversation = ledger.conversation
-    known = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
-    requests = [request for request in known if until is None or request.created <= until]
+    stored = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
+    requests = [request for request in stored if until is None or request.created <= until]
     tree = (
         await asyncio.to_thread(newest_path_state, ledger)
     ).tree  # requests that are being answered do not wait for it
@@ -96,35 +92,35 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
     }
 
 
-async def _unreadable_row(store: Store, known: Conversation, why: str) -> ConversationRow:
-    """What is known of a conversation beside its content."""
-    requests = await store.requests(known.tenant, known.id, MAX_REQUESTS_COUNTED)
+async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
+    """The row of a conversation whose content cannot be read."""
+    requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     return {
-        "id": known.id,
-        "parent": known.parent or None,
+        "id": conversation.id,
+        "parent": conversation.parent or None,
         "threads": [],
         "title": "",
-        "created": known.created,
-        "last_active": max((known.created, *(request.created for request in requests))),
+        "created": conversation.created,
+        "last_active": max((conversation.created, *(request.created for request in requests))),
         "requests": len(requests),
         "turns": 0,
         "retries": 0,
         "frames": 0,
         "active_frame": None,
         "awake": False,
-        "mode": known.mode or None,
-        "unreadable": why,
+        "mode": conversation.mode or None,
+        "unreadable": reason,
     }
 
 
 def last_active(ledger: Ledger, requests: Iterable[int]) -> int:
-    """When something last happened in it."""
+    """ms since the epoch of the last activity."""
     entries = (entry.created for entry in ledger.entries.values())
     return max((ledger.conversation.created, *entries, *requests))
 
 
 def thread_rows(ledger: Ledger) -> list[ThreadRow]:
-    """In the order their newest entries were created, the newest last."""
+    """In order of their newest entries, newest last."""
     rows: list[ThreadRow] = []
     for name, tip in sorted(thread_tips(ledger).items(), key=lambda item: item[1].seq):
         tree = path_state_of_tip(ledger, tip).tree
@@ -145,8 +141,8 @@ def thread_rows(ledger: Ledger) -> list[ThreadRow]:
 
 # ------------------------------------------------------------------------------------------------------------- frames
 def path_state_of(ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
-    """The path of a thread, or the one that grew last, with what its open frames made by tools of these names. Raises
-    UnknownFrame for a thread that is not there, Unreadable."""
+    """The path of a thread, or the one that grew last, with artifacts of its open frames. Raises NotFound for an
+    unknown thread, ConversationUnreadable."""
     if not thread:
         return with_open_frame_artifacts(newest_path_state(ledger), names)
     tip = thread_tips(ledger).get(thread)
@@ -158,36 +154,35 @@ def path_state_of(ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_T
 
 
 def tree_state_view(ledger: Ledger, path_state: PathState) -> TreeState:
-    """The whole tree, under the names of S1-08 and S1-09, and what of it is folded."""
-    told, words = tree_state(path_state.tree), _fold_marks(ledger, path_state)
-    frames = {frame: _with_log_path_and_marks(fields, words[frame]) for frame, fields in told["frames"].items()}
-    return cast(TreeState, told | {"frames": frames})
+    """The whole tree as in `stack_get_state`, with fold marks."""
+    state, marks = tree_state(path_state.tree), _fold_marks(ledger, path_state)
+    frames = {frame: _with_log_path_and_marks(fields, marks[frame]) for frame, fields in state["frames"].items()}
+    return cast(TreeState, state | {"frames": frames})
 
 
-def _with_log_path_and_marks(fields: FrameState, words: Collection[str]) -> FrameState:
-    told: FrameState = {**fields, "logPath": log_path(fields["sessionID"])}
-    if "folded" in words:
-        told["folded"] = True
-    if "kept" in words:
-        told["kept"] = True
-    return told
+def _with_log_path_and_marks(fields: FrameState, marks: Collection[str]) -> FrameState:
+    state: FrameState = {**fields, "logPath": log_path(fields["sessionID"])}
+    if "folded" in marks:
+        state["folded"] = True
+    if "kept" in marks:
+        state["kept"] = True
+    return state
 
 
 def _fold_marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
-    """Of each frame whether it is `folded`, so that it can be unfolded, and `kept`: asked back, alone or with what
-    holds it."""
-    tree, held = path_state.tree, unfoldable_frames(ledger, path_state)
+    """For each frame whether it is `folded`, so that it can be unfolded, and `kept`: wanted back, alone or with a frame
+    that contains it."""
+    tree, unfoldable = path_state.tree, unfoldable_frames(ledger, path_state)
     return {
         frame: [
-            *(["folded"] if frame in held else []),
-            *(["kept"] if is_kept(tree, frame) or held.get(frame) in tree.kept_frames else []),
+            *(["folded"] if frame in unfoldable else []),
+            *(["kept"] if is_kept(tree, frame) or unfoldable.get(frame) in tree.kept_frames else []),
         ]
         for frame in tree.frames
     }
 
 
 def log_path(frame: str) -> str:
-    """Where the whole log of a frame is read."""
     return f"/stack/frames/{frame}/log"
 
 
@@ -201,12 +196,11 @@ MARK_MEANINGS = {
     "folded": "off the line, `callstack unfold ID` brings it back",
     "kept": "asked back, never folded again",
 }
-"""What may stand behind the id of a frame: where it comes from, and whether it is folded. A part and the root say what
-they are by their titles and places."""
+"""Marks behind the id of a frame: its origin, and whether it is folded. Parts and the root need none."""
 
 
 def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -> str:
-    """The tree as `stack_tree` draws it for the model, with the marks that are for people."""
+    """The tree as `stack_tree` draws it for the model, with marks for people."""
     if not path_state.tree.frames:
         return "No frames yet."
     marks = _marks(ledger, path_state)
@@ -222,13 +216,13 @@ def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -
 
 
 def _marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
-    words, frames = _fold_marks(ledger, path_state), path_state.tree.frames.values()
-    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *words[f.id]] for f in frames}
+    fold_marks, frames = _fold_marks(ledger, path_state), path_state.tree.frames.values()
+    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *fold_marks[f.id]] for f in frames}
 
 
 @dataclass(frozen=True, slots=True)
 class FrameFilter:
-    """Frames by whose children they are, by what stands below or beside them, or above: each an id, or empty."""
+    """Selects frames by their relation to other frames: each field is an id, or empty."""
 
     parent: str = ""
     ancestors_of: str = ""
@@ -237,7 +231,7 @@ class FrameFilter:
 
 
 def filter_frames(tree: Tree, status: str = "", related: FrameFilter = FrameFilter()) -> list[Frame]:
-    """In order of birth, those that pass every filter; with `ancestors_of` the nearest first (S1-35)."""
+    """Frames that pass every filter, in order of creation; with `ancestors_of` the nearest first."""
     groups: list[Iterable[Frame]] = []
     if related.ancestors_of:
         groups.append(ancestors(tree, related.ancestors_of))
@@ -246,18 +240,17 @@ def filter_frames(tree: Tree, status: str = "", related: FrameFilter = FrameFilt
     if related.siblings_of:
         groups.append(siblings(tree, related.siblings_of) if related.siblings_of in tree.frames else ())
     first, *others = groups or [tree.frames.values()]
-    among = [{frame.id for frame in group} for group in others]
+    allowed_ids = [{frame.id for frame in group} for group in others]
     return [
         frame
         for frame in (first if related.ancestors_of else sorted(first, key=lambda f: f.order))
         if status in ("", frame.status)
         and related.parent in ("", frame.parent)
-        and all(frame.id in ids for ids in among)
+        and all(frame.id in ids for ids in allowed_ids)
     ]
 
 
 def frame_rows(ledger: Ledger, path_state: PathState, chosen: Iterable[Frame]) -> list[FrameState]:
-    """These frames of the path, in their order."""
     frames = tree_state_view(ledger, path_state)["frames"]
     return [frames[frame.id] for frame in chosen]
 
@@ -265,40 +258,41 @@ def frame_rows(ledger: Ledger, path_state: PathState, chosen: Iterable[Frame]) -
 def frame_detail(ledger: Ledger, path_state: PathState, frame: str, names: ToolRoles) -> FrameDetail:
     path_state = with_open_frame_artifacts(path_state, names)
     tree = path_state.tree
-    found = tree.frames[frame]
+    details = tree.frames[frame]
     return {
         **tree_state_view(ledger, path_state)["frames"][frame],
         "conversation": ledger.conversation.id,
         "active": tree.active == frame,
         "ancestors": [f.id for f in ancestors(tree, frame)],
         "children": [f.id for f in children(tree, frame)],
-        "origin": found.origin,
-        "attempts": found.segment,
-        "retryOf": found.retry_of or None,
-        "tokens": found.tokens,
+        "origin": details.origin,
+        "attempts": details.segment,
+        "retryOf": details.retry_of or None,
+        "tokens": details.tokens,
         "files": _files(path_state, frame, names),
         **_interim_summary(tree, frame),
     }
 
 
 def _interim_summary(tree: Tree, frame: str) -> WithInterimSummary:
-    made = tree.interim_summaries.get(frame)
-    if made is None:
+    summary = tree.interim_summaries.get(frame)
+    if summary is None:
         return {}
-    return {"summary": {"type": "manual_summary", "text": made.text, "entry": made.at, "created": made.made_at}}
+    return {
+        "summary": {"type": "manual_summary", "text": summary.text, "entry": summary.at, "created": summary.made_at}
+    }
 
 
 def _files(path_state: PathState, frame: str, names: ToolRoles) -> list[TouchedFile]:
-    """Each file once, in the order of its first call; changed where any call changed it."""
-    found: dict[str, TouchedFile] = {}
+    """Each file once, in order of its first call; `changed` if any call changed it."""
+    files: dict[str, TouchedFile] = {}
     for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
-        before = found.get(touched.path)
-        how = CHANGED if before and before["how"] == CHANGED else touched.how
-        found[touched.path] = {"path": touched.path, "how": how, "entry": path_entry.entry.id}
-    return list(found.values())
+        earlier = files.get(touched.path)
+        how = CHANGED if earlier and earlier["how"] == CHANGED else touched.how
+        files[touched.path] = {"path": touched.path, "how": how, "entry": path_entry.entry.id}
+    return list(files.values())
 
 
 def truncate_line(text: str, most: int = MAX_TITLE_LENGTH) -> str:
-    """One line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,10 +1,9 @@
-"""A client's body against a body sent for it: message by message, then the head, the tools, and the other fields.
+"""Compares a client's body with a body sent for it: messages, head, tools and other fields.
 
-A message is the same one where its meaning is: role, text, calls and what it answers. `kept` stands there byte for
-byte; `first bytes` is kept in the bytes it was first sent in (the client has tidied it since); `left out` was sent by
-the client alone, `inserted` by us alone. The head are the system messages in front.
-
-What this module does not do: it changes no body, and what it cannot read as a chat request it compares as bytes.
+Messages are equal if role, text, calls and answered call are. `kept` has the same bytes; `first bytes` was sent with
+the bytes of its first version, which the client has reformatted since; `left out` is in the client's body alone,
+`inserted` in ours alone. The head are the leading system messages. Bodies that are no chat requests are compared as
+bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from proxy.management.views.schemas import BodyDiff, MessageChange, NamedChanges
 
 CHANGES = KEPT, FIRST_BYTES, LEFT_OUT, INSERTED = "kept", "first bytes", "left out", "inserted"
 MESSAGE_EXCERPT_LENGTH = 160
-"""Characters of a message shown in a difference."""
 
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -30,15 +28,13 @@ _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class BodyMessage:
-    """A message of a body: what it means, and its bytes."""
-
     role: str
     text: str
     calls: tuple[Call, ...]
     answers: str
     wire: bytes
     position: int
-    """Its position in `messages`."""
+    """Its index in `messages`."""
 
     @property
     def identity(self) -> str:
@@ -47,7 +43,7 @@ class BodyMessage:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """A chat request taken apart for looking at."""
+    """A parsed chat request."""
 
     head: tuple[BodyMessage, ...]
     messages: tuple[BodyMessage, ...]
@@ -56,8 +52,7 @@ class ParsedBody:
 
 
 def diff_bodies(client: bytes, sent: bytes) -> BodyDiff:
-    """`same`: byte for byte."""
-    about: BodyDiff = {
+    summary: BodyDiff = {
         "same": client == sent,
         "readable": False,
         "client_bytes": len(client),
@@ -65,12 +60,12 @@ def diff_bodies(client: bytes, sent: bytes) -> BodyDiff:
     }
     theirs, ours = parse_chat_body(client), parse_chat_body(sent)
     if theirs is None or ours is None:
-        return about
+        return summary
     rows = list(_message_changes(theirs.messages, ours.messages))
     return {
-        **about,
+        **summary,
         "readable": True,
-        "counts": {what: sum(row["change"] == what for row in rows) for what in CHANGES},
+        "counts": {change: sum(row["change"] == change for row in rows) for change in CHANGES},
         "head": list(_message_changes(theirs.head, ours.head)),
         "messages": rows,
         "tools": _compare_by_name(theirs.tools, ours.tools),
@@ -80,7 +75,7 @@ def diff_bodies(client: bytes, sent: bytes) -> BodyDiff:
 
 # --------------------------------------------------------------------------------------------------------------- rows
 def _message_changes(theirs: Sequence[BodyMessage], ours: Sequence[BodyMessage]) -> Iterator[MessageChange]:
-    """In the order of what was sent; what was left out stands where it was."""
+    """In the order of the sent body; left out messages are where they were."""
     before, after = [m.identity for m in theirs], [m.identity for m in ours]
     for tag, a, to_a, b, to_b in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
@@ -117,34 +112,34 @@ def _compare_by_name(theirs: Mapping[str, bytes], ours: Mapping[str, bytes]) -> 
 
 # ------------------------------------------------------------------------------------------------------------ reading
 def parse_chat_body(body: bytes) -> ParsedBody | None:
-    """A chat request, or None where it is none."""
+    """The parsed chat request, or None if the body is none."""
     try:
         fields = _raw_fields.decode(body)
-        messages = [_parse_message(bytes(raw), place) for place, raw in enumerate(_raw_list.decode(fields["messages"]))]
-        tools = {_tool_name(bytes(raw), at): bytes(raw) for at, raw in enumerate(_tools(fields))}
+        messages = [_parse_message(bytes(raw), index) for index, raw in enumerate(_raw_list.decode(fields["messages"]))]
+        tools = {_tool_name(bytes(raw), number): bytes(raw) for number, raw in enumerate(_tools(fields))}
     except (msgspec.MsgspecError, KeyError, UnicodeError, RecursionError):
         return None
-    behind = next((at for at, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
+    head_length = next((number for number, m in enumerate(messages) if m.role not in INSTRUCTION_ROLES), len(messages))
     others = {name: bytes(raw) for name, raw in fields.items() if name not in {"messages", "tools"}}
-    return ParsedBody(tuple(messages[:behind]), tuple(messages[behind:]), tools, others)
+    return ParsedBody(tuple(messages[:head_length]), tuple(messages[head_length:]), tools, others)
 
 
 def _tools(fields: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
-    listed = fields.get("tools")
-    return _raw_list.decode(listed) if listed is not None and bytes(listed).startswith(b"[") else []
+    raw = fields.get("tools")
+    return _raw_list.decode(raw) if raw is not None and bytes(raw).startswith(b"[") else []
 
 
-def _tool_name(wire: bytes, at: int) -> str:
+def _tool_name(wire: bytes, number: int) -> str:
     tool = msgspec.json.decode(wire)
     function = tool.get("function") if isinstance(tool, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
-    return name if isinstance(name, str) else f"tool {at}"
+    return name if isinstance(name, str) else f"tool {number}"
 
 
-def _parse_message(wire: bytes, place: int) -> BodyMessage:
+def _parse_message(wire: bytes, position: int) -> BodyMessage:
     message = msgspec.json.decode(wire)
     if not isinstance(message, dict):
-        return BodyMessage("", "", (), "", wire, place)
+        return BodyMessage("", "", (), "", wire, position)
     calls = message.get("tool_calls")
     return BodyMessage(
         str(message.get("role", "")),
@@ -152,18 +147,18 @@ def _parse_message(wire: bytes, place: int) -> BodyMessage:
         tuple(_parse_call(call) for call in calls if isinstance(call, dict)) if isinstance(calls, list) else (),
         str(message.get("tool_call_id") or ""),
         wire,
-        place,
+        position,
     )
 
 
 def _parse_call(call: Mapping[str, Any]) -> Call:
     function = call.get("function")
-    named = function if isinstance(function, dict) else {}
-    return Call(str(call.get("id", "")), str(named.get("name", "")), str(named.get("arguments", "")))
+    fields = function if isinstance(function, dict) else {}
+    return Call(str(call.get("id", "")), str(fields.get("name", "")), str(fields.get("arguments", "")))
 
 
 def _text(content: object) -> str:
-    """A string as it is; of parts their texts, and what is no text as JSON without its cache markers."""
+    """Strings unchanged; of content parts their texts, or JSON without cache markers."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
@@ -175,5 +170,5 @@ def _part(part: object) -> str:
         return part
     if isinstance(part, dict) and isinstance(part.get("text"), str):
         return str(part["text"])
-    kept = {k: v for k, v in part.items() if k != "cache_control"} if isinstance(part, dict) else part
-    return json.dumps(kept, sort_keys=True)
+    content = {k: v for k, v in part.items() if k != "cache_control"} if isinstance(part, dict) else part
+    return json.dumps(content, sort_keys=True)

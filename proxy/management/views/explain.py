@@ -1,11 +1,5 @@
-"""Why each ancestor and each finished sibling stands in the block of a conversation's active frame, or does not, for
-people (S1-54, S1-56).
-
-The law: **scores are those that chose**: of the tree as it was when the block was told, and of that time, which the
-event that told it has. Where no block was told, they are those of the block as it would be now.
-
-Tokens are counted as the block's budgets are, by whoever asks.
-"""
+"""Explains why each ancestor and finished sibling is in the block of the active frame, or is not. The scores are those
+that decided: of the tree and time at which the block was rendered, or of now if no block was."""
 
 from __future__ import annotations
 
@@ -25,7 +19,7 @@ from proxy.management.views.contexts import BudgetsView, active_block, budgets_v
 
 InclusionReason = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
 EVENTS_WITH_BLOCK = ("pushed", "activated", "block renewed")
-"""Kinds of events that have a block."""
+"""Kinds of events that carry a block."""
 
 
 class AncestorScoreView(TypedDict):
@@ -99,12 +93,12 @@ class ExplanationView(TypedDict):
 def explanation_view(
     ledger: Ledger, path_state: PathState, config: Config, now: int, count: CountTokens
 ) -> ExplanationView:
-    """Raises UnknownFrame where nothing was begun."""
-    block, told = active_block(ledger, path_state, config, now, count)
+    """Raises NotFound if no frame was begun."""
+    block, was_told = active_block(ledger, path_state, config, now, count)
     frame = path_state.tree.active
-    event = _event_with_block(ledger, frame, block) if told else None
+    event = _event_with_block(ledger, frame, block) if was_told else None
     tree, at = (_tree_at(ledger, event), event.created) if event else (path_state.tree, now)
-    found = explain_block(tree, frame, at, block, count)
+    explanation = explain_block(tree, frame, at, block, count)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
@@ -112,56 +106,59 @@ def explanation_view(
         "at": event.created if event else None,
         "budgets": budgets_view(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,
-        "ancestors": [_ancestor(each) for each in found.ancestors],
-        "siblings": [_sibling(each) for each in found.siblings],
+        "ancestors": [_ancestor(relative) for relative in explanation.ancestors],
+        "siblings": [_sibling(relative) for relative in explanation.siblings],
     }
 
 
 def _event_with_block(ledger: Ledger, frame: str, block: str) -> LedgerEvent | None:
-    """The newest event that told the frame this block."""
-    events = (event for some in ledger.events.values() for event in some if event.kind in EVENTS_WITH_BLOCK)
+    """The newest event that gave the frame this block."""
+    events = (event for records in ledger.events.values() for event in records if event.kind in EVENTS_WITH_BLOCK)
     return max(
         (event for event in events if _has_block(event, frame, block)), key=lambda event: event.seq, default=None
     )
 
 
 def _has_block(event: LedgerEvent, frame: str, block: str) -> bool:
-    said = decode_event(event)
-    return isinstance(said, FramePushed | FrameActivated | BlockRenewed) and (said.frame, said.block) == (frame, block)
+    decoded = decode_event(event)
+    return isinstance(decoded, FramePushed | FrameActivated | BlockRenewed) and (decoded.frame, decoded.block) == (
+        frame,
+        block,
+    )
 
 
 def _tree_at(ledger: Ledger, event: LedgerEvent) -> Tree:
-    """The tree with this event, and nothing that came later."""
+    """The tree after this event."""
     past = ledger_at(ledger, event.created)
-    past.events[event.entry] = tuple(each for each in past.events[event.entry] if each.seq <= event.seq)
+    past.events[event.entry] = tuple(record for record in past.events[event.entry] if record.seq <= event.seq)
     return replay(past, past.path(event.entry), {}).tree
 
 
-def _ancestor(found: ExplainedAncestor) -> AncestorView:
+def _ancestor(ancestor: ExplainedAncestor) -> AncestorView:
     return {
-        "frame": found.frame.id,
-        "title": found.frame.title,
-        "status": str(found.frame.status),
-        "depth": found.depth,
-        "kept": found.kept,
-        "why": found.why.value,
-        "tokens": found.tokens,
-        "score": found.score,
-        "parts": cast(AncestorScoreView, asdict(found.parts)),
+        "frame": ancestor.frame.id,
+        "title": ancestor.frame.title,
+        "status": str(ancestor.frame.status),
+        "depth": ancestor.depth,
+        "kept": ancestor.kept,
+        "why": ancestor.why.value,
+        "tokens": ancestor.tokens,
+        "score": ancestor.score,
+        "parts": cast(AncestorScoreView, asdict(ancestor.parts)),
     }
 
 
-def _sibling(found: ExplainedSibling) -> SiblingView:
+def _sibling(sibling: ExplainedSibling) -> SiblingView:
     return {
-        "frame": found.frame.id,
-        "title": found.frame.title,
-        "status": str(found.frame.status),
-        "level": found.level,
-        "kept": found.kept,
-        "why": found.why.value,
-        "tokens": found.tokens,
-        "score": found.score,
-        "relevance": found.relevance,
-        "words": cast(SharedWordsView, asdict(found.words)),
-        "rest": cast(SiblingScoreView, asdict(found.base_score)),
+        "frame": sibling.frame.id,
+        "title": sibling.frame.title,
+        "status": str(sibling.frame.status),
+        "level": sibling.level,
+        "kept": sibling.kept,
+        "why": sibling.why.value,
+        "tokens": sibling.tokens,
+        "score": sibling.score,
+        "relevance": sibling.relevance,
+        "words": cast(SharedWordsView, asdict(sibling.words)),
+        "rest": cast(SiblingScoreView, asdict(sibling.base_score)),
     }

@@ -1,7 +1,5 @@
-"""Whether requests are welcome, for probes: it tells nothing of anybody.
-
-A failing store is told, and is no reason to stay away: requests pass without us.
-"""
+"""The health of the process, for probes, without any data of tenants. A failing store is reported but not unhealthy:
+requests still pass upstream."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ class Health(TypedDict):
 
 
 def health_view(store: Store, started: int, counter: str, *, draining: bool) -> tuple[Health, int]:
-    """What is told, and its HTTP status: 503 while the process drains."""
-    found = store.health()
-    told: Health = {
+    """The view, and its HTTP status: 503 while the process drains."""
+    store_health = store.health()
+    view: Health = {
         "status": "draining" if draining else "ready",
         "version": __version__,
         "started": started,
         "now": int(time.time() * 1000),
-        "store": {"ok": found.ok, "reason": found.reason},
+        "store": {"ok": store_health.ok, "reason": store_health.reason},
         "token_counter": counter,
     }
-    return told, 503 if draining else 200
+    return view, 503 if draining else 200

@@ -1,13 +1,8 @@
-"""Everything a frame did, oldest first: what `stack_recall` reads from, whole and for people.
+"""The full log of a frame, oldest first, and the state of each call in it.
 
-Its law: **nothing is left out**. What left the line is here, messages that were trimmed, hidden rounds, earlier
-attempts at a resumed frame, and what lies on branches that were given up; `current` says whether an item stands on the
-path that grew last. The wire is the stored text, byte for byte.
-
-What became of each call: whether its arguments are still arriving, its tool runs, or it came back, and how.
-
-Its law: **a result belongs to the newest call of its id before it**; ids repeat, also within one conversation. Whether
-a tool failed is judged as the observers judge it, so what is shown is what frames go by.
+The log omits nothing: it includes trimmed messages, hidden rounds, earlier attempts, and abandoned branches; `current`
+marks items on the path that grew last. A result belongs to the newest earlier call with its id, because ids repeat. A
+call counts as failed by the same rule as in `proxy.core.observers`.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ _ERROR_START = re.compile(
 )
 
 MessagePosition = tuple[str, int]
-"""An entry, and the number of the round in it (-1: it is no turn)."""
+"""The id of an entry and the number of the round in it (-1 for an entry that is no turn)."""
 
 
 def message_position_of(path_entry: PathEntry) -> MessagePosition:
@@ -38,36 +33,34 @@ def message_position_of(path_entry: PathEntry) -> MessagePosition:
 
 
 def is_error(result: Message) -> bool:
-    """Whether a call went wrong: the client says so, or the result does, by its first word or in one of the ways that
-    tools have."""
+    """Whether a call failed: the client says so, or the start or wording of its result does."""
     return result.failed or _ERROR_START.match(result.text) is not None or is_failure_text(result.text)
 
 
 def call_states_of(path: Iterable[PathEntry]) -> Mapping[MessagePosition, tuple[CallState, ...]]:
-    """The state of every call on a path, oldest first, by the place of its message and in call order."""
-    found: dict[MessagePosition, list[CallState]] = {}
-    waiting: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
+    """The states of all calls on a path, by position of the message, in call order."""
+    states_by_position: dict[MessagePosition, list[CallState]] = {}
+    pending: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
     for path_entry in path:
-        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-        if said is None:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        if message is None:
             continue
-        if said.answers:
-            _record_result(found, waiting, said)
+        if message.answers:
+            _record_result(states_by_position, pending, message)
             continue
-        at = message_position_of(path_entry)
-        whole = path_entry.round is None or path_entry.round.spoken.complete
-        found[at] = [state_without_result(call, whole=whole) for call in said.calls]
-        asked: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
-        for number, call in enumerate(said.calls):
-            asked[call.id].append((at, number))
-        waiting.update(asked)
+        position = message_position_of(path_entry)
+        is_complete = path_entry.round is None or path_entry.round.spoken.complete
+        states_by_position[position] = [state_without_result(call, whole=is_complete) for call in message.calls]
+        new_calls: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
+        for number, call in enumerate(message.calls):
+            new_calls[call.id].append((position, number))
+        pending.update(new_calls)
         for result in path_entry.round.results if path_entry.round else ():
-            _record_result(found, waiting, result)
-    return {at: tuple(states) for at, states in found.items()}
+            _record_result(states_by_position, pending, result)
+    return {position: tuple(states) for position, states in states_by_position.items()}
 
 
 def state_without_result(call: Call, *, whole: bool) -> CallState:
-    """Before its result: pending while its arguments arrive, running once they are whole."""
     return "running" if whole or _is_json(call.arguments) else "pending"
 
 
@@ -80,48 +73,48 @@ def _is_json(text: str) -> bool:
 
 
 def _record_result(
-    found: Mapping[MessagePosition, list[CallState]],
-    waiting: Mapping[str, deque[tuple[MessagePosition, int]]],
+    states_by_position: Mapping[MessagePosition, list[CallState]],
+    pending: Mapping[str, deque[tuple[MessagePosition, int]]],
     result: Message,
 ) -> None:
-    asked = waiting.get(result.answers)
-    if asked:
-        at, number = asked.popleft()
-        found[at][number] = "error" if is_error(result) else "completed"
+    calls = pending.get(result.answers)
+    if calls:
+        position, number = calls.popleft()
+        states_by_position[position][number] = "error" if is_error(result) else "completed"
 
 
 def frame_log(ledger: Ledger, path_state: PathState, frame: str, *, raw: bool = False) -> FrameLog:
-    """Its entries in the order of creation, one per message; a hidden call's result stands with the message that made
-    the call. `path_state` is a path that knows the frame."""
-    found = path_state.tree.frames[frame]
+    """Entries in order of creation, one per message; hidden calls include their results. `path_state` is a path with
+    the frame."""
+    details = path_state.tree.frames[frame]
     return {
         "frame": frame,
         "conversation": ledger.conversation.id,
-        "title": found.title,
-        "status": str(found.status),
+        "title": details.title,
+        "status": str(details.status),
         "entries": _log_items(ledger, frame, raw=raw),
     }
 
 
 def _log_items(ledger: Ledger, frame: str, *, raw: bool) -> list[FrameLogItem]:
     current = {message_position_of(path_entry) for path_entry in newest_path_state(ledger).entries}
-    found: dict[tuple[int, int], FrameLogItem] = {}
+    items: dict[tuple[int, int], FrameLogItem] = {}
     for path_state in all_path_states(ledger):
         states = call_states_of(path_state.entries)
         for path_entry in _path_entries_of_frame(path_state, frame):
-            at = message_position_of(path_entry)
+            position = message_position_of(path_entry)
             message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-            if message is not None and (path_entry.entry.seq, at[1]) not in found:
-                item = log_item_of(path_entry, message, states.get(at, ()), current=at in current, raw=raw)
-                found[path_entry.entry.seq, at[1]] = {
+            if message is not None and (path_entry.entry.seq, position[1]) not in items:
+                item = log_item_of(path_entry, message, states.get(position, ()), current=position in current, raw=raw)
+                items[path_entry.entry.seq, position[1]] = {
                     **item,
                     "frame": owner_of(path_state, path_entry).partition("#")[0],
                 }
-    return [found[place] for place in sorted(found)]
+    return [items[place] for place in sorted(items)]
 
 
 def _path_entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:
-    """What any segment of the frame owns, or owned before a pop handed it on."""
+    """Entries that any segment of the frame owns, or owned before a pop passed them on."""
     for path_entry in path_state.entries:
         owners = {path_entry.owner, owner_of(path_state, path_entry)}
         if any(owner.partition("#")[0] == frame for owner in owners):
@@ -129,21 +122,20 @@ def _path_entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEn
 
 
 def log_item_of(
-    path_entry: PathEntry, said: Message, states: Sequence[CallState], *, current: bool, raw: bool
+    path_entry: PathEntry, message: Message, states: Sequence[CallState], *, current: bool, raw: bool
 ) -> LogItem:
-    """One line of a log: what was said there, with the states of its calls."""
-    entry, done = path_entry.entry, path_entry.round
-    shown = _message(said, states, raw=raw)
+    entry, round_ = path_entry.entry, path_entry.round
+    rendered = _message(message, states, raw=raw)
     return {
-        "id": f"{entry.id}/{done.number}" if done else entry.id,
+        "id": f"{entry.id}/{round_.number}" if round_ else entry.id,
         "kind": str(entry.kind),
         "thread": entry.thread,
-        "created": (done.created if done else 0) or entry.created,
+        "created": (round_.created if round_ else 0) or entry.created,
         "current": current,
-        **shown,
-        "results": [_message(result, (), raw=raw) for result in done.results] if done else [],
-        "finish": done.spoken.finish if done else "",
-        "complete": done.spoken.complete if done else True,
+        **rendered,
+        "results": [_message(result, (), raw=raw) for result in round_.results] if round_ else [],
+        "finish": round_.spoken.finish if round_ else "",
+        "complete": round_.spoken.complete if round_ else True,
     }
 
 
@@ -165,5 +157,5 @@ def _message(message: Message, states: Sequence[CallState], *, raw: bool) -> Mes
 
 
 def decode_lossless(data: bytes) -> str:
-    """Bytes as text that gives the same bytes back (`surrogateescape`), whatever they are."""
+    """Text that encodes to the same bytes (`surrogateescape`)."""
     return data.decode("utf-8", "surrogateescape")

@@ -1,8 +1,6 @@
-"""The loops of a conversation: what was warned of, whether it still stands, and how a person clears it (S3-25, S3-26).
-
-A loop stands while the work it arose in goes on: the same frame, no new words of the user. Clearing hangs on the
-newest entry of each path, so it survives a restart; what was warned of stays in the list.
-"""
+"""The loops of a conversation that the model was warned of, whether they still stand, and how a person dismisses them.
+A loop stands while the same frame goes on without new words of the user. A dismissal is an event on the newest entry of
+each path; past warnings stay listed."""
 
 from __future__ import annotations
 
@@ -19,18 +17,18 @@ from proxy.store import LedgerRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class ClearedLoops:
-    """What was recorded, and how many loops stood before."""
+    """The stored events, and how many loops stood before."""
 
     events: Sequence[LedgerEvent]
     count: int
 
 
 def loop_rows(ledger: Ledger) -> list[LoopRow]:
-    """Every loop that was warned of, on whatever path, the oldest first."""
-    stands = {
+    """All warned loops on all paths, oldest first."""
+    standing = {
         loop.at for path_state in all_path_states(ledger) for loop in active_loops(path_state, LoopRules().window)
     }
-    found = [
+    warnings = [
         (event, looped.loop, looped.frame)
         for events in ledger.events.values()
         for event in events
@@ -45,29 +43,28 @@ def loop_rows(ledger: Ledger) -> list[LoopRow]:
             "frame": frame,
             "entry": event.entry,
             "created": event.created,
-            "standing": event.entry in stands,
+            "standing": event.entry in standing,
         }
-        for event, loop, frame in sorted(found, key=lambda row: (row[0].created, row[0].seq))
+        for event, loop, frame in sorted(warnings, key=lambda row: (row[0].created, row[0].seq))
     ]
 
 
 async def clear_loop_warnings(store: Store, ledger: Ledger, at: int) -> ClearedLoops:
-    """Record at `at` (ms since the epoch) that what was counted up to now is no part of a loop, on every path that has
-    one; durable when this returns. Raises StoreError."""
-    found = [path_state for path_state in all_path_states(ledger) if active_loops(path_state, LoopRules().window)]
-    events = [_cleared_event(ledger, path_state, n, at) for n, path_state in enumerate(found)]
+    """Stores at `at` (ms since the epoch) that earlier calls count for no loop, on every path with a standing one;
+    durable on return. Raises StoreError."""
+    looping = [path_state for path_state in all_path_states(ledger) if active_loops(path_state, LoopRules().window)]
+    events = [_cleared_event(ledger, path_state, n, at) for n, path_state in enumerate(looping)]
     if events:
         conversation = ledger.conversation
         await store.wait_until_durable(
             store.write(conversation.tenant, [LedgerRecord(conversation.id, event) for event in events])
         )
     return ClearedLoops(
-        events, len({loop.at for path_state in found for loop in active_loops(path_state, LoopRules().window)})
+        events, len({loop.at for path_state in looping for loop in active_loops(path_state, LoopRules().window)})
     )
 
 
 def _cleared_event(ledger: Ledger, path_state: PathState, number: int, at: int) -> LedgerEvent:
-    """Behind the newest entry; where that is a turn, behind its last round."""
     rounds = ledger.rounds.get(path_state.tip, ())
     event = LoopWarningsCleared(path_state.tree.active, path_state.tip)
     return as_ledger_event(event, path_state.tip, rounds[-1].number if rounds else 0, ledger.next_seq + number, at)

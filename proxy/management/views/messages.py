@@ -1,8 +1,5 @@
-"""What people said into a conversation, and what is under way in it, as rows.
-
-Its law: **the state is that of the moment it is asked for**: a message that nobody told the model of in time is
-expired, whether or not anything wrote that down.
-"""
+"""Queued messages and requests in flight as rows. A message that was not delivered in time is shown as expired, whether
+or not that was stored."""
 
 from __future__ import annotations
 
@@ -14,52 +11,51 @@ from proxy.management.views.logs import state_without_result
 from proxy.management.views.schemas import CallView, InFlightRow, MessageRow, MessageState
 
 MAX_CHARACTERS_SHOWN = 20_000
-"""Characters of an answer that is under way, and of the arguments of each of its calls: the newest."""
+"""The newest characters of an answer in flight, and of the arguments of each of its calls."""
 
 
 def message_rows(queue: Iterable[QueuedMessage], now: int) -> list[MessageRow]:
-    """In the order in which they were said, at `now` (ms)."""
-    said = tuple(queue)
-    places = {each.id: place for place, each in enumerate(waiting_messages(said, now), 1)}
+    """In queue order, at `now` (ms)."""
+    messages = tuple(queue)
+    positions = {message.id: position for position, message in enumerate(waiting_messages(messages, now), 1)}
     return [
         {
-            "id": each.id,
-            "lane": str(each.lane),
-            "thread": each.thread or None,
-            "text": each.text,
-            "state": _message_state(each, places),
-            "position": places.get(each.id),
-            "created": each.created,
-            "expires": each.expires,
-            "delivered": each.settled if each.state is DeliveryState.DELIVERED else None,
-            "entry": each.entry or None,
+            "id": message.id,
+            "lane": str(message.lane),
+            "thread": message.thread or None,
+            "text": message.text,
+            "state": _message_state(message, positions),
+            "position": positions.get(message.id),
+            "created": message.created,
+            "expires": message.expires,
+            "delivered": message.settled if message.state is DeliveryState.DELIVERED else None,
+            "entry": message.entry or None,
         }
-        for each in said
+        for message in messages
     ]
 
 
-def _message_state(said: QueuedMessage, places: dict[str, int]) -> MessageState:
-    if said.state is DeliveryState.DELIVERED:
+def _message_state(message: QueuedMessage, positions: dict[str, int]) -> MessageState:
+    if message.state is DeliveryState.DELIVERED:
         return "delivered"
-    return "waiting" if said.id in places else "expired"
+    return "waiting" if message.id in positions else "expired"
 
 
 def in_flight_rows(flights: Iterable[InFlightRequest]) -> list[InFlightRow]:
-    """The oldest first."""
     return [_in_flight_row(flight) for flight in flights]
 
 
 def _in_flight_row(flight: InFlightRequest) -> InFlightRow:
-    seen = flight.take_snapshot()
+    snapshot = flight.take_snapshot()
     return {
         "request": flight.request_id,
         "thread": flight.thread,
-        "frame": seen.frame,
+        "frame": snapshot.frame,
         "status": flight.status,
         "created": flight.created,
-        "round": seen.round,
-        "text": seen.text[-MAX_CHARACTERS_SHOWN:],
-        "calls": [_call_view(call) for call in seen.calls],
+        "round": snapshot.round,
+        "text": snapshot.text[-MAX_CHARACTERS_SHOWN:],
+        "calls": [_call_view(call) for call in snapshot.calls],
     }
 
 

@@ -1,8 +1,5 @@
-"""What a client sent, every body sent for it, and what came of it.
-
-A receipt is passed on as it was written when the request was answered; its fields are those of `proxy.report`. Bodies
-are the stored bytes as text.
-"""
+"""Requests: what a client sent, every body sent for it, and the receipt as it was stored. Bodies are the stored bytes
+as text."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from proxy.store import RequestRecord, Store, StoredRequest
 async def request_rows(
     store: Store, scope: TenantScope, conversation: str, limit: int, offset: int
 ) -> list[RequestRow]:
-    """The newest first, without bodies; of one conversation where it is named."""
+    """Newest first, without bodies; `conversation` selects one."""
     return [request_row(record) for record in await store.requests(scope, conversation, limit, offset)]
 
 
@@ -39,14 +36,14 @@ def request_row(record: RequestRecord) -> RequestRow:
 
 
 async def stored_request(store: Store, scope: TenantScope, request: str) -> StoredRequest:
-    """Raises UnknownFrame."""
-    found = await store.request(scope, request) if request else None
-    if found is None:
+    """Raises NotFound."""
+    stored = await store.request(scope, request) if request else None
+    if stored is None:
         raise NotFound(
             f"There is no request {quote_reference(request)}. GET /stack/requests lists the newest ones, and so does "
             "`callstack report --by request`."
         )
-    return found
+    return stored
 
 
 def request_detail(stored: StoredRequest) -> RequestDetail:
@@ -58,7 +55,7 @@ def request_detail(stored: StoredRequest) -> RequestDetail:
 
 
 def request_diff(stored: StoredRequest) -> RequestDiff:
-    """The client's body against each body sent."""
+    """Compares the client's body with each body sent."""
     client = b"".join(stored.record.body)
     return {
         "id": stored.record.id,
@@ -69,9 +66,9 @@ def request_diff(stored: StoredRequest) -> RequestDiff:
 
 
 def receipt_view(record: RequestRecord) -> ReceiptView:
-    """Empty while the request is still being answered."""
+    """Empty while the request is in flight."""
     try:
-        found = msgspec.json.decode(record.receipt or b"{}")
+        receipt = msgspec.json.decode(record.receipt or b"{}")
     except msgspec.DecodeError:
         return {}
-    return cast(ReceiptView, found) if isinstance(found, dict) else {}
+    return cast(ReceiptView, receipt) if isinstance(receipt, dict) else {}

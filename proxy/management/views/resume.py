@@ -1,11 +1,6 @@
-"""Where the work of a conversation stands, on one screen: for whoever comes back to it, after a crash too (S2-42).
-
-The way from the goal down to what is being done, what was done last, what came of the parts before it, which actions
-are not to be tried again, and what comes next. The law: **everything is read from what is stored**, and the same
-before and after a restart; a text is cut to a line.
-
-What this module does not do: it asks no model what the work is about, and proposes nothing that was not planned.
-"""
+"""Where the work of a conversation stands, on one screen, for someone who returns to it: the goal, the current frame,
+the last actions, finished parts, calls not to repeat, and the next planned step. Reads only stored data and asks no
+model."""
 
 from __future__ import annotations
 
@@ -25,9 +20,9 @@ from proxy.management.views.logs import call_states_of, message_position_of
 MAX_ACTIONS = 3
 MAX_FINISHED_FRAMES = 5
 MAX_LINE_LENGTH = 100
-"""Characters of a title, a result, an action."""
+"""Characters of a title, a result or an action."""
 MAX_QUOTE_LENGTH = 240
-"""Characters of what was said last."""
+"""Characters of the assistant's last text."""
 
 
 class PathFrame(TypedDict):
@@ -82,7 +77,6 @@ class ResumeView(TypedDict):
 
 
 def resume_view(ledger: Ledger, path_state: PathState) -> ResumeView:
-    """Where the path of `path_state` stands."""
     tree = path_state.tree
     return {
         "conversation": ledger.conversation.id,
@@ -112,13 +106,13 @@ def _path_frame(frame: Frame) -> PathFrame:
 
 
 def _actions(path_state: PathState) -> list[str]:
-    done = [
-        each
+    executions = [
+        execution
         for step in steps_of(path_state.entries[-RECENT_ENTRIES_LIMIT:])
-        for each in step.executions
-        if each.answered
+        for execution in step.executions
+        if execution.answered
     ]
-    return [format_action(each) for each in done[-MAX_ACTIONS:]]
+    return [format_action(execution) for execution in executions[-MAX_ACTIONS:]]
 
 
 def _newest_finished_frames(tree: Tree) -> Sequence[Frame]:
@@ -137,8 +131,8 @@ def _finished_frame_summary(frame: Frame) -> FinishedFrameSummary:
 
 def _last_assistant_words(path_state: PathState) -> str:
     messages = (message_of(path_entry) for path_entry in reversed(path_state.entries))
-    said = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
-    return cut_for_display(remove_illegal_xml(said), MAX_QUOTE_LENGTH)
+    text = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
+    return cut_for_display(remove_illegal_xml(text), MAX_QUOTE_LENGTH)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next
@@ -153,11 +147,11 @@ def _next_step(path_state: PathState) -> NextStep:
             "title": None,
             "action": f"Nothing: {title} is {current.status}.{_after_next_message(current)}",
         }
-    if waiting := list(_pending_client_calls(path_state)):
-        return {"frame": None, "title": None, "action": f"The client's result of {', '.join(waiting)}."}
-    below = next(iter(planned_children(tree, current.id)), None)
-    if below is not None:
-        return _begin(below, f"Begin {cut_for_display(below.title, MAX_LINE_LENGTH)}, which is planned in {title}.")
+    if pending := list(_pending_client_calls(path_state)):
+        return {"frame": None, "title": None, "action": f"The client's result of {', '.join(pending)}."}
+    child = next(iter(planned_children(tree, current.id)), None)
+    if child is not None:
+        return _begin(child, f"Begin {cut_for_display(child.title, MAX_LINE_LENGTH)}, which is planned in {title}.")
     following = next_planned(current, frame_and_siblings(tree, current))
     if following is not None:
         return _begin(following, f"Finish {title}, then begin {cut_for_display(following.title, MAX_LINE_LENGTH)}.")
@@ -173,7 +167,7 @@ def _begin(frame: Frame, action: str) -> NextStep:
 
 
 def _pending_client_calls(path_state: PathState) -> Iterator[str]:
-    """The client's calls of the newest answer that have no result yet."""
+    """Client calls of the newest answer without a result."""
     answers = [
         path_entry
         for path_entry in path_state.entries[-RECENT_ENTRIES_LIMIT:]

@@ -1,8 +1,5 @@
-"""The shapes of everything `/stack` answers, as types: what the views return and what OpenAPI describes.
-
-Times are ms since the epoch. Names of frames and states are those of the state file the idea of frames comes from
-(`sessionID` is a frame's id), everything else is written as Python would.
-"""
+"""The types of all responses of `/stack`, for the views and for OpenAPI. Times are ms since the epoch. Frames and
+states keep the field names of the original state file (`sessionID` is a frame's id); other names are Python style."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
 
 CallState = Literal["pending", "running", "completed", "error"]
-"""Of a call: its arguments arrive; it runs; its result came, and says that it worked or that it did not."""
+"""Its arguments arrive; it runs; its result reports success; its result reports failure."""
 
 
 class ConversationRow(TypedDict):
@@ -89,7 +86,7 @@ class UnfoldView(TypedDict):
 
 class LoopRow(TypedDict):
     """A loop that was warned of. `calls` are its calls in words, `signatures` the same for machines; `entry` is where
-    it closed, at `created`; `placement`: the work it arose in goes on, and nobody has cleared it."""
+    it closed, at `created`; `standing`: the work it arose in goes on, and nobody has cleared it."""
 
     kind: str
     calls: list[str]

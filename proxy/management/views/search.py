@@ -1,8 +1,5 @@
-"""Finished frames with certain words, across conversations: what `/stack/search` answers and `callstack search` prints.
-
-The law: **people may always search what is theirs**, whether or not the model may (`recall_across`). An excerpt is a
-line or two of what is stored, as it stands there; the whole of it is in the frame's log.
-"""
+"""Searches finished frames across conversations, for `/stack/search` and `callstack search`. People may always search
+their own frames, whether or not the model may (`recall_across`). Excerpts are stored text."""
 
 from __future__ import annotations
 
@@ -16,11 +13,10 @@ from proxy.management.views.lookup import TenantScope
 from proxy.store import FinishedFrame, Store, query_words, words_in
 
 MAX_RESULTS = 100
-"""Frames of one answer."""
+"""Frames in one answer."""
 EXCERPT_LENGTH = 240
-"""Characters."""
 CHARACTERS_BEFORE_MATCH = 60
-"""Characters of a long line that are shown before the first of the words."""
+"""Characters of a long line before the first match."""
 
 
 class SearchResultRow(TypedDict):
@@ -42,10 +38,10 @@ class SearchResults(TypedDict):
 
 
 async def search_frames(store: Store, scope: TenantScope, query: str, limit: int) -> SearchResults:
-    """The best first."""
-    found = await store.search_finished_frames(scope, query, limit)
+    """Best match first."""
+    matches = await store.search_finished_frames(scope, query, limit)
     words = query_words(query)
-    return {"frames": [_row(frame, words) for frame in found.frames], "all_words": found.whole}
+    return {"frames": [_row(frame, words) for frame in matches.frames], "all_words": matches.whole}
 
 
 def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:
@@ -60,20 +56,20 @@ def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:
 
 
 def _best_line(frame: FinishedFrame, words: Sequence[str]) -> str:
-    """The line with most of the words, the first of several; one of the results before one of what was asked for."""
+    """The first line with most of the words; lines of results before those of the criteria."""
     texts = (frame.results, frame.criteria, frame.noted)
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
     return max(lines, key=lambda line: _count_matches(line, words), default="")
 
 
 def _excerpt(line: str, words: Sequence[str]) -> str:
-    plain = line.casefold()
-    hits = [at for word in words if (at := plain.find(word)) >= 0]
+    folded = line.casefold()
+    hits = [index for word in words if (index := folded.find(word)) >= 0]
     first = max(0, min(hits, default=0) - CHARACTERS_BEFORE_MATCH) if len(line) > EXCERPT_LENGTH else 0
     return cut_for_display(f"{'…' if first else ''}{line[first:]}", EXCERPT_LENGTH)
 
 
 def _count_matches(line: str, words: Iterable[str]) -> int:
-    """How many of the words it has, as they are or as the beginning of a longer one."""
-    there = words_in(line)
-    return sum(any(own.startswith(word) for own in there) for word in words)
+    """How many of the words the line has, whole or as the start of a longer word."""
+    line_words = words_in(line)
+    return sum(any(line_word.startswith(word) for line_word in line_words) for word in words)

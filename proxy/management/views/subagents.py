@@ -1,13 +1,5 @@
-"""Conversations that another one began, as they are tracked: since when, how long, with a frame or without, at work or
-over (S1-71e, S1-71g, S1-121).
-
-The law: **everything is told from what is stored**, so a list is whole after a restart, and whatever memory forgot. Of
-the running process it takes one thing, whether a request is under way.
-
-How subagents are tracked, as people read and set it: the names of the tool, with what was set among them (S1-118).
-
-What this module does not do: it decides nothing (`live_settings` does), and asks nobody who he is.
-"""
+"""Lists and counts subagents' conversations, and shows and changes the tracking settings. Everything is computed from
+the store, so lists survive a restart; only whether a request is in flight comes from the running process."""
 
 from __future__ import annotations
 
@@ -20,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
 from proxy.config import MAX_COUNT, LiveSettings, SubagentSettings, subagent_rules_of, with_pattern, without_pattern
-from proxy.core import safe_regex as rules
+from proxy.core import safe_regex
 from proxy.core.frames import RETURN_STATUSES, Frame
 from proxy.core.ledger import Ledger
 from proxy.core.text import cut_for_display
@@ -47,7 +39,7 @@ from proxy.management.views.lookup import (
 from proxy.store import Store
 
 MAX_SUBAGENTS = 1_000
-"""Tracked conversations that are looked at, the newest."""
+"""The newest tracked conversations that are read."""
 
 
 class SubagentRow(TypedDict):
@@ -94,8 +86,7 @@ class SubagentStats(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class TrackingInput:
-    """How it is looked: by these settings, at `now` (ms); `busy` tells whether a request of a conversation is under
-    way."""
+    """The settings, the time (ms), and whether a conversation (tenant, id) has a request in flight."""
 
     settings: SubagentSettings
     now: int
@@ -104,31 +95,30 @@ class TrackingInput:
 
 @dataclass(frozen=True, slots=True)
 class TrackedSubagent:
-    """One of them, with the frame that stands for it and whether its result ended that."""
+    """A row, and whether the result of its call ended its frame."""
 
     row: SubagentRow
     ended_by_result: bool
 
 
 async def tracked_subagents(store: Store, scope: TenantScope, watching: TrackingInput) -> list[TrackedSubagent]:
-    """Those that the newest of a tenant's conversations are, the newest activity first. One that cannot be read is
-    passed over."""
+    """Tracked conversations of a scope, most recently active first. Skips unreadable ones."""
     parents: dict[str, Ledger | None] = {}
-    found: list[TrackedSubagent] = []
-    async for known in all_conversations(store, scope):
-        if not known.parent or len(found) >= MAX_SUBAGENTS:
+    tracked: list[TrackedSubagent] = []
+    async for conversation in all_conversations(store, scope):
+        if not conversation.parent or len(tracked) >= MAX_SUBAGENTS:
             continue
-        if known.parent not in parents:
-            parents[known.parent] = await _load_if_readable(store, known.tenant, known.parent)
+        if conversation.parent not in parents:
+            parents[conversation.parent] = await _load_if_readable(store, conversation.tenant, conversation.parent)
         with suppress(ConversationUnreadable):
-            child = await load_ledger(store, known)
+            child = await load_ledger(store, conversation)
             if child is not None:
-                found.append(_track(child, parents[known.parent], watching))
-    return sorted(found, key=lambda each: each.row["last_active"], reverse=True)
+                tracked.append(_track(child, parents[conversation.parent], watching))
+    return sorted(tracked, key=lambda subagent: subagent.row["last_active"], reverse=True)
 
 
 async def _load_if_readable(store: Store, tenant: str, conversation: str) -> Ledger | None:
-    """None also where it cannot be read: what it began is told of all the same."""
+    """None also if unreadable: its subagents are listed all the same."""
     with suppress(ConversationUnreadable), translate_read_errors(conversation):
         if (ledger := await store.load(tenant, conversation)) is not None:
             newest_path_state(ledger)
@@ -137,32 +127,32 @@ async def _load_if_readable(store: Store, tenant: str, conversation: str) -> Led
 
 
 def _track(child: Ledger, parent: Ledger | None, watching: TrackingInput) -> TrackedSubagent:
-    about, tree = child.conversation, newest_path_state(child).tree
-    frame = _frame_of_subagent(parent, about.id)
-    root, last = root_of(tree), last_active(child, _answer_times(child))
-    busy = watching.is_busy(about.tenant, about.id)
-    left = max(0, watching.settings.idle_delay - (watching.now - last))
+    conversation, tree = child.conversation, newest_path_state(child).tree
+    frame = _frame_of_subagent(parent, conversation.id)
+    root, last_activity = root_of(tree), last_active(child, _answer_times(child))
+    is_busy = watching.is_busy(conversation.tenant, conversation.id)
+    idle_in = max(0, watching.settings.idle_delay - (watching.now - last_activity))
     status = frame.status if frame else tree.root.status if root else None
     row: SubagentRow = {
-        "id": about.id,
-        "parent": about.parent,
+        "id": conversation.id,
+        "parent": conversation.parent,
         "title": cut_for_display(root.title if root else "", LISTED_TITLE_CHARACTERS),
         "frame": frame.id if frame else None,
         "status": str(status or ""),
-        "created": about.created,
-        "last_active": last,
+        "created": conversation.created,
+        "last_active": last_activity,
         "messages": sum(not entry.is_overlay for entry in child.entries.values()),
         "has_frame": frame is not None,
-        "is_idle": not busy and not left,
-        "idle_in": left if left and not busy else None,
+        "is_idle": not is_busy and not idle_in,
+        "idle_in": idle_in if idle_in and not is_busy else None,
         "is_completed": status in RETURN_STATUSES,
-        "skipped": frame is None and not busy and not left and not is_long_enough(child, watching.settings),
+        "skipped": frame is None and not is_busy and not idle_in and not is_long_enough(child, watching.settings),
     }
     return TrackedSubagent(row, frame is not None and parent is not None and was_ended_by_result(parent, frame))
 
 
 def _frame_of_subagent(parent: Ledger | None, conversation: str) -> Frame | None:
-    """The frame that stands for a conversation, on the path of its parent that grew last."""
+    """The frame of a subagent, on the path of its parent that grew last."""
     frames = subagents_of(newest_path_state(parent).tree) if parent else []
     return next((frame for frame in frames if frame.conversation == conversation), None)
 
@@ -172,18 +162,17 @@ def _answer_times(ledger: Ledger) -> Iterable[int]:
 
 
 def filter_subagents(found: Iterable[TrackedSubagent], wanted: str) -> list[SubagentRow]:
-    """The rows that a filter names, in their order."""
-    rows = [each.row for each in found]
+    rows = [subagent.row for subagent in found]
     return [row for row in rows if matches_filter(wanted, ended=row["is_completed"], framed=row["has_frame"])]
 
 
 def subagent_stats(found: Iterable[TrackedSubagent], since: int | None, *, active: bool) -> SubagentStats:
-    """Those begun at `since` (ms) or later, counted."""
-    counted = [each for each in found if each.row["created"] >= (since or 0)]
-    framed = [each for each in counted if each.row["has_frame"]]
-    ended = [each for each in framed if each.row["is_completed"]]
-    by_result = sum(each.ended_by_result for each in ended)
-    skipped = sum(each.row["skipped"] for each in counted)
+    """Counts subagents created at `since` (ms) or later."""
+    counted = [subagent for subagent in found if subagent.row["created"] >= (since or 0)]
+    framed = [subagent for subagent in counted if subagent.row["has_frame"]]
+    ended = [subagent for subagent in framed if subagent.row["is_completed"]]
+    by_result = sum(subagent.ended_by_result for subagent in ended)
+    skipped = sum(subagent.row["skipped"] for subagent in counted)
     counts = SubagentCounts(len(counted), len(framed), skipped, by_result, len(ended) - by_result)
     rates = counts.rates()
     return {
@@ -199,7 +188,7 @@ def subagent_stats(found: Iterable[TrackedSubagent], since: int | None, *, activ
 
 
 NonNegativeInt = Annotated[StrictInt, Field(ge=0, le=MAX_COUNT)]
-TitlePattern = Annotated[str, Field(min_length=1, max_length=rules.MAX_PATTERN_CHARACTERS)]
+TitlePattern = Annotated[str, Field(min_length=1, max_length=safe_regex.MAX_PATTERN_CHARACTERS)]
 
 
 class TrackingView(TypedDict):
@@ -228,32 +217,31 @@ class TrackingBody(BaseModel):
     auto_complete: StrictBool | None = Field(None, alias="autoCompleteOnIdle")
     idle_delay: Annotated[StrictInt, Field(ge=100, le=MAX_COUNT)] | None = Field(None, alias="idleCompletionDelay")
     parent_context: StrictBool | None = Field(None, alias="injectParentContext")
-    patterns: Annotated[list[TitlePattern], Field(max_length=rules.MAX_PATTERNS)] | None = None
+    patterns: Annotated[list[TitlePattern], Field(max_length=safe_regex.MAX_PATTERNS)] | None = None
     add_pattern: TitlePattern | None = Field(None, alias="addPattern")
     remove_pattern: TitlePattern | None = Field(None, alias="removePattern")
 
-    def changes_by_key(self, holds: tuple[str, ...]) -> dict[str, Any]:
-        """What was said, by key; `holds` are the patterns now. Raises BadRequest."""
-        said = self.model_dump(exclude_unset=True, exclude={"add_pattern", "remove_pattern"})
+    def changes_by_key(self, patterns: tuple[str, ...]) -> dict[str, Any]:
+        """The changed settings by key; `patterns` are the current ones. Raises BadRequest."""
+        changes = self.model_dump(exclude_unset=True, exclude={"add_pattern", "remove_pattern"})
         if self.add_pattern is None and self.remove_pattern is None:
-            return said
-        if "patterns" in said:
+            return changes
+        if "patterns" in changes:
             raise BadRequest("patterns says all of them; leave out addPattern and removePattern, or patterns.")
         if self.remove_pattern is not None:
-            holds = without_pattern(holds, self.remove_pattern)
+            patterns = without_pattern(patterns, self.remove_pattern)
         if self.add_pattern is not None:
-            holds = with_pattern(holds, self.add_pattern)
-        return {**said, "patterns": holds}
+            patterns = with_pattern(patterns, self.add_pattern)
+        return {**changes, "patterns": patterns}
 
 
 API_NAMES = {key: field.alias or key for key, field in TrackingBody.model_fields.items()}
-"""What each key of `subagent` is called here."""
+"""API name of each key of `subagent`."""
 
 
 def tracking_view(live: LiveSettings) -> TrackingView:
-    """What holds, and which of it was set."""
-    holds = {
+    settings = {
         **setting_values(subagent_rules_of(live.subagent)),
         "changed": [API_NAMES[key] for key in live.overridden_keys],
     }
-    return cast(TrackingView, holds)
+    return cast(TrackingView, settings)

@@ -1,9 +1,5 @@
-"""Receipts added up: what was saved, in tokens and money, by whatever one wants to know it by.
-
-The sums are those of `proxy.report`; this reads the receipts for them, and what the rows are called. A request that is
-still being answered has no receipt yet and is counted apart. Days are those of this machine, and the answer says in
-which zone.
-"""
+"""Sums receipts by day, model, frame and so on, with titles for the rows. Requests in flight have no receipt and are
+counted apart. Days are those of this machine's time zone, which the answer names."""
 
 from __future__ import annotations
 
@@ -33,23 +29,23 @@ from proxy.management.views.schemas import Totals, TotalsRow
 from proxy.store import RequestRecord, Store
 
 MAX_RECEIPTS = 100_000
-"""Receipts added up at most: the newest ones."""
+"""The newest receipts that are summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedReceipts:
-    """Receipts, oldest first. `unsettled` requests have none that can be read; `capped`: there are older ones."""
+    """Receipts, oldest first. `unsettled` requests have no readable receipt; `capped`: older receipts exist."""
 
     receipts: list[Receipt]
     unsettled: int
     capped: bool
     entries: dict[str, str]
-    """By the id of each request the entry it ended with."""
+    """The last entry of each request, by request id."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptSums:
-    """Rows in the order in which their keys first appear, and all in one."""
+    """Rows in order of first appearance, and the grand total."""
 
     rows: tuple[ReceiptTotals, ...]
     total: ReceiptTotals
@@ -57,8 +53,7 @@ class ReceiptSums:
 
 @dataclass(frozen=True, slots=True)
 class _ConversationDetails:
-    """What conversations say of their requests: title and status of each frame and the title of each conversation, by
-    id, and what requests read again, by theirs."""
+    """Titles and statuses of frames and conversations by id, and re-reads by request id."""
 
     titles: dict[str, tuple[str, str]] = field(default_factory=dict)
     rereads: dict[str, RereadCount] = field(default_factory=dict)
@@ -67,21 +62,21 @@ class _ConversationDetails:
 async def load_receipts(
     store: Store, scope: TenantScope, conversation: str = "", *, fixed: bool = True, limit: int = MAX_RECEIPTS
 ) -> LoadedReceipts:
-    """The newest receipts. Without `fixed`, the client's tools and system text are left out of them."""
+    """The newest receipts. `fixed=False` subtracts the client's tools and system text."""
     records = await store.requests(scope, conversation, limit)
     return await asyncio.to_thread(_decode_receipts, records, limit, fixed=fixed)  # so many take seconds
 
 
 def _decode_receipts(records: Sequence[RequestRecord], limit: int, *, fixed: bool) -> LoadedReceipts:
     settled = [(record, receipt) for record in reversed(records) if (receipt := decode_receipt(record)) is not None]
-    found = [receipt for _, receipt in settled]
-    told = found if fixed else [without_fixed(receipt) for receipt in found]
+    receipts = [receipt for _, receipt in settled]
+    adjusted = receipts if fixed else [without_fixed(receipt) for receipt in receipts]
     entries = {receipt.id: record.entry for record, receipt in settled}
-    return LoadedReceipts(told, len(records) - len(found), len(records) == limit, entries)
+    return LoadedReceipts(adjusted, len(records) - len(receipts), len(records) == limit, entries)
 
 
 def decode_receipt(record: RequestRecord) -> Receipt | None:
-    """None while the request is being answered."""
+    """None while the request is in flight."""
     try:
         return msgspec.json.decode(record.receipt, type=Receipt)
     except msgspec.MsgspecError:
@@ -91,66 +86,66 @@ def decode_receipt(record: RequestRecord) -> Receipt | None:
 async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how they are told
     store: Store, scope: TenantScope, by: GroupBy, conversation: str = "", *, names: ToolRoles, fixed: bool = True
 ) -> Totals:
-    """What `/stack/totals` answers. `names` say which tools read files."""
-    read = await load_receipts(store, scope, conversation, fixed=fixed)
-    added = await sum_receipts_by(store, scope, by, read, names)
+    """The response of `/stack/totals`. `names` says which tools read files."""
+    loaded = await load_receipts(store, scope, conversation, fixed=fixed)
+    sums = await sum_receipts_by(store, scope, by, loaded, names)
     return {
         "by": by,
         "fixed": fixed,
         "zone": local_zone(),
-        "rows": [_row(row) for row in added.rows],
-        "total": _row(added.total),
-        "unsettled": read.unsettled,
-        "capped": read.capped,
+        "rows": [_row(row) for row in sums.rows],
+        "total": _row(sums.total),
+        "unsettled": loaded.unsettled,
+        "capped": loaded.capped,
     }
 
 
 async def sum_receipts_by(
-    store: Store, scope: TenantScope, by: GroupBy, read: LoadedReceipts, names: ToolRoles
+    store: Store, scope: TenantScope, by: GroupBy, loaded: LoadedReceipts, names: ToolRoles
 ) -> ReceiptSums:
-    """The sums with their titles, how frames stand, and what was read again. Forgotten conversations tell nothing."""
-    told = await _conversation_details(store, scope, read, names) if by in ("conversation", "frame") else None
-    return await asyncio.to_thread(_sum_rows, by, read, told)
+    """Sums with titles, frame statuses and re-reads. Deleted conversations have no titles."""
+    details = await _conversation_details(store, scope, loaded, names) if by in ("conversation", "frame") else None
+    return await asyncio.to_thread(_sum_rows, by, loaded, details)
 
 
-def _sum_rows(by: GroupBy, read: LoadedReceipts, told: _ConversationDetails | None) -> ReceiptSums:
-    """`told` where rows are conversations or frames."""
-    if told is None:
-        rows = group_receipts(read.receipts, by, zone=None)
+def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails | None) -> ReceiptSums:
+    """`details` is given if rows are conversations or frames."""
+    if details is None:
+        rows = group_receipts(loaded.receipts, by, zone=None)
         if by == "request":
-            for row, receipt in zip(rows, read.receipts, strict=True):
+            for row, receipt in zip(rows, loaded.receipts, strict=True):
                 row.title, row.status = local_time(receipt.created), receipt.status
-        return ReceiptSums(rows, sum_receipts(read.receipts))
-    rows = group_receipts(read.receipts, by, again=told.rereads)
+        return ReceiptSums(rows, sum_receipts(loaded.receipts))
+    rows = group_receipts(loaded.receipts, by, again=details.rereads)
     for row in rows:
-        row.title, row.status = told.titles.get(row.key, ("", ""))
-    return ReceiptSums(rows, sum_receipts(read.receipts, again=told.rereads))
+        row.title, row.status = details.titles.get(row.key, ("", ""))
+    return ReceiptSums(rows, sum_receipts(loaded.receipts, again=details.rereads))
 
 
 async def _conversation_details(
-    store: Store, scope: TenantScope, read: LoadedReceipts, names: ToolRoles
+    store: Store, scope: TenantScope, loaded: LoadedReceipts, names: ToolRoles
 ) -> _ConversationDetails:
-    """Looked up in every conversation that has one of the receipts."""
+    """Reads every conversation that has one of the receipts."""
     wanted: dict[str, list[Receipt]] = {}
-    for receipt in read.receipts:
+    for receipt in loaded.receipts:
         wanted.setdefault(receipt.conversation, []).append(receipt)
-    told = _ConversationDetails()
-    async for known in lookup.all_conversations(store, scope):
-        if known.id not in wanted:
+    details = _ConversationDetails()
+    async for conversation in lookup.all_conversations(store, scope):
+        if conversation.id not in wanted:
             continue
         try:
-            with lookup.translate_read_errors(known.id):
-                ledger = await store.load(known.tenant, known.id)
+            with lookup.translate_read_errors(conversation.id):
+                ledger = await store.load(conversation.tenant, conversation.id)
                 if ledger is not None:
                     # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
-                    told.titles.update(await asyncio.to_thread(_titles, ledger))
-                    receipts = wanted[known.id]
-                    told.rereads.update(
-                        await asyncio.to_thread(_rereads_by_request, ledger, receipts, read.entries, names)
+                    details.titles.update(await asyncio.to_thread(_titles, ledger))
+                    receipts = wanted[conversation.id]
+                    details.rereads.update(
+                        await asyncio.to_thread(_rereads_by_request, ledger, receipts, loaded.entries, names)
                     )
         except lookup.ConversationUnreadable:  # what it cost is told all the same
-            told.titles[known.id] = (lookup.UNREADABLE_TITLE, "")
-    return told
+            details.titles[conversation.id] = (lookup.UNREADABLE_TITLE, "")
+    return details
 
 
 def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
@@ -163,11 +158,12 @@ def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
 def _rereads_by_request(
     ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: ToolRoles
 ) -> dict[str, RereadCount]:
-    """By the ids of requests. Of several that ended with the same entry, the newest was asked again for the others."""
+    """By request id. Of several requests that ended with the same entry only the newest counts; the others were
+    retried."""
     newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY_STATUS}
     ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
-    found = count_rereads(ledger, ours, names)
-    return {receipt.id: found[entry] for entry, receipt in newest.items() if entry in found}
+    counts = count_rereads(ledger, ours, names)
+    return {receipt.id: counts[entry] for entry, receipt in newest.items() if entry in counts}
 
 
 def local_time(at_ms: int) -> str:
@@ -176,7 +172,7 @@ def local_time(at_ms: int) -> str:
 
 
 def local_zone() -> str:
-    """The zone of this machine's clock, as it is now: `CET (UTC+01:00)`."""
+    """This machine's time zone, such as `CET (UTC+01:00)`."""
     now = datetime.now().astimezone()
     offset = now.strftime("%z")
     return f"{now.tzname()} (UTC{offset[:3]}:{offset[3:5]})" if now.utcoffset() else "UTC"
