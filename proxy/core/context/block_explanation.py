@@ -1,10 +1,7 @@
-"""Why each ancestor and each finished sibling stands in a frame's block, or does not (S1-54, S1-56).
+"""Explains why each ancestor and each finished sibling is, or is not, in the block that a frame received.
 
-The law: **nothing is weighed anew**. Scores come from the functions that chose (`ranking`, `surroundings`), of the tree
-and the time at which the frame was entered, and whether one stands there is read in the block itself.
-
-What this module does not do: it looks for no event (`views.explained` finds that tree and that time), and chooses
-nothing.
+Scores come from the functions that made the choice (`relevance`, `relatives`), with the tree and time of entry; whether
+a frame was shown is read from the block text itself.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ from proxy.core.frames import Frame, Tree, path_to
 from proxy.core.text import CountTokens
 
 MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
-"""The form that tells the goal and the task, and no sibling."""
+"""The minimal form, which shows no siblings."""
 
 
 class SelectionReason(StrEnum):
-    """What decided."""
+    """Why a frame was shown or left out."""
 
     ROOT = "root"  # the goal always stands
     PARENT = "parent"  # so does the frame above
@@ -48,8 +45,8 @@ class SelectionReason(StrEnum):
 
 
 class ExplainedAncestor(msgspec.Struct, frozen=True):
-    """`depth` is 1 for the parent. `tokens` is what it takes in the block; of one that is left out, what it would have
-    taken at most."""
+    """`depth` is 1 for the parent. `tokens` is the size in the block, or the largest possible size of an ancestor left
+    out."""
 
     frame: Frame
     depth: int
@@ -61,8 +58,8 @@ class ExplainedAncestor(msgspec.Struct, frozen=True):
 
 
 class ExplainedSibling(msgspec.Struct, frozen=True):
-    """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance` is the part of the score on which the
-    threshold is (D4)."""
+    """`level` is 0 for siblings of the frame, 1 for siblings of its parent, and so on. `relevance` is the part of the
+    score that is compared with `MINIMUM_RELEVANCE`."""
 
     frame: Frame
     level: int
@@ -76,15 +73,15 @@ class ExplainedSibling(msgspec.Struct, frozen=True):
 
 
 class BlockExplanation(msgspec.Struct, frozen=True):
-    """The parent first, then by score; siblings by level, and in each by score."""
+    """Ancestors: the parent first, then by score. Siblings: by level, then by score."""
 
     ancestors: tuple[ExplainedAncestor, ...]
     siblings: tuple[ExplainedSibling, ...]
 
 
 def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountTokens) -> BlockExplanation:
-    """Of the block that `frame` was told as it was entered: `tree` is the state with it begun, `now` (ms) when that
-    was."""
+    """Explain `block`, which `frame` received on entry. `tree` is the state just after the frame began; `now` is the
+    time of entry in ms."""
     view = surroundings_of(tree, frame, now)
     shown = _BlockReader(
         block[max(0, block.rfind("<stack-context ")) :], count
@@ -99,13 +96,13 @@ def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountToke
 
 
 class _BlockReader(msgspec.Struct, frozen=True):
-    """What stands in a block. All text in it is escaped, so nothing anybody wrote looks like the start of a frame."""
+    """Reads frames out of a block. All text in a block is escaped, so no quoted text can look like a frame element."""
 
     block: str
     count: CountTokens
 
     def element_of(self, frame: Frame) -> str:
-        """What it says of a frame itself; empty where it says nothing of it."""
+        """The element of a frame without its children; empty if the frame is not in the block."""
         found = re.search(rf'<([a-z-]+)(?: [a-z-]+="[^"]*")*? (?:id|ref)="{re.escape(frame.id)}"[^>]*>', self.block)
         if found is None:
             return ""

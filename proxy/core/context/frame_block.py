@@ -1,16 +1,10 @@
-"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML.
+"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML. It names the root (the
+goal), the ancestors, the finished siblings with the `ref` that `stack_recall` takes, the planned children and the next
+step.
 
-It names the goal (the root), the way to this frame (ancestors), what was done beside it and beside its parents
-(finished siblings, each with the `ref` that `stack_recall` takes, where there is something to recall), what is planned
-below it, and what to do next.
-
-The law: **a block is frozen**. It is rendered once, when a frame is entered, and replayed byte for byte; so no clock,
-counter or budget figure stands in it, and the same state gives the same bytes. All of it together fits the total
-budget (S1-48, D5). What leaves first is what matters least: siblings, then the path, the parent, the current frame,
-the root; the root's title stays whatever happens (S0-21, S2-32).
-
-All text is escaped and stripped of what XML cannot hold, so nothing a user, a model or a tool wrote can end an
-element (S1-156, T4). What this module does not do: it decides nothing and knows no line.
+A block is rendered once, when a frame is entered, and replayed byte for byte, so it holds no clock or counter and the
+same state gives the same bytes. It fits the total budget: siblings are cut first, then the path, the parent, the
+current frame and the root, whose title always stays. All text is escaped, so quoted text cannot end an element.
 """
 
 from __future__ import annotations
@@ -40,24 +34,24 @@ from proxy.core.text import (
 RESULTS_SHARE = 0.7  # S1-59: of what one frame may take
 DECISIONS_SHARE = 0.5  # S1-59: of the budget of the current frame
 MIN_FRAME_TOKENS = 120
-"""Tokens a frame gets at least, so that many frames become fewer, not unreadable."""
+"""Minimum tokens of a frame: with a small budget fewer frames are shown, not unreadable ones."""
 MAX_FRAME_TOKENS = 400
-"""Tokens a frame gets at most: what more there is stands behind its ref."""
+"""Maximum tokens of a frame; the rest is available through its ref."""
 SIBLING_FILL_TARGET = 1_500
-"""Tokens of a whole block that finished siblings may fill it up to; what a budget allows beyond is for the rest."""
+"""Finished siblings may fill the whole block up to so many tokens; budget beyond that is for the other parts."""
 MIN_SIBLINGS_TOKENS = 600
-"""Tokens that finished siblings may have even so."""
+"""Tokens that finished siblings may have even then."""
 LINEAGE_SHARE = 0.2
-"""Of the total, for the root and for the parent each, so that neither crowds out the current frame."""
+"""Share of the total for the root and for the parent each, so that neither crowds out the current frame."""
 PLAN_SHARE = 0.3
-"""Of the budget of the current frame, for its planned children."""
+"""Share of the current frame's budget for its planned children."""
 OMITTED_DECISIONS = "[more decisions omitted]"  # S1-59
 WRAPPER_TOKENS = 24
-"""Tokens kept for the tags around a list."""
+"""Tokens reserved for the tags around a list."""
 MIN_ANCESTORS_WITH_MIDDLE = 3
-"""Ancestors there must be for one to lie between the root and the parent."""
+"""With fewer ancestors there is none between the root and the parent."""
 SESSION_ID_CHARACTERS = 8
-"""Characters of the conversation's id: enough to tell two apart, and nothing takes it."""
+"""Characters shown of the conversation id: enough to tell two apart; no tool takes it."""
 INITIAL_PLANNING = (
     "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
     "(for example: find the cause; fix it; check it), then activate the first. A small task needs none."
@@ -70,7 +64,7 @@ SEVERAL_IN_PROGRESS_WARNING = (
 
 
 class BlockBudgets(Protocol):
-    """Tokens for the block and its parts (S1-48 to S1-51)."""
+    """Tokens for the block and its parts."""
 
     @property
     def total(self) -> int: ...
@@ -83,7 +77,7 @@ class BlockBudgets(Protocol):
 
 
 class BlockShares(msgspec.Struct, frozen=True):
-    """Tokens each part of a block may take; the parts stand in the order in which they are cut (S2-32)."""
+    """Tokens that each part may take, in the order in which parts are cut."""
 
     siblings: int
     path: int
@@ -96,14 +90,14 @@ CUT_ORDER = ("siblings", "path", "parent", "current", "root")
 
 
 class BlockParts(Protocol):
-    """A block with these shares: the text of each part, by the names of `Shares`, and all of it together."""
+    """A rendered block: one attribute with the text of each part of `BlockShares`, and `to_xml` for all of it."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str: ...
 
 
 class FlatBlockParts(msgspec.Struct, frozen=True):
-    """The parts of a block, rendered. `path` are the frames between the root and the parent; `filtered` counts the
-    finished siblings that were left out. With `budgets` the block tells what it was given."""
+    """`path` are the frames between root and parent. With `budgets` the block ends with the budgets and the numbers
+    left out."""
 
     root: str
     path: str
@@ -115,7 +109,7 @@ class FlatBlockParts(msgspec.Struct, frozen=True):
     omitted_siblings: int
     budgets: BlockBudgets | None = None
     about: str = ""
-    """What the whole of it is, where that is not a frame of this conversation."""
+    """An introduction, for a block about another conversation."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str:
         lineage = {"count": str(self.depth - self.omitted_ancestors), "omitted": str(self.omitted_ancestors)}
@@ -125,7 +119,6 @@ class FlatBlockParts(msgspec.Struct, frozen=True):
         )
 
     def _budget_metadata(self) -> str:
-        """S1-151."""
         if (given := self.budgets) is None:
             return ""
         named = {name: str(getattr(given, name)) for name in ("total", "ancestors", "siblings", "current")}
@@ -145,11 +138,8 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     plain: bool = False,
     figures: bool = False,
 ) -> str:
-    """The block of a frame as it is entered: `tree` is the state with that frame begun, `now` is in ms.
-
-    `plain` leaves out what only urges the model on (position, next action, planning): the state alone. With `figures`
-    it tells its budgets and what they left out.
-    """
+    """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
+    position, next action and planning hints. `figures` adds the budgets and what they left out."""
     view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
     beside = FinishedSiblings(view, count, _sibling_element)
@@ -164,7 +154,7 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
 
 
 def wrapper_attributes(session: str, frame_id: str, nonce: str) -> dict[str, str]:
-    """What the outermost element of each form of the block says."""
+    """Attributes of the outermost element, the same in every form."""
     return {"session": session[:SESSION_ID_CHARACTERS], "frame": frame_id, "nonce": nonce}
 
 
@@ -175,7 +165,7 @@ def fit_budgets(
     budgets: BlockBudgets,
     count: CountTokens,
 ) -> str:
-    """The block that `draw` makes, with as much in each part as fits the budgets."""
+    """Draw the block again with smaller shares until it fits the budgets."""
     always = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
     share = min(share_per_frame(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
     share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // always))
@@ -197,7 +187,7 @@ def fit_budgets(
 def draw_flat_parts(
     view: FrameSurroundings, shares: BlockShares, count: CountTokens, finished: FinishedSiblings | None, *, urge: bool
 ) -> FlatBlockParts:
-    """The parts within these shares, those beside it where `finished` tells them; with `urge` also what comes next."""
+    """The parts within these shares. `finished` is None to leave siblings out; `urge` adds position and next action."""
     path = shown_ancestors(view, shares, count, _ancestor_element)
     beside = finished.fit(shares.siblings) if finished else {}
     for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
@@ -222,7 +212,7 @@ def draw_flat_parts(
 def shown_ancestors(
     view: FrameSurroundings, shares: BlockShares, count: CountTokens, draw: Callable[[Frame, int, CountTokens], str]
 ) -> dict[str, str]:
-    """The frames between the root and the parent that fit, as `draw` writes them, by id, the upper ones first."""
+    """Rendered frames between root and parent that fit, by id, upper ones first."""
     if len(view.lineage) < MIN_ANCESTORS_WITH_MIDDLE or not shares.path:
         return {}
     parent, *_ = lineage = view.lineage[:-1]
@@ -235,10 +225,11 @@ def shown_ancestors(
 
 
 class FinishedSiblings:
-    """What was finished beside a frame and beside its parents, as `draw` writes it within so many tokens, by id.
+    """Renders finished siblings within a budget.
 
-    A block is drawn until it fits, and there may be a thousand of them: each is written once for a share, and only
-    where it has room for its title."""
+    A block is drawn several times until it fits, and there may be a thousand siblings: each is rendered once per share,
+    and only if its title fits.
+    """
 
     def __init__(
         self,
@@ -251,7 +242,6 @@ class FinishedSiblings:
         self._text = cache(lambda frame, share: draw(view, self._ranked[frame], share, count))
 
     def fit(self, budget: int) -> dict[str, str]:
-        """Those that fit one budget (C2)."""
         if not self._view.finished_count or not budget:
             return {}
         share = share_per_frame(budget, len(self._ranked))
@@ -264,7 +254,7 @@ class FinishedSiblings:
 
 
 class _LazyCosts(dict[str, int]):
-    """Tokens by frame, each asked for when somebody wants to know."""
+    """Tokens by frame, counted on first use."""
 
     def __init__(self, cost: Callable[[str], int]) -> None:
         super().__init__()
@@ -287,7 +277,7 @@ def _sibling_element(view: FrameSurroundings, frame: Frame, share: int, count: C
 
 
 def sibling_attributes(view: FrameSurroundings, frame: Frame) -> dict[str, str]:
-    """How a finished sibling is named: by what `stack_recall` takes, where it finds something."""
+    """Attributes of a finished sibling: `ref` if `stack_recall` finds messages of it, else `id`."""
     return {"id" if frame.id in view.without_messages else "ref": frame.id, "status": frame.status}
 
 
@@ -299,8 +289,8 @@ def _siblings_element(view: FrameSurroundings, shown: Mapping[str, str]) -> str:
 
 
 def _current_frame_element(frame: Frame, share: int, for_plan: int, count: CountTokens) -> str:
-    """The frame itself, in what its plan leaves of its share. Criteria and decisions get half of it each at most, the
-    newest decisions first (S1-59)."""
+    """The current frame in what its plan leaves of `share`. Criteria and decisions get at most half each; the newest
+    decisions are kept."""
     attributes = {"id": frame.id, "status": frame.status}
     title = title_element(frame)
     left = share - count(element("current-frame", attributes, title)) - for_plan
@@ -312,7 +302,7 @@ def _current_frame_element(frame: Frame, share: int, for_plan: int, count: Count
 
 
 def _planned_children_element(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """The planned children with their full ids, which activate takes (D9)."""
+    """Planned children with full ids, which `stack_frame_activate` takes."""
     if not view.planned_children or not budget:
         return []
     rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in view.planned_children]
@@ -322,7 +312,6 @@ def _planned_children_element(view: FrameSurroundings, budget: int, count: Count
 
 
 def _next_step_hints(view: FrameSurroundings) -> list[str]:
-    """Where the frame stands and what comes next (S1-142, S1-145 to S1-149)."""
     place, of = position_of(view.frame, view.frame_and_siblings)
     found = [text_element("position", f"Task {place} of {of}"), *_sibling_statuses(view)] if of > 1 and place else []
     following = next_planned(view.frame, view.frame_and_siblings)
@@ -342,8 +331,8 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
 
 
 def _sibling_statuses(view: FrameSurroundings) -> list[str]:
-    """How many of the family stand where, itself included, and which of them was begun and left beside it. What a
-    subagent does runs beside its siblings by right (S1-146, S1-147)."""
+    """Number of siblings by status (the frame included), and a warning if another one is in progress. Subagents are not
+    warned about: they run beside their siblings by design."""
     family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
     shown = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
@@ -364,7 +353,7 @@ def _sibling_statuses(view: FrameSurroundings) -> list[str]:
 def frame_element(
     frame: Frame, attributes: Mapping[str, str], share: int, count: CountTokens, name: str = "frame"
 ) -> str:
-    """A frame within `share` tokens, or by its title alone, where they hold no more."""
+    """A frame within `share` tokens, or its title alone if no more fits."""
     bare = element(name, attributes, title_element(frame))
     left = share - count(bare) if share > 0 else 0
     return element(name, attributes, *frame_details(frame, left, share, count)) if left > 0 else bare
@@ -375,8 +364,8 @@ def title_element(frame: Frame) -> str:
 
 
 def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tuple[str, ...]:
-    """Its title, and what else is said of a frame in the tokens that are `left` of its `share`: results first, then
-    criteria, then artifacts."""
+    """Title, criteria, results and artifacts in the `left` tokens of `share`. Results get room first, then criteria,
+    then artifacts."""
     largest = int(share * RESULTS_SHARE)
     results = truncated_element("results", frame.results_compacted or frame.results, min(left, largest), count)
     left -= count(results)
@@ -388,8 +377,8 @@ def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tu
 
 
 def truncated_element(name: str, text: str, budget: int, count: CountTokens) -> str:
-    """An element of at most `budget` tokens; where it had to be cut it says so. Empty where there is nothing to say,
-    or no room to say a word of it."""
+    """An element of at most `budget` tokens, marked `truncated` if it was cut. Empty if there is no text, or no room
+    for any."""
     text = text.strip()
     whole = text_element(name, text)
     if not remove_illegal_xml(text) or count(whole) <= budget:
@@ -408,7 +397,7 @@ def artifacts_element(artifacts: Sequence[str], budget: int, count: CountTokens)
 
 
 def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest ones that fit, in the order they were made."""
+    """The newest decisions that fit, in the order in which they were made."""
     if not decisions or budget <= WRAPPER_TOKENS:
         return ""
     lines = [f"- {one}" for one in decisions]
@@ -418,7 +407,6 @@ def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens
 
 
 def _count_fitting(texts: Sequence[str], budget: int, count: CountTokens) -> int:
-    """How many of the first texts fit `budget` tokens together."""
     for at, text in enumerate(texts):
         budget -= count(text) + 1  # one for the border between two of them
         if budget < 0:
@@ -427,5 +415,4 @@ def _count_fitting(texts: Sequence[str], budget: int, count: CountTokens) -> int
 
 
 def share_per_frame(budget: int, frames: int) -> int:
-    """Tokens for each of `frames` under one budget."""
     return min(budget, MAX_FRAME_TOKENS, max(MIN_FRAME_TOKENS, budget // max(1, frames)))
