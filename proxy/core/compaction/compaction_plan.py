@@ -1,13 +1,9 @@
-"""Which finished work leaves the line now, and what stands for it.
+"""Plans compaction: which finished work leaves the context in this request, and the trace that replaces it.
 
-A frame that nobody pushed is folded where it ends: what its calls did leaves the line, the words of the user and the
-closing words of the assistant stay, and one trace stands for the rest. Work that grows long without an end is cut at a
-border between two call groups and becomes a part of its own.
-
-The law: **no fold without a reason that the figures give** (`economics`), and every reason is handed out.
-
-What this module does not do: what may leave at all is told by `segments`; it opens no frame but parts (`inferring`
-does), and it neither stores nor sends.
+An inferred frame is folded when it ends: its calls and outputs leave, the user's messages and the closing message of
+the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame. Every
+fold needs a positive verdict of the cost gate, first with estimated and then with written traces, and every verdict is
+returned. What may leave at all is decided in `segments`.
 """
 
 from __future__ import annotations
@@ -80,18 +76,22 @@ from proxy.core.observers import ToolRole, ToolRoles, message_of, messages_of, n
 from proxy.core.text import CountTokens
 
 MAX_TRACE_RATIO = 0.9
-"""A trace that takes more than this share of what it stands for is not worth writing (S4-65)."""
+"""A trace longer than this share of what it replaces is not used."""
 PLANNING_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
 PART_NUMBER_BASE = 1_000
-"""Numbers of frames that begin at an entry by a cut; those seen in what the client says count from 0."""
+"""Added to the order number of a frame that a cut creates, so that its id differs from frames inferred at the same
+entry."""
 
 
 class CompactionInput(msgspec.Struct, frozen=True):
-    """What a decision depends on besides the line. `node` is the newest entry, `now` is in ms. `head` are the tokens of
-    tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
-    `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
-    it is sent, so what it has cached is not known, and nothing is folded for its price. `appended`: waking changes
-    nothing of what stands there already. `voids`: it comes with a fold alone, and no reasoning so far outlives it."""
+    """What a decision depends on besides the context; `now` is in ms, `window` is 0 if unknown.
+
+    `head` are the tokens of tools and system text, `added_tokens` those that waking adds (None if the thread does not
+    wake now). `binds_reasoning`: the model refuses or drops reasoning behind a changed prefix. `provider_edits`: the
+    provider edits the context itself, so its cache is unknown and nothing is folded to save money. `wake_is_appended`:
+    waking changes no earlier message. `voids_reasoning`: waking comes together with a fold, and all earlier reasoning
+    becomes invalid.
+    """
 
     newest_entry: str
     now: int
@@ -109,7 +109,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
 
 
 class TraceWriter(msgspec.Struct, frozen=True):
-    """What writing a trace takes."""
+    """What is needed to write a trace."""
 
     names: ToolRoles
     count: CountTokens
@@ -118,8 +118,8 @@ class TraceWriter(msgspec.Struct, frozen=True):
 
 
 class CompactionDecision(msgspec.Struct, frozen=True):
-    """What was weighed and came of it. `kind` is wake, fold or unfold; `subjects` are frames: the one that goes on
-    where a part of it was weighed."""
+    """A verdict of the cost gate. `kind` is wake, fold or unfold; `frames` are the frames concerned (for a part, the
+    frame that goes on)."""
 
     kind: str
     frames: tuple[str, ...]
@@ -127,14 +127,14 @@ class CompactionDecision(msgspec.Struct, frozen=True):
 
 
 class CompactionPlan(msgspec.Struct, frozen=True):
-    """What happens to the line now. Without events nothing does, and the decisions say why not."""
+    """The events to apply now. Without events nothing changes, and the decisions say why."""
 
     events: tuple[FrameEvent, ...] = ()
     decisions: tuple[CompactionDecision, ...] = ()
 
 
 class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
-    """What leaves the line for one trace of `frame`, or of a part of it."""
+    """Segments of one frame, or of a part of it, that one trace would replace."""
 
     frame: str
     is_part: bool
@@ -146,7 +146,7 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def replaced_traces(self) -> tuple[Removal, ...]:
-        """The traces that the new one takes the place of, oldest first."""
+        """Older traces that the new one replaces, oldest first."""
         return tuple(segment.trace for segment in self.segments if segment.trace)
 
     @property
@@ -159,17 +159,15 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shortens_context(self) -> bool:
-        """Whether it makes the line shorter; a trace alone is no reason to write another one."""
+        """Whether the new trace is shorter; merging older traces alone is not worth it."""
         return any(segment.path_entries for segment in self.segments) and self.tokens > self.estimated_trace_tokens
 
     @cached_property
     def replaced_trace_tokens(self) -> int:
-        """Tokens of the traces that the new one takes the place of."""
         return sum(segment.tokens for segment in self.segments if segment.trace)
 
     @cached_property
     def estimated_trace_tokens(self) -> int:
-        """Tokens that its trace will take, about."""
         return int(
             min(
                 MAX_TRACE_TOKENS,
@@ -181,7 +179,7 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
 # -------------------------------------------------------------------------------------------------------------- decide
 def is_compaction_due(path_state: PathState, frame_max: int) -> bool:
-    """Whether anything could be folded: mostly nothing can, and nothing has to be weighed."""
+    """A cheap test before planning: in most requests nothing can be folded."""
     line = context_entries(path_state)
     under_way = 0
     summed = summarized_positions(path_state, line)
@@ -193,7 +191,7 @@ def is_compaction_due(path_state: PathState, frame_max: int) -> bool:
 
 
 def plan_compaction(path_state: PathState, compaction_input: CompactionInput, pen: TraceWriter) -> CompactionPlan:
-    """The folds that are due at this moment, with waking where `moment.added` says that it comes with them."""
+    """The folds that are due now. With `compaction_input.added_tokens` the plan is for a thread that wakes."""
     line = context_entries(path_state)
     weights = TokensByPlace.measure(path_state, line, pen.composer)
     found = segments_of(path_state, line, weights)
@@ -222,15 +220,14 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, pe
 
 
 def _may_compact_early(weights: TokensByPlace, compaction_input: CompactionInput) -> bool:
-    """Whether work that goes on, and was summed up, may leave however short it is: nothing of the line is cached, or
-    the window fills up (S1-65)."""
+    """Whether a short, unfinished, summarized part may be folded: nothing is cached, or the window fills up."""
     return compaction_input.cold or 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + weights.total
 
 
 def _choose_segments(
     found: Sequence[Segment], weights: TokensByPlace, compaction_input: CompactionInput
 ) -> tuple[tuple[CompactionCandidate, ...], GateVerdict]:
-    """The newest segments, back to the one at which the sum is worth most."""
+    """The newest segments, back to the one that gives the best verdict."""
     ordered = sorted(found, key=lambda s: s.start)
     begins, best = len(ordered), _evaluate_estimated((), weights, compaction_input)
     by_frame: dict[tuple[str, bool], CompactionCandidate] = {}
@@ -250,7 +247,7 @@ def _verdict_rank(verdict: GateVerdict) -> tuple[bool, float]:
 
 
 def _group_by_frame(segments: Sequence[Segment]) -> tuple[CompactionCandidate, ...]:
-    """One candidate a frame, the oldest first."""
+    """One candidate per frame, oldest first."""
     by_frame: dict[tuple[str, bool], list[Segment]] = {}
     for segment in segments:
         by_frame.setdefault((segment.frame, segment.is_part), []).append(segment)
@@ -261,13 +258,10 @@ def _group_by_frame(segments: Sequence[Segment]) -> tuple[CompactionCandidate, .
 def _evaluate_estimated(
     chosen: Sequence[CompactionCandidate], weights: TokensByPlace, compaction_input: CompactionInput
 ) -> GateVerdict:
-    """With what the traces will take, about."""
     return _evaluate_candidates(chosen, weights, compaction_input, sum(c.estimated_trace_tokens for c in chosen), 0)
 
 
 class _WrittenCandidate(msgspec.Struct, frozen=True):
-    """A candidate, and the events by which it leaves."""
-
     candidate: CompactionCandidate
     events: tuple[FrameEvent, ...]
 
@@ -280,8 +274,7 @@ def _evaluate_written(  # noqa: PLR0913  what was weighed before, and what has b
     compaction_input: CompactionInput,
     scribe: MessageComposer,
 ) -> GateVerdict:
-    """Only now it is known what the traces take, with all that was noted and returned, and which reasoning can no
-    longer be sent."""
+    """The final verdict, with the tokens of the written traces and of reasoning that becomes invalid."""
     folds = [event for each in written for event in each.events if isinstance(event, FrameFolded)]
     traces = sum(scribe.user_message(fold.trace).tokens for fold in folds)
     leaving = {id(p) for each in written for p in each.candidate.path_entries}
@@ -332,10 +325,8 @@ def _evaluate_candidates(
 
 # --------------------------------------------------------------------------------------------------------------- write
 class _RemovedSpan(msgspec.Struct, frozen=True):
-    """What leaves, as its trace and its frame are written from: messages, with the tokens that they took on the line,
-    results of ours behind their calls as they are told by now, what is known of them, and what the model `noted` of it.
-    `returned` is what frames came to that were pushed in it, or in what the traces stand for that go with it, and
-    `said` what the user said in them."""
+    """A removed span with what its trace is written from. `noted` is the model's interim summary, `returned_frames` the
+    results of frames pushed inside it, `user_words` what the user said in those frames."""
 
     candidate: CompactionCandidate
     path_entries: tuple[PathEntry, ...]
@@ -369,8 +360,8 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the line it leaves
     compaction_input: CompactionInput,
     pen: TraceWriter,
 ) -> tuple[FrameEvent, ...]:
-    """The events by which one candidate leaves; none where its trace would not be smaller. `known` are the names that
-    the rest of the line shows."""
+    """The events that fold one candidate; empty if its trace would save too little. `known` are names that the rest of
+    the context shows."""
     tree, frame = path_state.tree, candidate.frame
     gone = _RemovedSpan.from_candidate(candidate, pen, path_state)
     opened: tuple[FrameSplit, ...] = ()
@@ -398,7 +389,7 @@ def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
 def _names_still_shown(
     path_state: PathState, line: Sequence[PathEntry], chosen: Sequence[CompactionCandidate]
 ) -> list[Container[str]]:
-    """The names that the rest of the line shows where one of `chosen` leaves, for each of them."""
+    """For each of `chosen` the names that the rest of the context still shows after it leaves."""
     leaving = {id(p) for c in chosen for p in c.path_entries}
     told = {id(trim) for c in chosen for trim in c.replaced_traces}
     staying = _messages_shown(
@@ -408,7 +399,6 @@ def _names_still_shown(
 
 
 def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
-    """What tells the model something there: what is said, and the traces."""
     yield from filter(None, map(message_of, path_entries))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
@@ -436,8 +426,8 @@ def _write_trace(
 
 
 def _model_summaries(told: Sequence[Removal], frame: Frame) -> str:
-    """What models wrote of the spans that the trace takes over, with what stands for those nobody wrote of; empty
-    where nobody wrote of any. Why a frame failed goes before it."""
+    """The summaries that models wrote for the replaced traces, with the results of the other traces; empty if there is
+    none. The reason of a failed frame goes first."""
     if not any(trim.summary for trim in told):
         return ""
     failed = [frame.results.strip()] if frame.status is Status.FAILED else []
@@ -446,7 +436,7 @@ def _model_summaries(told: Sequence[Removal], frame: Frame) -> str:
 
 
 def _open_plan_items(tree: Tree, gone: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:
-    """Items of the client's plan that are still open, where the calls that told of them leave."""
+    """Open items of the client's plan, if the calls that listed them are removed."""
     if not any(names.role_of(call.name) in PLANNING_ROLES for message in gone for call in message.calls):
         return ()
     open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL_STATUSES)
@@ -467,7 +457,6 @@ def _removed_messages(
 
 
 def _part_event(path_state: PathState, gone: _RemovedSpan, compaction_input: CompactionInput) -> FrameSplit:
-    """What leaves, as a finished frame under the one that goes on."""
     candidate = gone.candidate
     parent = path_state.tree.frames[candidate.frame]
     number = 1 + sum(f.origin == "part" for f in children(path_state.tree, parent.id))
@@ -488,9 +477,9 @@ def _part_event(path_state: PathState, gone: _RemovedSpan, compaction_input: Com
 def _answers_losing_reasoning(
     line: Sequence[PathEntry], candidate: CompactionCandidate, compaction_input: CompactionInput, pen: TraceWriter
 ) -> tuple[str, ...]:
-    """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
-    reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
-    calls that stay keep theirs, for some providers want it back with every call."""
+    """Answers that stay but lose their reasoning. If the model binds reasoning to the prefix, all answers behind the
+    cut; otherwise the closing messages of the removed work. Messages with calls keep theirs, because some providers
+    require it."""
     gone = {id(p) for p in candidate.path_entries}
     places = (at for at in range(candidate.start // 2, len(line)) if id(line[at]) in gone)
     leaving = list(islice(places, len(gone)))

@@ -1,10 +1,8 @@
-"""What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
-their ref. And, where there is no line to trim, what leaves a client's own history.
+"""Shortens a context that does not fit the model's window: the oldest call groups leave and one trace with a `ref`
+replaces them. For clients without a stored conversation the same is done on the request alone.
 
-The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
-stay**, among them the one whose results the client sent last, also when rounds that it does not see stand behind it
-(L4); a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
-refuses a request for its length; it is no way to save.
+The head, all user messages, the calls that opened the frames on the path, and the newest call groups always stay. A
+call group leaves as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,17 +19,17 @@ from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
 from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
-"""Of the window, what may stay."""
+"""Share of the window that may be used afterwards."""
 WITHHELD_RESULT_TEXT = (
     "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
     "pop the frame you are in."
 )
 MIN_WITHHELD_TOKENS = 100
-"""Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
+"""Shorter results are not withheld: the text in their place would be about as long."""
 
 
 def drop_oldest(path_state: PathState, line: Context, room: int) -> ContextTrimmed | None:
-    """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
+    """The event that brings the context down to `room` tokens; None if nothing can leave."""
     over = line.tokens - room
     gone: list[Sequence[PathEntry]] = []
     for group in _droppable_groups(path_state, line):
@@ -47,15 +45,15 @@ def drop_oldest(path_state: PathState, line: Context, room: int) -> ContextTrimm
 
 
 def droppable_tokens(path_state: PathState, line: Context) -> int:
-    """By how many tokens the line would be shorter without the groups that may leave it."""
+    """Tokens that removing all groups that may leave would save."""
     gone = _droppable_groups(path_state, line)
     tokens = sum(_entry_tokens(path_state, p) for group in gone for p in group)
     return max(0, tokens - estimate_tokens(_overflow_trace(path_state, gone))) if gone else 0
 
 
 def withhold_results(path_state: PathState, line: Context, over: int) -> ContextTrimmed | None:
-    """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
-    less; None where no answer on it is long. What a frame was told as it began stays."""
+    """The event that withholds results of stack tools, the longest first, until `over` tokens are saved; None if none
+    is long enough. The block of a frame is never withheld."""
     found: list[tuple[str, str]] = []
     for key, tokens in sorted(_withholdable_results(path_state, line), key=lambda answer: -answer[1]):
         if over <= 0:
@@ -66,7 +64,7 @@ def withhold_results(path_state: PathState, line: Context, over: int) -> Context
 
 
 def _withholdable_results(path_state: PathState, line: Context) -> Iterator[tuple[tuple[str, str], int]]:
-    """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
+    """Turn and call of each long result still shown as it was given, with its tokens."""
     shown = {m.wire for m in line.messages if m.answers}
     rounds = [(p.entry.id, p.round) for p in path_state.entries if p.round is not None]
     for turn, made in rounds:
@@ -81,7 +79,6 @@ def _withholdable_results(path_state: PathState, line: Context) -> Iterator[tupl
 
 
 def _droppable_groups(path_state: PathState, line: Context) -> list[list[PathEntry]]:
-    """The groups that may leave the line, oldest first."""
     groups = _call_groups([p for p in path_state.entries if p.path_id in line.entries])
     staying = (
         _opening_turns(path_state)
@@ -92,15 +89,14 @@ def _droppable_groups(path_state: PathState, line: Context) -> list[list[PathEnt
 
 
 def _opening_turns(path_state: PathState) -> frozenset[str]:
-    """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
-    tell the parent what came of it."""
+    """Turns that opened a frame on the path; the results of those calls hold its block, and later its summary."""
     path = path_to(path_state.tree, path_state.tree.active) if path_state.tree.active else ()
     return frozenset(frame.opening.turn for frame in path if frame.opening)
 
 
 def _call_groups(path_entries: Sequence[PathEntry]) -> list[list[PathEntry]]:
-    """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
-    none. An entry of several rounds is one group."""
+    """Assistant messages with the results that follow, oldest first; all rounds of one entry are one group. User
+    messages and instructions belong to no group."""
     groups: list[list[PathEntry]] = []
     for placement in path_entries:
         role = placement.entry.message.role if placement.entry.message else "assistant"
@@ -128,14 +124,15 @@ def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
 
 
 def _result_tokens(path_state: PathState, turn: str, made: Round) -> Iterator[int]:
-    """Of the results of ours, in the words in which they are told by now."""
+    """Tokens of the stack tools' results in their present wording."""
     for result in made.results:
         told = path_state.tree.result_texts.get((turn, call_key(made.number, result.answers)))
         yield estimate_tokens(told) if told else result.tokens
 
 
 def _first_after_seal(path_state: PathState, entries: Sequence[str]) -> str:
-    """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
+    """The first of `entries` behind a compaction of the provider, which ignores all messages before it; else the first
+    of all."""
     order = [p.path_id for p in path_state.entries]
     sealed = next(
         (
@@ -150,7 +147,7 @@ def _first_after_seal(path_state: PathState, entries: Sequence[str]) -> str:
 
 
 def _entry_before(path_state: PathState, line: Context, first: str) -> str:
-    """Behind what stands before the first entry that leaves."""
+    """The last entry of the context before `first`; empty if there is none."""
     before = ""
     for path_entry in path_state.entries:
         if path_entry.path_id == first:
@@ -161,8 +158,8 @@ def _entry_before(path_state: PathState, line: Context, first: str) -> str:
 
 
 def _overflow_trace(path_state: PathState, gone: Sequence[Sequence[PathEntry]]) -> str:
-    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
-    beginning of what the user said in these: room is short here."""
+    """The text that replaces the removed groups: a ref to each frame concerned, interim summaries, and the beginning of
+    what the user said in those frames."""
     turns = {p.entry.id for group in gone for p in group}
     owners = [owner_of(path_state, p).split("#")[0] for group in gone for p in group]
     returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
@@ -180,7 +177,7 @@ def _overflow_trace(path_state: PathState, gone: Sequence[Sequence[PathEntry]]) 
 
 # ---------------------------------------------------------------------------------------------------------- stateless
 class ShortenedHistory(msgspec.Struct, frozen=True):
-    """What stays of a client's own history, before and behind the trace of the `gone` groups."""
+    """A client's history with the dropped groups replaced by `trace`, which goes between `before` and `after`."""
 
     before: tuple[Message, ...]
     after: tuple[Message, ...]
@@ -188,7 +185,7 @@ class ShortenedHistory(msgspec.Struct, frozen=True):
 
     @property
     def trace(self) -> str:
-        """No ref: what left is in the client's history alone."""
+        """Has no ref: the dropped messages exist only in the client's history."""
         return (
             f"<stack-context>The {self.dropped_groups} oldest steps of this work are left out here, "
             f"because they no longer fit "
@@ -199,8 +196,8 @@ class ShortenedHistory(msgspec.Struct, frozen=True):
 def drop_oldest_messages(
     messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
 ) -> ShortenedHistory | None:
-    """A history that fits `room` tokens, from the request alone: all user messages, what is `sealed`, and the newest
-    groups of a call and its results, at least one; None where no group can leave."""
+    """`messages` shortened to `room` tokens, or None if no group can leave. All user messages, `sealed` messages and at
+    least the newest group stay."""
     group_of = _group_numbers(messages, sealed)
     weights: dict[int, int] = {}
     for at, group in group_of.items():
@@ -221,7 +218,7 @@ def drop_oldest_messages(
 
 
 def _group_numbers(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
-    """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
+    """Group number, counted from 1, by position of assistant messages and their results."""
     numbered: dict[int, int] = {}
     group, may_leave = 0, False
     for at, message in enumerate(messages):

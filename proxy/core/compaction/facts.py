@@ -1,20 +1,8 @@
-"""What is known exactly of a span of the path: its call groups, and the facts that the observers see in them.
+"""Collects what is known for certain about a span of the path: files, commands, decisions and errors from calls and
+results, notes made through stack tools, results of frames that returned inside it, and interim summaries by the model.
 
-The law: **only what the calls and their results say is a fact**. A file counts as changed where the result of the
-change is no failure; a command has the state its newest run ended with.
-
-What was noted on frames, and what frames came to that calls of the span opened, is a fact as well: calls of ours and
-their results say it, and nothing else on the line does.
-
-What this module does not do: it judges no worth and renders nothing (`trace` does).
-
-What the model summed up of work that goes on: which of it, and in which words.
-
-A summary is made by `stack_frame_summarize` and speaks of what its frame did up to an entry. The law: **it is told in
-the place of that work, and only there**: while the work is on the line nothing tells of its summary.
-
-What this module does not do: it makes none (`tools.summarizing` does), and says of no moment that it is right
-(`folding` and `trim` do).
+A file counts as changed only if the call did not fail; a command has the outcome of its newest run. An interim summary
+(`stack_frame_summarize`) is used only where the work that it describes leaves the context.
 """
 
 from __future__ import annotations
@@ -50,18 +38,18 @@ from proxy.core.observers import (
 from proxy.core.text import CountTokens, cut_for_display
 
 RETURNED_FRAMES_TOKENS = 1_200
-"""Tokens that frames have for what they came to, all of one span together, and each of them at most and at least."""
+"""Tokens for the results of all frames returned in one span, and the limits for each of them."""
 RETURNED_FRAME_MAX_TOKENS, RETURNED_FRAME_MIN_TOKENS = 350, 40
 NOTE_TOOL_NAMES = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decision")
-"""Names by which the model may call these tools, `op` of the dispatcher among them."""
+"""Names of the tools that note something, also as `op` of the dispatcher tool."""
 REASON_SEPARATOR = " (because: "
-"""Between a noted decision and its reason."""
+"""Stands between a noted decision and its reason."""
 MARKED_CHANGES = frozenset({"created", "deleted"})
-"""What is said of a changed file; that it was modified goes without saying."""
+"""Changes that are mentioned; plain modification is not."""
 
 
 def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
-    """All facts of a span, each once, with the newest that is known of it."""
+    """Each fact once, in its newest state."""
     changed: dict[str, str] = {}
     read: dict[str, None] = {}
     commands: dict[str, str] = {}
@@ -99,19 +87,19 @@ def _error_with_ending(error: ObservedError, told: str) -> str:
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:
-    """A file that was created here and then worked on is still one that was created here."""
+    """A created file stays "created" when it is modified later."""
     return "created" if before == "created" and now == "modified" else now
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
-    """The files that a span made or changed, without what became of them; deleted ones are none."""
+    """Paths of created and changed files, without deleted ones."""
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(" (deleted)"))
 
 
 # ----------------------------------------------------------------------------------------------- what stands with calls
 def frames_returned_in(tree: Tree, path_entries: Sequence[PathEntry]) -> tuple[Frame, ...]:
-    """The frames that calls in a span opened, subagents' among them, and that returned there, in order; not those that
-    one of them opened, for these returned into it."""
+    """Frames, subagents included, that calls in the span opened and that have returned, in order. Frames opened by one
+    of them are left out."""
     opened = frames_opened_in(tree, path_entries)
     if any(frame.origin == "subagent" for frame in tree.frames.values()):
         turns = {p.entry.id: len(p.round.spoken.client_calls) for p in path_entries if p.round}
@@ -122,14 +110,13 @@ def frames_returned_in(tree: Tree, path_entries: Sequence[PathEntry]) -> tuple[F
 
 
 def frames_opened_in(tree: Tree, path_entries: Iterable[PathEntry]) -> set[str]:
-    """The frames that calls of our tools in a span opened. Where none was ever pushed, no call is looked at."""
+    """Frames opened by stack calls in the span."""
     pushed = [(frame.id, frame.opening) for frame in tree.frames.values() if frame.opening]
     called = stack_call_keys(path_entries) if pushed else ()
     return {frame for frame, opening in pushed if (opening.turn, opening.call) in called}
 
 
 def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str:
-    """What each of `frames` came to, a line or a few each."""
     limit = min(
         RETURNED_FRAME_MAX_TOKENS, max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
     )
@@ -141,15 +128,15 @@ def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str
 
 
 def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
-    """The calls of our tools in a span, each by its turn and its key there."""
+    """Turn and call key of each stack call in the span."""
     return {
         (p.entry.id, call_key(p.round.number, c.id)) for p in path_entries if p.round for c in p.round.spoken.own_calls
     }
 
 
 def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEntry]) -> SpanFacts:
-    """`facts` with what calls of ours in the span noted on frames, where it still stands there, and with what the
-    frames that returned there made and decided, as their results tell it."""
+    """`facts` plus artifacts and decisions noted by stack calls in the span, as far as the frames still have them, plus
+    those of frames that returned in it."""
     said = (call for p in path_entries if (message := message_of(p)) for call in message.calls if call.is_stack_call)
     words = {text.strip() for call in said for text in _texts_noted_by(call)}
     frames = frames_returned_in(tree, path_entries)
@@ -166,7 +153,6 @@ def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEn
 
 
 def _texts_noted_by(call: Call) -> Iterator[str]:
-    """The texts of a call that notes something, by the tool's own name or through the dispatcher."""
     arguments = decode_json_or_text(call.arguments)
     op = arguments.get("op", call.name) if isinstance(arguments, dict) else ""
     if op in NOTE_TOOL_NAMES:
@@ -183,7 +169,7 @@ def _on_one_line(text: str) -> str:
 
 
 def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry]) -> frozenset[int]:
-    """The places in `path_entry`, some of the story, of what the newest summary of its frame speaks of."""
+    """Positions in `path_entries` that the newest interim summary of their frame covers."""
     interims = path_state.tree.interim_summaries
     if not interims:
         return frozenset()
@@ -194,7 +180,7 @@ def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry
 
 
 def interim_summary_text(path_state: PathState, path_entries: Sequence[PathEntry]) -> str:
-    """How the model summed up what some of `path_entry` is part of; empty where it did not."""
+    """Interim summaries that cover some of `path_entries`; empty if none does."""
     summed = summarized_positions(path_state, path_entries)
     frames = dict.fromkeys(owner_of(path_state, path_entries[at]).partition("#")[0] for at in sorted(summed))
     return "\n".join(filter(None, (path_state.tree.interim_summaries[frame].model_text for frame in frames)))

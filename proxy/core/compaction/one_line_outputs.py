@@ -1,13 +1,8 @@
-"""Older results told in a line each, for models with a small window (S3-03).
+"""Replaces older tool outputs by one line each, for models with a small window.
 
-Of the outputs on the line the newest three stand as they came, those the model has not read yet among them; what was
-done before is `name → result`, with the ref that `stack_recall` takes. A call keeps its result and its place, only the
-words change, once and for good.
-
-The law: **the line changes at moments, not with every request** (L2). That is where something else breaks the prefix
-anyway, where nothing of it is cached, or where a whole batch has grown old and the gate says that it pays.
-
-What this module does not do: it cuts no arguments of a call, and nothing the model has not read.
+The newest three outputs, and those the model has not read, stay whole; an older one becomes `name → result` with its
+recall ref, once and for good. The context changes only if this request breaks the prefix anyway, nothing is cached, or
+a whole batch passes the cost gate.
 """
 
 from __future__ import annotations
@@ -31,9 +26,9 @@ from proxy.core.observers import ToolExecution
 from proxy.core.text import CountTokens
 
 MIN_BATCH_SIZE = 7
-"""Outputs that must have grown old before the line changes for their sake alone."""
+"""Old outputs needed before the context is changed for them alone."""
 MINIMAL_REASON = "minimal"
-"""Why an output is told in other words."""
+"""The reason stored with the event."""
 RECALL_HINT = '; all of it: stack_recall with ref="{ref}"'
 
 
@@ -45,8 +40,8 @@ def plan_one_line_outputs(
     breaks: bool,
     rules: OutputRules = NO_OUTPUT_RULES,
 ) -> CompactionPlan:
-    """The outputs that are told in a line from now on, none that a rule keeps whole. `breaks`: the prefix breaks with
-    this request anyway."""
+    """Outputs to shorten now; outputs that a rule keeps whole are left alone. `breaks` means that this request breaks
+    the cached prefix anyway."""
     line = context_entries(path_state)
     read = old_tool_outputs(path_state, {path_entry.path_id for path_entry in line})
     waiting = sum(
@@ -76,7 +71,6 @@ def plan_one_line_outputs(
 
 
 def one_line_text(output: ToolOutput) -> str:
-    """What stands for it: the tool, what came of the call, and how all of it is had again."""
     done = ToolExecution(output.call, output.text, failed=output.failed)
     return format_action(done) + RECALL_HINT.format(ref=recall_ref(output.path_entry))
 

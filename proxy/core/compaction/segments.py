@@ -1,13 +1,9 @@
-"""What may leave the line at all, in segments, and where everything on it stands.
+"""Finds what may leave the context, in segments, with the place and tokens of each.
 
-A segment lies between two messages of the user and belongs to one frame: finished, with all that is under it, or going
-on, and then it could leave as a part of it. A trace that stands there already is one too, for it could be told with the
-rest. Each has its place and its tokens, so that what stands behind it can be counted.
-
-The law: **a call group leaves whole or not at all; the newest one never does**. Nor does what opened a frame on the
-path, what was just recalled, or anything in front of an entry that is sealed.
-
-What this module does not do: it weighs no cost and chooses nothing (`folding` does), and it writes no trace.
+A segment lies between two user messages and belongs to one frame: a finished frame with its descendants, or a frame
+that goes on, whose segment can leave as a part. An existing trace is a segment too, because it can be merged. A call
+group leaves as a whole or not at all. The newest group, groups that opened a frame on the path, recently recalled texts
+and everything before a compaction of the provider stay.
 """
 
 from __future__ import annotations
@@ -44,9 +40,8 @@ from proxy.core.text import CountTokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What could leave the line together: groups between two messages of the user that one frame owns, or a trace that
-    stands there already and could be told with what leaves. `frame` is the finished frame it belongs to, or the one
-    that goes on (`part`); `start` is its place (see `Weights`)."""
+    """Call groups of one frame between two user messages, or an existing trace that can be merged with them. `frame` is
+    the finished frame, or with `is_part` the one that goes on; `start` is a place of `TokensByPlace`."""
 
     frame: str
     is_part: bool
@@ -55,17 +50,17 @@ class Segment:
     path_entries: tuple[PathEntry, ...] = ()
     trace: Removal | None = None
     is_summarized: bool = False
-    """Of a part: the model summed it up."""
+    """The model summarized this part."""
 
 
 class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
-    """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
-    first of which is in front of all. What stands before `sent` had been sent before this request."""
+    """Tokens by place: entries of the context at odd places, the traces behind each at even ones; place 0 is in front
+    of everything. Places before `sent_before` were part of an earlier request."""
 
     tokens: tuple[int, ...]
     sent_before: int
     traces: tuple[tuple[int, int, Removal], ...]
-    """Place, tokens, trace."""
+    """Place, tokens and trace."""
 
     @classmethod
     def measure(cls, path_state: PathState, line: Sequence[PathEntry], composer: MessageComposer) -> TokensByPlace:
@@ -88,17 +83,16 @@ class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _before(self) -> tuple[int, ...]:
-        """By place, the tokens in front of it: every border between segments is asked about."""
+        """Prefix sums; they are needed for every border between segments."""
         return tuple(accumulate(self.tokens, initial=0))
 
     def tokens_to_resend(self, start: int, leaving: int) -> int:
-        """What had been sent from `start` on and does not leave."""
+        """Tokens from `start` on that were sent before and stay."""
         return max(0, self._before[max(start, self.sent_before)] - self._before[start] - leaving)
 
 
 def _trace_places(path_state: PathState, line: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
-    """The traces on the line, each with the place of the entry it stands behind or next behind; -1 is in front of
-    all."""
+    """Each trace with the position of the entry it follows; -1 is in front of everything."""
     if not path_state.tree.removals:
         return
     order = {p.entry.id: at for at, p in enumerate(path_state.entries)}
@@ -110,7 +104,7 @@ def _trace_places(path_state: PathState, line: Sequence[PathEntry]) -> Iterator[
 
 
 def segments_of(path_state: PathState, line: Sequence[PathEntry], weights: TokensByPlace) -> list[Segment]:
-    """What could leave: finished frames, each with all that is under it, and long work as a part."""
+    """Everything that could leave: finished frames with their descendants, and long work as a part."""
     tree = path_state.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
@@ -146,8 +140,8 @@ def segments_of(path_state: PathState, line: Sequence[PathEntry], weights: Token
 
 
 def _trace_segments(tree: Tree, weights: TokensByPlace, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
-    """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
-    and for work that goes on those of its earlier parts."""
+    """Existing traces that can be merged into a trace of one of the frames in `wanted`: those of descendants, or of
+    earlier parts of the same frame."""
     for at, tokens, trim in weights.traces:
         if trim.frame not in tree.frames or is_kept(tree, trim.frame):
             continue
@@ -160,8 +154,8 @@ def _trace_segments(tree: Tree, weights: TokensByPlace, wanted: Collection[tuple
 
 
 def outermost_finished(tree: Tree, frame: str) -> str:
-    """The outermost finished frame that `frame` is or is under and that no call opened, or a root that another one has
-    followed; empty where the work still goes on."""
+    """The outermost finished frame among `frame` and its ancestors that no call opened, or a root that another root has
+    followed; empty while the work goes on."""
     found = ""
     for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
         if each.status is Status.IN_PROGRESS or not (each.has_no_opening_call or is_ended_root(tree, each)):
@@ -172,14 +166,13 @@ def outermost_finished(tree: Tree, frame: str) -> str:
 
 
 def _finished_holder(tree: Tree, frame: Frame) -> str:
-    """The outermost finished frame it is or is under; a part ends when it is cut, so by itself it says nothing."""
+    """As `outermost_finished`, but a part alone does not count: it is finished as soon as it is cut."""
     found = outermost_finished(tree, frame.id)
     return "" if found == frame.id and frame.origin == "part" else found
 
 
 def removable_places(path_state: PathState, line: Sequence[PathEntry]) -> list[int]:
-    """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
-    that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
+    """Positions of call groups and intermediate messages that may leave."""
     fixed = _pinned_entries(path_state, line) | _mixed_turns(path_state, line)
     calls: dict[str, bool] = {}
     found: list[int] = []
@@ -201,13 +194,12 @@ def removable_places(path_state: PathState, line: Sequence[PathEntry]) -> list[i
 
 
 def newest_sealed_place(path_state: PathState, line: Sequence[PathEntry]) -> int:
-    """The place of the newest entry on the line that stands for all before it; -1 where there is none."""
+    """The position of the newest compaction made by the provider; -1 if there is none."""
     sealed = path_state.tree.provider_compactions
     return next((at for at in range(len(line) - 1, -1, -1) if line[at].entry.id in sealed), -1) if sealed else -1
 
 
 def _pinned_entries(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
-    """Entries that stay whatever it costs."""
     tree = path_state.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
@@ -217,8 +209,8 @@ def _pinned_entries(path_state: PathState, line: Sequence[PathEntry]) -> frozens
 
 
 def _mixed_turns(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
-    """Turns that cannot leave, because an entry leaves with all of its rounds: of some, one round ends a frame and the
-    next one is its parent's; of others, one says the closing words."""
+    """Turns whose rounds belong to different frames, or include a closing message that stays. An entry leaves with all
+    its rounds, so these turns stay."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
     for at, path_entry in enumerate(line):
         message = message_of(path_entry)
@@ -232,7 +224,7 @@ def _mixed_turns(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[
 
 
 def _ends_turn(line: Sequence[PathEntry], at: int) -> bool:
-    """Whether an answer without calls ended its turn: the user spoke next."""
+    """Whether the user spoke next."""
     behind = (line[later] for later in range(at + 1, len(line)))
     following = next((p for p in behind if p.entry.kind is not EntryKind.OVERLAY), None)
     message = message_of(following) if following else None
@@ -250,7 +242,7 @@ def is_user(path_entry: PathEntry) -> bool:
 
 
 def tokens_in_context(path_state: PathState, path_entry: PathEntry, count: CountTokens) -> int:
-    """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
+    """Tokens of an entry in its present wording; `count` is used for texts of the proxy."""
     if (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
         return count(words)
     made, told = path_entry.round, path_state.tree.result_texts
@@ -264,20 +256,19 @@ def tokens_in_context(path_state: PathState, path_entry: PathEntry, count: Count
 def reasoning_tokens(
     path_entries: Iterable[PathEntry], mute: Container[str], bare: Callable[[Message], Message]
 ) -> int:
-    """Tokens of the reasoning in answers among `path_entry`, but for those in `mute`, about: nobody tells them, and
-    what is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its
-    reasoning."""
+    """Estimated reasoning tokens of the answers outside `mute`: a quarter of the characters, since encrypted reasoning
+    cannot be counted. `bare` removes the reasoning of a message."""
     answers = (m for p in path_entries if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
     return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
 def _composed_tokens(text: str, composer: MessageComposer) -> int:
-    """Tokens of a text of ours; the scribe remembers what it has written."""
+    """The composer caches its messages, so this is cheap."""
     return composer.user_message(text).tokens
 
 
 def original_tokens(path_entry: PathEntry) -> int:
-    """Tokens that it takes on the line as it came, with the results of ours."""
+    """Tokens of an entry and its stack results in their original wording."""
     message = message_of(path_entry)
     own = sum(r.tokens for r in path_entry.round.results) if path_entry.round else 0
     return own + (message.tokens if message else 0)

@@ -1,10 +1,7 @@
-"""A line told as one text, within a room: for whoever asks about a conversation and cannot be sent its messages.
+"""Renders a context as one text within a token limit, for a reader that cannot receive the messages themselves.
 
-What it tells, as far as it fits, in this order: every message of the user, what finished work left, and the newest
-steps whole, a step being an answer with the results of its calls. Told is in the order of the line. The law: **nothing
-is told in other words**; what does not fit is left out, and a line says how much.
-
-What this module does not do: it assembles no line (`context` does), and finds no place for the text.
+Priority: user messages, then traces and notes, then the newest steps (an answer with its results). Parts are shown in
+context order and unchanged; a line states how many were left out.
 """
 
 from __future__ import annotations
@@ -22,9 +19,9 @@ from proxy.core.recall.recalled_texts import is_recall
 from proxy.core.text import escape_xml, estimate_tokens
 
 LABEL_TOKENS = 8
-"""Tokens of what stands above a message, at most."""
+"""Upper limit for the label above a message."""
 _NONCE_ATTRIBUTE = re.compile(r' nonce="[0-9a-f]+"')
-"""The mark of our own texts, which is for the model that works with them alone."""
+"""Our nonce is meant only for the model that works in the conversation."""
 
 
 class PartKind(Enum):
@@ -34,7 +31,7 @@ class PartKind(Enum):
 
 
 class ContextPart(msgspec.Struct, frozen=True):
-    """A text of the line and its tokens, about."""
+    """A text of the context with its estimated tokens."""
 
     kind: PartKind
     text: str
@@ -42,8 +39,7 @@ class ContextPart(msgspec.Struct, frozen=True):
 
 
 def context_parts(path_state: PathState, line: Context) -> list[ContextPart]:
-    """The parts of the line of `path_state`, in order; in front of them what the user said that neither the line
-    nor what stands on it says."""
+    """The parts of the context in order, preceded by user messages that neither the context nor its traces contain."""
     told = list(_message_parts(line.messages, theirs={id(message) for message in _user_messages(path_state)}))
     known = {part.text for part in told if part.kind is PartKind.USER}
     traces = "\n".join(part.text for part in told if part.kind is PartKind.TRACE)
@@ -53,7 +49,7 @@ def context_parts(path_state: PathState, line: Context) -> list[ContextPart]:
 
 
 def parts_as_text(parts: Sequence[ContextPart], room: int) -> str:
-    """What of these parts fits `room` tokens, as a text."""
+    """The parts that fit `room` tokens, as one text."""
     kept: set[int] = set()
     for what in PartKind:
         for at in (at for at in range(len(parts) - 1, -1, -1) if parts[at].kind is what):
@@ -65,7 +61,7 @@ def parts_as_text(parts: Sequence[ContextPart], room: int) -> str:
 
 
 def _with_gap_lines(parts: Sequence[ContextPart], kept: set[int]) -> Iterator[str]:
-    """The kept texts; where some were left out, a line that says so, once in a row."""
+    """The kept texts, with one line for each gap."""
     gap = 0
     for at, part in enumerate(parts):
         if at not in kept:
@@ -98,7 +94,7 @@ def _user_part(message: Message) -> ContextPart:
 
 
 def _message_parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[ContextPart]:
-    """`theirs`: the Python ids of what the user said; other words in the user's role are ours."""
+    """`theirs` are the Python ids of real user messages; other messages in the user role are ours."""
     step: list[Message] = []
     behind: list[ContextPart] = []
     ours: set[str] = set()
@@ -120,7 +116,7 @@ def _message_parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator
 
 
 def _note_part(message: Message) -> ContextPart:
-    """What stands where work left, a note of ours, what a stack call was answered with."""
+    """A trace, a note of the proxy, or the result of a stack call."""
     text = _NONCE_ATTRIBUTE.sub("", message.text)
     return ContextPart(PartKind.TRACE, f"[note of the proxy]\n{text}", message.tokens or estimate_tokens(text))
 

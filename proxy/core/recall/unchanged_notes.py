@@ -1,15 +1,9 @@
-"""Reading a file again: what a client answers with "unchanged, see above" while above is no longer on the line.
+"""Restores file contents behind "file unchanged" notes.
 
-Some clients remember which files the model has read and answer a second read of the same file with a note: nothing
-changed, look at the earlier result. They believe that everything they ever sent is still in front of the model. The
-law: **such a note is never a dead end**. Where the content it points at left the line, the note stays as it is and the
-stored content follows it inside the same result, between marker lines.
-
-A client gives the note only while the file is as it was when it was read, so the stored content is right; what was
-written or changed by calls since then is supplied along with it where that left the line too.
-
-What this module does not do: it decides values only. Whoever calls it makes the new text durable and puts it on the
-line.
+Some clients answer a second read of a file with a note that refers to the earlier result, which the proxy may have
+removed. Then the stored content is added to the same result, between marker lines, with later changes that left the
+context too. The client writes such a note only while the file is unchanged, so the stored content is right. This module
+only computes values.
 """
 
 from __future__ import annotations
@@ -32,7 +26,7 @@ from proxy.core.recall.stored_texts import (
 from proxy.core.text import longest_fitting
 
 MAX_NOTE_CHARACTERS = 1_500
-"""Characters of a note, reminders that a client hangs on it included. What is longer brings content of its own."""
+"""A longer result has content of its own. Includes reminders that clients append."""
 _UNCHANGED_NOTE = re.compile(
     r"""\A(?!\s*\d+[\t|:→])                                  # no numbered line of a file that happens to say so
     [^\n]{0,120}?\bfile\b[^\n]{0,500}?\b
@@ -46,16 +40,15 @@ RANGE_ARGUMENTS = (
     "page", "pages",
 )  # fmt: skip
 WHOLE_FILE_ARGUMENTS = ("content", "file_text", "contents", "text")
-"""Arguments in which a call that writes a file holds all of it."""
+"""Arguments in which a write call has the whole file."""
 MAX_OTHER_BRANCHES = 8
-"""Paths the client has left that are looked through, the newest ones."""
+"""Number of abandoned branches that are searched, newest first."""
 STORED_CONTENT_HEADER = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
 CONTENT_CUT_LINE = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
 class RestoreOptions(msgspec.Struct, frozen=True):
-    """What supplying takes: the nonce of the conversation's markers, a counter, the tokens one result may get, and what
-    the client's tools are for."""
+    """The nonce for markers, a token counter, the token limit of one result, and the roles of the client's tools."""
 
     nonce: str
     count: Callable[[str], int]
@@ -64,14 +57,14 @@ class RestoreOptions(msgspec.Struct, frozen=True):
 
 
 class _FileAccess(msgspec.Struct, frozen=True):
-    """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
+    """One text about one file: the result of a read, or the arguments of a write."""
 
     piece: StoredPiece
     path: str
     kind: str
     part: str
     is_whole_file: bool
-    """All of the file, as far as the call tells."""
+    """The text covers the whole file, as far as the call tells."""
 
     @property
     def is_unchanged_note(self) -> bool:
@@ -79,13 +72,13 @@ class _FileAccess(msgspec.Struct, frozen=True):
 
 
 def is_unchanged_note(text: str) -> bool:
-    """Whether this result of a read says only that the file is as it was when it was read before."""
+    """Whether the result says only that the file has not changed since the last read."""
     return len(text) <= MAX_NOTE_CHARACTERS and _UNCHANGED_NOTE.match(text) is not None
 
 
 def uncached_entries(path_state: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
-    """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
-    what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
+    """Entries that the provider has not cached: those since the last answer, everything from the first entry that a
+    fold in `decided` removes, or all if the thread wakes."""
     gone: set[str] = set()
     for event in decided:
         if isinstance(event, ThreadWoken) and not event.appended:
@@ -99,12 +92,9 @@ def uncached_entries(path_state: PathState, decided: Iterable[FrameEvent]) -> fr
 def restore_file_contents(
     ledger: Ledger, path_state: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
 ) -> tuple[tuple[str, str], ...]:
-    """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
-    the line.
-
-    `path_state` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are
-    results that are sent anew: a note that the provider has cached stays as it is.
-    """
+    """Entry id and full new text of each result among the entries `new` that refers to content no longer in the
+    context. `path_state` includes the new results; `on_line` are the entries about to be sent. Cached notes are left
+    alone."""
     noted = {
         p.entry.id
         for p in path_state.entries
@@ -130,7 +120,8 @@ def restore_file_contents(
 
 # ------------------------------------------------------------------------------------------------------------ accesses
 def _file_accesses(pieces: Iterable[StoredPiece], names: ToolRoles) -> list[_FileAccess]:
-    """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
+    """Texts with file contents, in order. Calls that name several files are skipped: no client answers them with a
+    note."""
     return [access for piece in pieces if piece.call for access in _accesses_of_call(piece, piece.call, names)]
 
 
@@ -147,7 +138,7 @@ def _make_access(piece: StoredPiece, call: Call, touched: FileAccess) -> _FileAc
 
 
 def requested_part(call: Call) -> str:
-    """Which part of a file a read asks for, to be compared with that of another; empty: all of it."""
+    """A comparable form of the requested range; empty for the whole file."""
     arguments = _parsed_arguments(call.arguments)
     asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
     if asked.get("offset") in (0, 1):
@@ -164,7 +155,7 @@ def _parsed_arguments(arguments: str) -> Mapping[str, object]:
 
 
 def is_same_file(one: str, other: str) -> bool:
-    """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
+    """Whether two paths match; clients use absolute and relative ones."""
     one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
     return one == other or one.endswith("/" + other) or other.endswith("/" + one)
 
@@ -173,8 +164,8 @@ def is_same_file(one: str, other: str) -> bool:
 def _newest_content(
     before: Sequence[_FileAccess], note: _FileAccess, told: Mapping[str, str], on_line: Container[str]
 ) -> tuple[StoredPiece, ...] | None:
-    """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
-    since. None where no such text is known. `told` are the texts of entries that are told in other words."""
+    """The newest text that covers the request, and the changes since; None if there is none. `told` are replaced texts
+    by entry."""
     changed: list[StoredPiece] = []
     for access in reversed(before):
         if not is_same_file(access.path, note.path) or _ERROR_RESULT.match(access.piece.text):
@@ -193,7 +184,7 @@ def _newest_content(
 def _content_on_other_branch(
     ledger: Ledger, path_state: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
 ) -> tuple[StoredPiece, ...]:
-    """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
+    """The content read on a branch that the client left, whose file it still remembers. Newest branch first."""
     tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != path_state.tip]
     for tip in tips[: -MAX_OTHER_BRANCHES - 1 : -1]:
         left = replay(ledger, ledger.path(tip), {})
@@ -205,7 +196,7 @@ def _content_on_other_branch(
 
 
 def _note_with_content(note: str, away: Sequence[StoredPiece], means: RestoreOptions) -> str:
-    """The note, then the stored texts as far as there is room."""
+    """The note, followed by the stored texts that fit."""
     parts = [note, STORED_CONTENT_HEADER]
     left = means.max_tokens
     for piece in away:
@@ -219,7 +210,7 @@ def _note_with_content(note: str, away: Sequence[StoredPiece], means: RestoreOpt
 
 
 def _beginning_that_fits(piece: StoredPiece, room: int, means: RestoreOptions) -> Iterator[str]:
-    """As much of a text as fits, up to the end of a line, and where the rest is."""
+    """The beginning of a text, up to a line end, and where to find the rest."""
     length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
     border = piece.text.rfind("\n", 0, length) + 1 or length
     if border:
