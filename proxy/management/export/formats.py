@@ -1,7 +1,4 @@
-"""The formats by name: what each is for, what its files are called, and what makes them.
-
-A new format is one module and one line here. What this module does not do: it writes nothing (`writing` does).
-"""
+"""The list of export formats. A new format is one module and one entry in `FORMATS`."""
 
 from __future__ import annotations
 
@@ -20,13 +17,14 @@ from proxy.management.export.items import items_of, log_lines
 from proxy.management.export.source import ExportInput
 
 ExportFile = tuple[str, Iterator[bytes]]
-"""A relative path with slashes, and what stands in it, piece by piece."""
+"""A relative path with slashes, and the content in pieces."""
 JSON, LINES, TEXT, MARKDOWN = "application/json", "application/x-ndjson", "text/plain", "text/markdown"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """`untrimmed`: the client's history as it was sent (`messages`). `measure`: what is counted (`collapsed`)."""
+    """`untrimmed` (format `messages`): the history as the client sent it. `measure` (format `collapsed`): what is
+    counted."""
 
     untrimmed: bool = False
     measure: MeasureName = "tokens"
@@ -34,8 +32,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """One way to tell a conversation. `suffix` is that of a file of it; a format of several `files` is a folder, or an
-    archive. `returns`: it can be imported."""
+    """A format has either `render` (one file with `suffix`) or `render_files` (a folder or an archive)."""
 
     description: str
     content_type: str
@@ -90,16 +87,16 @@ FORMATS: Mapping[str, ExportFormat] = {
         LINES, ".otlp.jsonl", lambda export_input, _: spans.span_batches(export_input),
     ),
 }  # fmt: skip
-"""In the order in which they are listed."""
+"""In display order."""
 
 
 def format_named(name: str) -> ExportFormat:
-    """Raises BadRequest, with the nearest name."""
+    """Raises BadRequest, which suggests the nearest name."""
     return FORMATS[_require_known(name, FORMATS, "format")]
 
 
 def measure_named(name: str) -> MeasureName:
-    """Raises BadRequest, with the nearest name."""
+    """Raises BadRequest, which suggests the nearest name."""
     known = _require_known(name, MEASURES, "measure")
     return next(measure for measure in MEASURES if measure == known)
 

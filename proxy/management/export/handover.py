@@ -1,9 +1,6 @@
-"""The format `handover`: what whoever goes on with a conversation has to know, as one page of Markdown.
-
-What was asked, the tree with what each part came to, decisions, files, what is open, and where everything else is. The
-law: **it says nothing that was not said**: every text is quoted from the conversation, and none of it can end a quote,
-open a heading or run as markup.
-"""
+"""The format `handover`: one Markdown page for whoever continues the work, with the requests, the tree and its results,
+decisions, files and open work. Every text is quoted from the conversation and escaped, so none can end a quote, open a
+heading or run as markup."""
 
 from __future__ import annotations
 
@@ -18,13 +15,12 @@ from proxy.core.tools import TREE_ICONS
 from proxy.management.export.source import ExportInput
 
 MAX_QUOTE_CHARACTERS = 2_000
-"""Characters of one quoted text; the conversation has the rest."""
+"""Longer texts are cut."""
 PAGE_TITLE_CHARACTERS = 100
 _MARKDOWN_CHARACTERS = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 def render_page(export_input: ExportInput) -> Iterator[bytes]:
-    """The page, section by section."""
     for section in (
         _head_section,
         _requests_section,
@@ -51,7 +47,6 @@ def _head_section(export_input: ExportInput) -> Iterator[str]:
 
 
 def _requests_section(export_input: ExportInput) -> Iterator[str]:
-    """Every message of the user on the path, in order."""
     yield "## What was asked"
     said = [
         p.entry.message
@@ -110,7 +105,7 @@ def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str
 
 
 def _open_work_section(export_input: ExportInput) -> Iterator[str]:
-    """What is under way from the top down, then what is blocked, planned or failed."""
+    """Frames in progress from the top down, then blocked, planned and failed ones."""
     tree = export_input.path_state.tree
     yield "## What is open"
     yield ""
@@ -151,19 +146,19 @@ def _inline(text: str, most: int = PAGE_TITLE_CHARACTERS) -> str:
 
 
 def _code(name: str) -> str:
-    """An id as it is to be typed."""
+    """An id as inline code."""
     typed = cut_for_display(name, PAGE_TITLE_CHARACTERS).replace("`", "'")
     return f"`{typed}`"
 
 
 def _quote(text: str) -> Iterable[str]:
-    """A quote that nothing in it can end: each line begins with its mark."""
+    """A block quote; each line is marked, so no text can end it."""
     shown = text if len(text) <= MAX_QUOTE_CHARACTERS else f"{text[:MAX_QUOTE_CHARACTERS]}…"
     return (f"> {_MARKDOWN_CHARACTERS.sub(_escape, line)}".rstrip() for line in shown.splitlines())
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A backslash before every character that means something."""
+    """Escape every character with a meaning in Markdown."""
     return f"\\{found[0]}"
 
 

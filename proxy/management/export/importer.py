@@ -1,8 +1,5 @@
-"""A conversation taken in: which format it is in, what it says, and into the store.
-
-The law: **all of it or nothing**. Everything is read, and looked at as the proxy will look at it, before anything is
-written; then it is one transaction. What is there already is never written over.
-"""
+"""Imports a conversation: detects the format, reads and validates everything, then writes it in one transaction. An
+existing conversation is never overwritten."""
 
 from __future__ import annotations
 
@@ -25,13 +22,11 @@ from proxy.management.views import ConversationUnreadable, all_path_states, newe
 from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store, rebuild_ledger
 
 _ANY_ANSWER = Message("assistant", b"", "")
-"""Stands for an answer where only that there was one counts."""
+"""Used where it only matters that an answer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What came in."""
-
     conversation: str
     format: str
     frames: int
@@ -40,8 +35,8 @@ class ImportResult:
 
 
 async def import_conversation(store: Store, tenant: str, place: Path, data_flag: str = "") -> ImportResult:
-    """Take in the conversation that lies at `place`, for a tenant. Raises BadRequest for what cannot be read, and
-    NotAllowed for what is here already, with the command that removes it from `store`: `data_flag` stands behind."""
+    """Import the conversation at `place` for a tenant. Raises BadRequest if it cannot be read, and NotAllowed, with the
+    command to remove it, if it exists in `store`; `data_flag` is appended to that command."""
     name, conversation, records = read_conversation(place)
     ledger = _validate(conversation, records)
     if await store.load(tenant, conversation.id) is not None:
@@ -60,7 +55,7 @@ async def import_conversation(store: Store, tenant: str, place: Path, data_flag:
 
 
 def read_conversation(place: Path) -> tuple[str, Conversation, list[Record]]:
-    """The name of the format, the conversation without an owner, and what belongs to it. Raises BadRequest."""
+    """The format name, the conversation without an owner, and its records. Raises BadRequest."""
     if not place.exists():
         refuse_import(f"There is nothing at {place}")
     try:
@@ -88,7 +83,7 @@ def _read_layout(place: Path) -> tuple[str, Conversation, list[Record]]:
 
 # -------------------------------------------------------------------------------------------------------------- checks
 def _validate(conversation: Conversation, records: Sequence[Record]) -> Ledger:
-    """The ledger as the store will give it back, every path of it followed. Raises BadRequest."""
+    """The ledger as the store would load it, with every path replayed. Raises BadRequest."""
     if not conversation.id:
         refuse_import("The conversation has no id")
     values = [record.value for record in records if isinstance(record, LedgerRecord)]
@@ -117,7 +112,7 @@ async def _refuse_known_requests(store: Store, tenant: str, records: Sequence[Re
 
 # -------------------------------------------------------------------------------------------------------------- anchors
 def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
-    """Keys under which a client that goes on with it is recognised, for every answer on every path."""
+    """Anchors of every answer on every path, by which a client that continues the conversation is recognized."""
     about = ledger.conversation
     before: dict[str, tuple[Message, ...]] = {"": ()}
     for entry in ledger.entries.values():
@@ -137,7 +132,7 @@ def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
 
 
 def _rounds_of(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
-    """An answer that was imported with a client's history counts like one of ours."""
+    """Answers imported within a client's history count as rounds."""
     if entry.kind is EntryKind.TURN:
         return ledger.rounds.get(entry.id, ())
     said = entry.message

@@ -1,19 +1,14 @@
-"""The layout `jetbox`: a goal with its tasks and subtasks, the actions, and what was done again and again.
+"""The layout `jetbox`, written and read: a goal with tasks and subtasks, actions, and repeated actions.
 
-    conversation.json  id, when it began (ms), the wire format of its messages
+    conversation.json  id, start (ms), wire format of the messages
     state.json      goal (tasks, subtasks), current_task_idx, current_subtask_idx, loop_counts, blocked_actions,
                     last_probe_state, session_start
     history.jsonl   one action a line: a call of the client's tools with its result
-    loops.json      actions that were made three times or more with the same result
+    loops.json      actions made three times or more with the same result
 
-The goal is the root frame, a task a frame under it, everything below is a subtask. Its words for a status are fewer
-than ours, so each node also carries the frame as it is, under `frame`: that is what an import reads. The law: **an
-action is known by its signature**, the tool's name and its arguments with sorted keys.
-
-What the layout `jetbox` tells: a goal with tasks and subtasks, and the actions that were taken.
-
-Where a node carries a frame as we have it (`frame`), that is read. Where it does not, as in files that others wrote,
-its description is the title, and its place makes its id. An action becomes a call and its result.
+The goal is the root frame, its children are tasks, all below are subtasks. Each node also has our own frame under
+`frame`, which an import prefers; in files of other programs the description becomes the title and the position becomes
+the id. An action is identified by tool name and arguments with sorted keys.
 """
 
 from __future__ import annotations
@@ -49,7 +44,7 @@ from proxy.management.views import is_error, loop_rows
 
 HISTORY_FILE, LOOPS_FILE = "history.jsonl", "loops.json"
 MIN_REPETITIONS = 3
-"""How often an action has to come to the same result to be told as a repetition."""
+"""Equal results from which an action counts as repeated."""
 STATUS_WORDS: Mapping[Status, str] = {
     Status.PLANNED: "pending",
     Status.IN_PROGRESS: "in_progress",
@@ -62,8 +57,7 @@ STATUS_WORDS: Mapping[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """A call of the client's tools, made at `at` (ms). `result` is None where none came, and `ended` 0.
-    `failed`: the result tells of a failure."""
+    """A call of the client's tools; times are in ms. Without a result `result` is None and `ended_at` 0."""
 
     call: Call
     frame: str
@@ -74,12 +68,11 @@ class ToolAction:
 
     @property
     def signature(self) -> str:
-        """The name and the arguments, their keys sorted (S3-20)."""
+        """Name and arguments with sorted keys."""
         return f"{self.call.name}:{canonical_arguments(self.call.arguments or '{}')}"
 
 
 def jetbox_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The files, one after another."""
     actions = list(actions_of(export_input))
     yield ABOUT_FILE, conversation_document(export_input)
     yield STATE_FILE, iter((json_document(_jetbox_state(export_input, actions)),))
@@ -89,7 +82,7 @@ def jetbox_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[byte
 
 # -------------------------------------------------------------------------------------------------------------- actions
 def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
-    """On every path, in the order in which they were made."""
+    """The actions on every path, in order."""
     items = items_of(export_input.ledger, export_input.path_state.tree)
     results = _results_by_call(items)
     for item in items:
@@ -101,7 +94,7 @@ def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
 
 
 def _results_by_call(items: list[ExportItem]) -> dict[str, deque[ExportItem]]:
-    """The results by the call they answer, oldest first: ids repeat."""
+    """Results by call id, oldest first: ids repeat."""
     found: dict[str, deque[ExportItem]] = defaultdict(deque)
     for item in items:
         if item.message.answers:
@@ -123,7 +116,7 @@ def _history_line(action: ToolAction) -> dict[str, Any]:
 
 
 def _decode_arguments(text: str) -> Any:
-    """As a value, or as the text they are where that is no JSON."""
+    """The JSON value, or the text if it is no JSON."""
     try:
         return msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -131,7 +124,7 @@ def _decode_arguments(text: str) -> Any:
 
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
-    """Actions with one signature and one result, the oldest first (S3-26)."""
+    """Actions with the same signature and result, oldest first."""
     made: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
         made[action.signature, action.result].append(action)
@@ -166,7 +159,7 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
 
 
 def _goal_node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) -> dict[str, Any]:
-    """A goal or a task with what is under it; a node of its own kind for every frame."""
+    """A goal or task with everything below it."""
     return {
         "description": frame.title,
         "status": STATUS_WORDS[frame.status],
@@ -178,14 +171,14 @@ def _goal_node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) ->
 
 
 def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
-    """Of the frame under way among its siblings, from 0; 0 where the work is not that deep."""
+    """Index of the frame at this depth among its siblings; 0 if the path is shorter."""
     if len(path) <= depth:
         return 0
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
 
 
 def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> list[str]:
-    """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
+    """Actions in a loop that was warned about and goes on."""
     looped = {name for row in loop_rows(export_input.ledger) if row["standing"] for name in row["signatures"]}
     found = (
         action for action in actions if looped and loops.call_signature(action.call, export_input.tool_roles) in looped
@@ -194,7 +187,7 @@ def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> li
 
 
 def _probe_results(export_input: ExportInput) -> dict[str, bool]:
-    """How the newest command of each kind ended (S3-05)."""
+    """Result of the newest command of each kind."""
     ran = [
         one
         for step in steps_of(export_input.path_state.entries)
@@ -204,7 +197,7 @@ def _probe_results(export_input: ExportInput) -> dict[str, bool]:
 
 
 def format_timestamp(at_ms: int) -> str:
-    """ISO 8601, UTC, to the ms."""
+    """ISO 8601 in UTC with ms."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -218,7 +211,7 @@ JETBOX_STATUSES: Mapping[str, Status] = {
     "failed": Status.FAILED,
     "blocked": Status.BLOCKED,
 }
-"""Words for a status that files of this kind use."""
+"""Status words found in files of this kind."""
 
 
 def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
@@ -234,13 +227,12 @@ def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> I
 
 
 def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
-    """The deepest frame in progress: the last one that began."""
     return next((f.id for f in reversed(frames) if f.status is Status.IN_PROGRESS), frames[0].id if frames else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
 def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
-    """A node and all below it. `place` are the numbers on the way to it."""
+    """A node and everything below it. `place` are the child numbers on the way to it."""
     where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
         refuse_import(f"{where} is no object")
@@ -272,7 +264,7 @@ def _list_member(node: Mapping[str, Any], name: str) -> list[Any]:
 
 # -------------------------------------------------------------------------------------------------------------- actions
 class _HistoryAction(msgspec.Struct):
-    """An action. What files of others call a tool is `name` or `action`."""
+    """An action; other programs name the tool `name` or `action`."""
 
     action: str = ""
     name: str = ""
@@ -286,7 +278,7 @@ class _HistoryAction(msgspec.Struct):
 def _read_messages(
     conversations: FileSource, frames: tuple[ImportedFrame, ...], active: str
 ) -> Iterator[ImportedMessage]:
-    """The goal as the user's words, then each action as a call, and its result where one came."""
+    """The goal as a user message, then each action as a call with its result."""
     if HISTORY_FILE not in conversations.file_names() or not frames:
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
@@ -321,7 +313,7 @@ def _wire_messages(acted: _HistoryAction, number: int) -> Iterator[tuple[str, by
 
 
 def _parse_timestamp(told_at: str | float | None) -> int:
-    """ms since the epoch; a number is taken for seconds, as files of others have it."""
+    """ms since the epoch; a number is in seconds, as other programs write it."""
     try:
         return (
             round(datetime.fromisoformat(told_at).timestamp() * 1000)

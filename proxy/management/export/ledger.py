@@ -1,14 +1,12 @@
-"""The format `ledger`: everything that is known of a conversation, a record a line, in the order it may be written
-again.
+"""The format `ledger`: all records of a conversation, one per line, in an order in which they can be written back.
 
     {"callstack": 1, "conversation": {...}}             first
     {"thread": {...}}
-    {"entry": {...}} {"round": {...}} {"event": {...}}  each entry with what hangs on it
+    {"entry": {...}} {"round": {...}} {"event": {...}}  each entry followed by its rounds and events
     {"request": {...}}                                  with its receipt; the newest one with the client's body
 
-The law: **what comes back is what was there**, to the byte and by the same ids, so a client goes on with it as if
-nothing had happened. Bytes are written as text that gives the same bytes back. Who it belonged to is left out: it will
-belong to whoever imports it.
+An import restores the same bytes and ids, so the client can continue. Bytes are written as text with surrogate escapes.
+The tenant is left out: the conversation will belong to the importing one.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from proxy.management.views import decode_lossless
 from proxy.store import LedgerRecord, Record, RequestRecord
 
 FORMAT_VERSION = 1
-"""Of this format. A newer one is refused: half of what it means could be missing."""
+"""A newer version is refused, because parts of it could be missing here."""
 FORMAT_MARK = "callstack"
-"""The member by which the first line tells what this is."""
+"""The member that identifies the format in the first line."""
 BYTE_FIELDS = frozenset({"wire", "data", "receipt"})
-"""Members that are bytes; in `extra` all are, and of a `body` every piece is."""
+"""Members that hold bytes. All members of `extra` and all pieces of `body` are bytes too."""
 Value = TypeVar("Value")
 RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
     "thread": Thread,
@@ -45,7 +43,6 @@ RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
 
 # -------------------------------------------------------------------------------------------------------------- write
 def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
-    """All records, whichever path they are on."""
     ledger = export_input.ledger
     about = _as_plain_values(ledger.conversation)
     del about["tenant"]
@@ -69,7 +66,7 @@ def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
 
 
 def _as_plain_values(value: Any) -> dict[str, Any]:
-    """A record as plain values; bytes as text."""
+    """Plain values with bytes as text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
     told: dict[str, Any] = _bytes_as_text(plain)
     return told
@@ -85,7 +82,7 @@ def _bytes_as_text(value: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------------- read
 def is_ledger_export(first: bytes) -> bool:
-    """Whether a file that begins with this line is in this format."""
+    """Whether `first`, the first line of a file, is in this format."""
     try:
         told = json.loads(first)
     except (ValueError, RecursionError):
@@ -94,7 +91,7 @@ def is_ledger_export(first: bytes) -> bool:
 
 
 def read_records(rows: Iterable[bytes]) -> tuple[Conversation, list[Record]]:
-    """The conversation, without an owner, and what belongs to it, in order. Raises BadRequest, which names the line."""
+    """The conversation without an owner, and its records in order. Raises BadRequest, which names the line."""
     numbered = enumerate(rows, start=1)
     conversation = _parse_conversation(_decode_row(1, next(numbered, (1, b""))[1]))
     found: list[Record] = []
@@ -146,7 +143,6 @@ def _convert(number: int, told: dict[str, Any], kind: type[Value]) -> Value:
 
 
 def _with_bytes(told: dict[str, Any]) -> dict[str, Any]:
-    """The same with bytes where a record has them."""
     return {name: _member_value(name, value) for name, value in told.items()}
 
 
@@ -165,7 +161,7 @@ def _member_value(name: str, value: Any) -> Any:
 
 
 def as_bytes(text: str) -> bytes:
-    """The inverse of `views.logs.as_text`. Raises UnicodeError for a text that no bytes were written as."""
+    """The inverse of `decode_lossless`. Raises UnicodeError."""
     return text.encode("utf-8", "surrogateescape")
 
 
