@@ -80,13 +80,13 @@ def evaluate_rewrite(
     gain = saved * prices.read * requests
     if cold:  # all of it would have to be written anew with this request
         gain += saved * (prices.write - prices.read)
-    again = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
+    resend = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
     recall = (
         RECALL_PROBABILITY * (RECALL_TOKENS * prices.write + rewrite.context_tokens * prices.read)
         if rewrite.removed
         else 0.0
     )
-    cost = again + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
+    cost = resend + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
     if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:
         reason = GateReason.PRESSURE
     elif gain <= cost:

@@ -51,39 +51,39 @@ MARKED_CHANGES = frozenset({"created", "deleted"})
 def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     """Each fact once, in its newest state."""
     changed: dict[str, str] = {}
-    read: dict[str, None] = {}
+    read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
     errors: dict[ObservedError, None] = {}
-    ran: list[CommandRun] = []
+    runs: list[CommandRun] = []
     steps = 0
     for step in steps_of(path_entries):
-        seen = observe(step, names)
+        observed = observe(step, names)
         steps += bool(step.executions)
-        for file in seen.files:
+        for file in observed.files:
             if file.action == "read":
-                read.setdefault(file.path)
+                read_paths.setdefault(file.path)
             elif file.is_certain or file.path in changed:
                 changed[file.path] = _merge_change_kind(changed.get(file.path), file.action)
-        for one in seen.commands:
-            commands.pop(one.command, None)
-            commands[one.command] = one.outcome
-        ran += seen.commands
-        decisions.update(dict.fromkeys(seen.decisions))
-        errors.update(dict.fromkeys(seen.errors))
-    ended = last_outcome_by_kind(ran)
+        for run in observed.commands:
+            commands.pop(run.command, None)
+            commands[run.command] = run.outcome
+        runs += observed.commands
+        decisions.update(dict.fromkeys(observed.decisions))
+        errors.update(dict.fromkeys(observed.errors))
+    outcomes = last_outcome_by_kind(runs)
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
-        tuple(path for path in read if path not in changed),
+        tuple(path for path in read_paths if path not in changed),
         tuple(f"{command}: {state}" if state != "unknown" else command for command, state in commands.items()),
         tuple(decisions),
-        tuple(_error_with_ending(error, resolution_of(error, ended)) for error in errors),
+        tuple(_error_with_ending(error, resolution_of(error, outcomes)) for error in errors),
         steps,
     )
 
 
-def _error_with_ending(error: ObservedError, told: str) -> str:
-    return f"{error.line} ({told})" if told else error.line
+def _error_with_ending(error: ObservedError, resolution: str) -> str:
+    return f"{error.line} ({resolution})" if resolution else error.line
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:
@@ -137,19 +137,19 @@ def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
 def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEntry]) -> SpanFacts:
     """`facts` plus artifacts and decisions noted by stack calls in the span, as far as the frames still have them, plus
     those of frames that returned in it."""
-    said = (call for p in path_entries if (message := message_of(p)) for call in message.calls if call.is_stack_call)
-    words = {text.strip() for call in said for text in _texts_noted_by(call)}
+    calls = (call for p in path_entries if (message := message_of(p)) for call in message.calls if call.is_stack_call)
+    words = {text.strip() for call in calls for text in _texts_noted_by(call)}
     frames = frames_returned_in(tree, path_entries)
     inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
-    told = [f for f in inside if f in frames or f.has_no_opening_call]
+    with_results = [f for f in inside if f in frames or f.has_no_opening_call]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
     decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
     artifacts += [a for f in inside for a in f.artifacts]
-    decisions += [d for f in told for d in f.decisions]
-    kept = SpanFacts(
+    decisions += [d for f in with_results for d in f.decisions]
+    noted = SpanFacts(
         tuple(dict.fromkeys(map(_on_one_line, artifacts))), decisions=tuple(dict.fromkeys(map(_on_one_line, decisions)))
     )
-    return merge_facts(kept, facts)
+    return merge_facts(noted, facts)
 
 
 def _texts_noted_by(call: Call) -> Iterator[str]:
@@ -175,12 +175,14 @@ def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry
         return frozenset()
     order = {entry: n for n, p in enumerate(path_state.entries) for entry in (p.entry.id, p.path_id)}
     until = {frame: order.get(interim.at, -1) for frame, interim in interims.items()}
-    owners = ((at, p, owner_of(path_state, p).partition("#")[0]) for at, p in enumerate(path_entries))
-    return frozenset(at for at, p, owner in owners if owner in until and order[p.path_id] <= until[owner])
+    owners = ((position, p, owner_of(path_state, p).partition("#")[0]) for position, p in enumerate(path_entries))
+    return frozenset(position for position, p, owner in owners if owner in until and order[p.path_id] <= until[owner])
 
 
 def interim_summary_text(path_state: PathState, path_entries: Sequence[PathEntry]) -> str:
     """Interim summaries that cover some of `path_entries`; empty if none does."""
-    summed = summarized_positions(path_state, path_entries)
-    frames = dict.fromkeys(owner_of(path_state, path_entries[at]).partition("#")[0] for at in sorted(summed))
+    positions = summarized_positions(path_state, path_entries)
+    frames = dict.fromkeys(
+        owner_of(path_state, path_entries[position]).partition("#")[0] for position in sorted(positions)
+    )
     return "\n".join(filter(None, (path_state.tree.interim_summaries[frame].model_text for frame in frames)))

@@ -36,7 +36,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[str, ...],
         owner = owner_of(path_state, path_entry)
         within = owner.partition("#")[0]
         if owner != frame.owner and (within == frame.id or within not in inside):
-            continue  # what was said in an earlier attempt at it was told when that ended
+            continue  # messages of an earlier attempt were quoted when that ended
         if message.role in INSTRUCTION_ROLES:
             staying.append(path_entry.path_id)
         elif message.role == "user":
@@ -56,13 +56,13 @@ def user_words_inside(path_state: PathState, path_entries: Sequence[PathEntry], 
     if not opened:
         return ""
     inside = _with_descendants(path_state.tree, opened)
-    said = [
+    texts = [
         (message.text, p.entry.id)
         for p in path_state.entries
         if (message := p.entry.message) and message.role == "user" and not message.answers
         if p.entry.kind is not EntryKind.OVERLAY and owner_of(path_state, p).partition("#")[0] in inside
     ]
-    return "\n".join(f"The user said there: {_quote_beginning(text, entry, count)}" for text, entry in said)
+    return "\n".join(f"The user said there: {_quote_beginning(text, entry, count)}" for text, entry in texts)
 
 
 def _quote_beginning(text: str, entry: str, count: CountTokens) -> str:

@@ -86,18 +86,18 @@ def span_of(ledger: Ledger, path_state: PathState, node: str, frame: str) -> Sum
     )
     if folded is None or frame not in tree.frames:
         return None
-    known = _earlier_summaries(ledger, node, frozenset(folded.entries))
-    new = frozenset(folded.entries).difference(*known)
-    path_entry = [p for p in path_state.entries if p.entry.id in new or p.path_id in new]
+    earlier = _earlier_summaries(ledger, node, frozenset(folded.entries))
+    new = frozenset(folded.entries).difference(*earlier)
+    new_entries = [p for p in path_state.entries if p.entry.id in new or p.path_id in new]
     finished = [f for f in siblings(tree, frame) if f.status in FINAL_STATUSES][-MAX_SIBLINGS:]
-    told = [p for p in path_state.entries if p.entry.id in folded.entries or p.path_id in folded.entries]
+    removed = [p for p in path_state.entries if p.entry.id in folded.entries or p.path_id in folded.entries]
     return SummarySpan(
         tree.frames[frame],
         tree.frames.get(tree.frames[frame].parent),
         tuple(finished),
-        tuple(messages_of(tree, path_entry)),
-        tuple(known.values()),
-        sum(map(original_tokens, told)),
+        tuple(messages_of(tree, new_entries)),
+        tuple(earlier.values()),
+        sum(map(original_tokens, removed)),
     )
 
 
@@ -108,15 +108,15 @@ def _fold_and_summary_events(ledger: Ledger, node: str) -> Iterable[FrameEvent]:
 def _earlier_summaries(ledger: Ledger, node: str, entries: frozenset[str]) -> Mapping[frozenset[str], str]:
     """Summaries of parts of `entries` by the entries they cover, oldest first. Summaries that a newer one includes are
     left out."""
-    found: dict[frozenset[str], str] = {}
+    summaries: dict[frozenset[str], str] = {}
     for entry in ledger.path(node)[:-1]:
         spans: dict[str, frozenset[str]] = {}
         for event in _fold_and_summary_events(ledger, entry.id):
             if isinstance(event, FrameFolded):
                 spans[event.frame] = frozenset(event.entries)
-            elif isinstance(event, FoldSummarized) and (of := spans.get(event.frame, entries)) < entries:
-                found = {old: text for old, text in found.items() if not old <= of} | {of: event.text}
-    return found
+            elif isinstance(event, FoldSummarized) and (span := spans.get(event.frame, entries)) < entries:
+                summaries = {old: text for old, text in summaries.items() if not old <= span} | {span: event.text}
+    return summaries
 
 
 # -------------------------------------------------------------------------------------------------------------- asking
@@ -212,7 +212,7 @@ def _item_lines(texts: Iterable[str]) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- answer
 def usable_summary(text: str, span: SummarySpan, count: CountTokens) -> str:
     """The text to store; empty if it says nothing or is not at least a tenth smaller than its span."""
-    said = remove_illegal_xml(text).strip()
-    if not said or count(said) > MAX_TRACE_RATIO * span.tokens:
+    summary = remove_illegal_xml(text).strip()
+    if not summary or count(summary) > MAX_TRACE_RATIO * span.tokens:
         return ""
-    return truncate_to_tokens(said, MAX_TRACE_TOKENS, count)
+    return truncate_to_tokens(summary, MAX_TRACE_TOKENS, count)

@@ -42,21 +42,21 @@ def plan_one_line_outputs(
 ) -> CompactionPlan:
     """Outputs to shorten now; outputs that a rule keeps whole are left alone. `breaks` means that this request breaks
     the cached prefix anyway."""
-    line = context_entries(path_state)
-    read = old_tool_outputs(path_state, {path_entry.path_id for path_entry in line})
+    context = context_entries(path_state)
+    outputs = old_tool_outputs(path_state, {path_entry.path_id for path_entry in context})
     waiting = sum(
         1 for path_entry in unread_entries(path_state) if path_entry.entry.message and path_entry.entry.message.answers
     )
-    old = read[: max(0, len(read) - max(0, MAX_ACTIONS - waiting))]
-    told = [(output, words) for output in old if len(words := one_line_text(output)) < len(output.text)]
-    told = [each for each in told if each[0].path_entry.entry.id not in path_state.tree.replaced_results]
+    old = outputs[: max(0, len(outputs) - max(0, MAX_ACTIONS - waiting))]
+    replaced = [(output, words) for output in old if len(words := one_line_text(output)) < len(output.text)]
+    replaced = [pair for pair in replaced if pair[0].path_entry.entry.id not in path_state.tree.replaced_results]
     if rules:
-        told = [each for each in told if not ((rule := rules.rule_for(each[0].call.name)) and rule.keep_whole)]
+        replaced = [pair for pair in replaced if not ((rule := rules.rule_for(pair[0].call.name)) and rule.keep_whole)]
     free = breaks or compaction_input.cold
-    if not told or (len(told) < MIN_BATCH_SIZE and not free):
+    if not replaced or (len(replaced) < MIN_BATCH_SIZE and not free):
         return CompactionPlan()
     verdict = evaluate_rewrite(
-        _rewrite_figures(path_state, line, told, compaction_input, count),
+        _rewrite_figures(path_state, context, replaced, compaction_input, count),
         compaction_input.prices,
         compaction_input.requests,
         cold=free,
@@ -66,26 +66,26 @@ def plan_one_line_outputs(
     if not verdict.is_worth_it:
         return CompactionPlan((), (decision,))
     return CompactionPlan(
-        tuple(ResultReplaced(o.path_entry.entry.id, words, MINIMAL_REASON) for o, words in told), (decision,)
+        tuple(ResultReplaced(o.path_entry.entry.id, words, MINIMAL_REASON) for o, words in replaced), (decision,)
     )
 
 
 def one_line_text(output: ToolOutput) -> str:
-    done = ToolExecution(output.call, output.text, failed=output.failed)
-    return format_action(done) + RECALL_HINT.format(ref=recall_ref(output.path_entry))
+    execution = ToolExecution(output.call, output.text, failed=output.failed)
+    return format_action(execution) + RECALL_HINT.format(ref=recall_ref(output.path_entry))
 
 
 def _rewrite_figures(
     path_state: PathState,
-    line: Sequence[PathEntry],
-    told: Sequence[tuple[ToolOutput, str]],
+    context: Sequence[PathEntry],
+    replaced: Sequence[tuple[ToolOutput, str]],
     compaction_input: CompactionInput,
     count: CountTokens,
 ) -> ContextRewrite:
-    tokens = [tokens_in_context(path_state, path_entry, count) for path_entry in line]
-    first = told[0][0].path_entry
-    start = next(at for at, path_entry in enumerate(line) if path_entry is first)
-    removed = sum(original_tokens(output.path_entry) for output, _ in told)
-    kept = sum(count(words) for _, words in told)
+    tokens = [tokens_in_context(path_state, path_entry, count) for path_entry in context]
+    first = replaced[0][0].path_entry
+    start = next(position for position, path_entry in enumerate(context) if path_entry is first)
+    removed = sum(original_tokens(output.path_entry) for output, _ in replaced)
+    new_tokens = sum(count(words) for _, words in replaced)
     behind = sum(tokens[start:]) - removed
-    return ContextRewrite(removed, kept, behind, compaction_input.head + sum(tokens))
+    return ContextRewrite(removed, new_tokens, behind, compaction_input.head + sum(tokens))

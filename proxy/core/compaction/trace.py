@@ -110,19 +110,21 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed.
     `noted` is added in full, beyond the budget.
     """
-    told = _without_repeats(parse_traces(earlier), noted)
-    facts = merge_facts(told.facts, facts)
+    previous = _without_repeats(parse_traces(earlier), noted)
+    facts = merge_facts(previous.facts, facts)
     around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part)
     bare = count(around.to_xml({}))
     budget = trace_budget(messages, bare, earlier_tokens)
     failed = frame.status is Status.FAILED
-    own = frame.results.strip() if failed or frame.was_stopped_in_place or frame.origin in ("plan", USER_ORIGIN) else ""
+    own_results = (
+        frame.results.strip() if failed or frame.was_stopped_in_place or frame.origin in ("plan", USER_ORIGIN) else ""
+    )
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     sources = _SectionSources(
-        results=results.strip() or _with_earlier_results(own or marked, told.results),
+        results=results.strip() or _with_earlier_results(own_results or marked, previous.results),
         has_closing_message=frame.origin in ("request", "root") and not part,
         planned=tuple(planned),
-        earlier_progress=told.progress,
+        earlier_progress=previous.progress,
         assistant_texts=_assistant_texts(messages),
         facts=facts,
         failed=failed,
@@ -133,15 +135,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         known_results = parts["results"] if parts["results"] not in (NO_CONTENT, CLOSING_MESSAGE_HINT) else ""
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
         budget += count(noted)
-    candidates = _interleave(told.names, rank_names(messages, known))
+    candidates = _interleave(previous.names, rank_names(messages, known))
     names = _names_that_fit(candidates, around.to_xml(parts), budget, count)
     return around.to_xml({**parts, "names": " ".join(names)})
 
 
-def _without_repeats(told: ParsedTrace, noted: str) -> ParsedTrace:
+def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
     """The earlier trace without result lines that `noted` repeats."""
-    again = set(remove_illegal_xml(noted).splitlines())
-    return replace(told, results="\n".join(line for line in told.results.splitlines() if line not in again))
+    repeated = set(remove_illegal_xml(noted).splitlines())
+    return replace(previous, results="\n".join(line for line in previous.results.splitlines() if line not in repeated))
 
 
 def trace_budget(messages: Iterable[Message], bare: int, earlier: int = 0) -> int:
@@ -193,26 +195,26 @@ class _SectionSources(msgspec.Struct, frozen=True):
     is_part: bool
 
 
-def _write_sections(said: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
+def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
     """All sections except names, each within its share of `room` tokens."""
-    under_way = said.assistant_texts[:-1] if said.is_part else said.assistant_texts if said.failed else ()
-    newest = said.assistant_texts[-1] if said.is_part and said.assistant_texts else ""
-    more = FAILED_FACTOR if said.failed else 1
-    facts = said.facts
+    progress = sources.assistant_texts[:-1] if sources.is_part else sources.assistant_texts if sources.failed else ()
+    newest = sources.assistant_texts[-1] if sources.is_part and sources.assistant_texts else ""
+    factor = FAILED_FACTOR if sources.failed else 1
+    facts = sources.facts
     read_share, changed_share = max(MIN_SECTION_TOKENS, int(room * FILES_READ_SHARE)), int(room * FILES_CHANGED_SHARE)
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
-            lambda left: _results_section(said.results, left, count, closes=said.has_closing_message),
+            lambda left: _results_section(sources.results, left, count, closes=sources.has_closing_message),
         ),
         "files": (1.0, lambda left: _files_section(facts, min(changed_share, left), min(read_share, left), count)),
-        "errors": (LIST_SHARE * more, lambda left: _list_section(facts.errors, left, count)),
-        "commands": (LIST_SHARE * more, lambda left: _list_section(facts.commands, left, count)),
+        "errors": (LIST_SHARE * factor, lambda left: _list_section(facts.errors, left, count)),
+        "commands": (LIST_SHARE * factor, lambda left: _list_section(facts.commands, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
-        "next": (NEXT_SHARE, lambda left: _next_section(newest, said.planned, left, count)),
+        "next": (NEXT_SHARE, lambda left: _next_section(newest, sources.planned, left, count)),
         "progress": (
-            PROGRESS_SHARE * more,
-            lambda left: _list_section((*said.earlier_progress, *under_way), left, count, PROGRESS_HEADING),
+            PROGRESS_SHARE * factor,
+            lambda left: _list_section((*sources.earlier_progress, *progress), left, count, PROGRESS_HEADING),
         ),
     }
     parts: dict[str, str] = {}
@@ -223,12 +225,12 @@ def _write_sections(said: _SectionSources, room: int, count: CountTokens) -> dic
     return parts
 
 
-def _with_earlier_results(now: str, earlier: str) -> str:
+def _with_earlier_results(new: str, earlier: str) -> str:
     """The new results, then lines of the earlier ones that they do not repeat."""
-    if not now:
+    if not new:
         return earlier
-    kept = (line for line in earlier.splitlines() if line.removesuffix(TRUNCATION_MARKER).strip() not in now)
-    return "\n".join([now, *kept])
+    other_lines = (line for line in earlier.splitlines() if line.removesuffix(TRUNCATION_MARKER).strip() not in new)
+    return "\n".join([new, *other_lines])
 
 
 def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool) -> str:
@@ -239,27 +241,29 @@ def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool
 
 def _next_section(begun: str, planned: Sequence[str], budget: int, count: CountTokens) -> str:
     """What the assistant began last, then open plan items, next ones first."""
-    said = truncate_to_tokens(BEGUN_PREFIX + begun, budget // 2 if planned else budget, count, "…") if begun else ""
-    left = budget - count(said)
+    begun_text = (
+        truncate_to_tokens(BEGUN_PREFIX + begun, budget // 2 if planned else budget, count, "…") if begun else ""
+    )
+    room = budget - count(begun_text)
     items = []
     for item in planned:
-        left -= count(f"- {cut_for_display(item, ITEM_CHARACTERS)}") + 1
-        if left < count(OPEN_PLAN_HEADING):
+        room -= count(f"- {cut_for_display(item, ITEM_CHARACTERS)}") + 1
+        if room < count(OPEN_PLAN_HEADING):
             break
         items.append(f"- {cut_for_display(item, ITEM_CHARACTERS)}")
-    return "\n".join([*([said] if said else []), *([OPEN_PLAN_HEADING, *items] if items else [])])
+    return "\n".join([*([begun_text] if begun_text else []), *([OPEN_PLAN_HEADING, *items] if items else [])])
 
 
 def _assistant_texts(messages: Iterable[Message]) -> tuple[str, ...]:
     """The beginning of each assistant text, without repeats, oldest first."""
-    said = (cut_for_display(m.text, PROGRESS_CHARACTERS) for m in messages if m.role == "assistant" and m.text.strip())
-    return tuple(dict.fromkeys(said))
+    texts = (cut_for_display(m.text, PROGRESS_CHARACTERS) for m in messages if m.role == "assistant" and m.text.strip())
+    return tuple(dict.fromkeys(texts))
 
 
 def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: CountTokens) -> str:
     """Changed files first: later work builds on them."""
-    written = {_item_path(item) for item in facts.changed}
-    read = [item for item in facts.read if _item_path(item) not in written]
+    changed_paths = {_item_path(item) for item in facts.changed}
+    read = [item for item in facts.read if _item_path(item) not in changed_paths]
     groups = (("changed", facts.changed, for_changed), ("read", read, for_read))
     return "\n".join(f"{how}: {_paths_that_fit(paths, budget, count)}" for how, paths, budget in groups if paths)
 
@@ -278,32 +282,32 @@ def _list_section(items: Iterable[str], budget: int, count: CountTokens, heading
 
 
 def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:
-    for at in range(len(items) - 1, -1, -1):
-        budget -= count(items[at]) + 1  # one for the border between two of them
+    for position in range(len(items) - 1, -1, -1):
+        budget -= count(items[position]) + 1  # one for the border between two of them
         if budget < 0:
-            return items[at + 1 :]
+            return items[position + 1 :]
     return items
 
 
 # --------------------------------------------------------------------------------------------------------------- names
-def _interleave(earlier: Iterable[str], now: Iterable[str]) -> Iterator[str]:
+def _interleave(earlier: Iterable[str], new: Iterable[str]) -> Iterator[str]:
     """Alternate between two rankings, so that neither crowds out the other."""
-    return filter(None, dict.fromkeys(chain.from_iterable(zip_longest(earlier, now))))
+    return filter(None, dict.fromkeys(chain.from_iterable(zip_longest(earlier, new))))
 
 
 def _names_that_fit(candidates: Iterable[str], shown: str, budget: int, count: CountTokens) -> list[str]:
     """As many names as fit that the trace does not show yet. They are separated by spaces, which tokenizers join to the
     next word; commas would cost every fifth name."""
-    left = budget - count(shown)
-    placement = names_in_text(shown)
-    wanted = (name for name in candidates if name not in placement and not ("/" in name and name in shown))
+    room = budget - count(shown)
+    visible = names_in_text(shown)
+    wanted = (name for name in candidates if name not in visible and not ("/" in name and name in shown))
     chosen: list[str] = []
     while block := list(islice(wanted, NAMES_PER_COUNT)):
         tokens = count(" " + " ".join(block))
-        if tokens > left:
-            return [*chosen, *_first_names_that_fit(block, left, count)]
+        if tokens > room:
+            return [*chosen, *_first_names_that_fit(block, room, count)]
         chosen += block
-        left -= tokens
+        room -= tokens
     return chosen
 
 
@@ -350,26 +354,26 @@ _TRACE_START = "<stack-context"
 
 def parse_traces(text: str) -> ParsedTrace:
     """Parse one or several traces, oldest first, and merge them; empty if `text` has none."""
-    told = ParsedTrace()
-    for one in text.split(_TRACE_START)[1:]:
-        told = _join_traces(told, _parse_trace(one))
-    return told
+    merged = ParsedTrace()
+    for part in text.split(_TRACE_START)[1:]:
+        merged = _join_traces(merged, _parse_trace(part))
+    return merged
 
 
 def _parse_trace(text: str) -> ParsedTrace:
-    found = {
-        name: _unescape_section(said)
-        for name, said in _SECTION_PATTERN.findall(text)
-        if said not in (NO_CONTENT, CLOSING_MESSAGE_HINT)
+    sections = {
+        name: _unescape_section(content)
+        for name, content in _SECTION_PATTERN.findall(text)
+        if content not in (NO_CONTENT, CLOSING_MESSAGE_HINT)
     }
-    lists = {name: tuple(_ITEM_PATTERN.findall(found.get(name, ""))) for name in ("commands", "decisions", "errors")}
-    files = dict(line.partition(": ")[::2] for line in found.get("files", "").splitlines())
+    lists = {name: tuple(_ITEM_PATTERN.findall(sections.get(name, ""))) for name in ("commands", "decisions", "errors")}
+    files = dict(line.partition(": ")[::2] for line in sections.get("files", "").splitlines())
     steps = int(match[1]) if (match := _STEPS_PATTERN.search(text)) else 0
     return ParsedTrace(
         SpanFacts(_split_paths(files.get("changed", "")), _split_paths(files.get("read", "")), **lists, steps=steps),
-        found.get("results", ""),
-        tuple(_ITEM_PATTERN.findall(found.get("progress", ""))),
-        tuple(found.get("names", "").split()),
+        sections.get("results", ""),
+        tuple(_ITEM_PATTERN.findall(sections.get("progress", ""))),
+        tuple(sections.get("names", "").split()),
     )
 
 

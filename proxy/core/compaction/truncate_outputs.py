@@ -95,15 +95,17 @@ def cut_long_outputs(
     is no cap; a rule never allows more than `most` tokens."""
     return tuple(
         ResultReplaced(
-            placed.entry.id, cut_middle(message.text, message.tokens, own, recall_ref(placed), count), CUT_REASON
+            path_entry.entry.id,
+            cut_middle(message.text, message.tokens, limit, recall_ref(path_entry), count),
+            CUT_REASON,
         )
-        for placed, message, own in _outputs_over_cap(path_state, cap, rules, most)
+        for path_entry, message, limit in _outputs_over_cap(path_state, cap, rules, most)
     )
 
 
 def tokens_removed_by_cuts(path_state: PathState, cap: int, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0) -> int:
     """An estimate of the tokens saved, without cutting anything."""
-    return sum(message.tokens - own for _, message, own in _outputs_over_cap(path_state, cap, rules, most))
+    return sum(message.tokens - limit for _, message, limit in _outputs_over_cap(path_state, cap, rules, most))
 
 
 def _outputs_over_cap(
@@ -111,12 +113,12 @@ def _outputs_over_cap(
 ) -> Iterator[tuple[PathEntry, Message, int]]:
     """New outputs to cut, each with its token limit."""
     called = _tool_names_by_call(path_state) if rules else {}
-    for placed in unread_entries(path_state):
-        message = placed.entry.message
-        if message and message.answers and placed.entry.id not in path_state.tree.replaced_results:
-            own = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
-            if own and message.tokens > own:
-                yield placed, message, own
+    for path_entry in unread_entries(path_state):
+        message = path_entry.entry.message
+        if message and message.answers and path_entry.entry.id not in path_state.tree.replaced_results:
+            limit = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
+            if limit and message.tokens > limit:
+                yield path_entry, message, limit
 
 
 def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
@@ -127,8 +129,8 @@ def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
 
 def _tool_names_by_call(path_state: PathState) -> dict[str, str]:
     """Tool names of the calls whose results are unread, by call id."""
-    for placed in reversed(path_state.entries):
-        message = placed.round.spoken.message if placed.round else placed.entry.message
+    for path_entry in reversed(path_state.entries):
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None and message.role == "assistant":
             return {call.id: call.name for call in message.calls}
     return {}
@@ -136,10 +138,10 @@ def _tool_names_by_call(path_state: PathState) -> dict[str, str]:
 
 def unread_entries(path_state: PathState) -> Iterator[PathEntry]:
     """Entries behind the last answer, newest first."""
-    for placed in reversed(path_state.entries):
-        if placed.round is not None or (placed.entry.message and placed.entry.message.role == "assistant"):
+    for path_entry in reversed(path_state.entries):
+        if path_entry.round is not None or (path_entry.entry.message and path_entry.entry.message.role == "assistant"):
             return
-        yield placed
+        yield path_entry
 
 
 def cut_middle(text: str, tokens: int, cap: int, ref: str, count: CountTokens) -> str:
@@ -164,9 +166,9 @@ SHRINK_FACTOR = 0.97
 """Each further attempt keeps less, so the loop ends."""
 
 
-def recall_ref(placed: PathEntry) -> str:
+def recall_ref(path_entry: PathEntry) -> str:
     """The ref under which recall returns an entry."""
-    return placed.entry.id[:ENTRY_REF_CHARACTERS]
+    return path_entry.entry.id[:ENTRY_REF_CHARACTERS]
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
@@ -180,13 +182,13 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 def clear_old_outputs(
-    path_state: PathState, line: Context, rules: OutputRules = NO_OUTPUT_RULES
+    path_state: PathState, context: Context, rules: OutputRules = NO_OUTPUT_RULES
 ) -> tuple[ResultReplaced, ...]:
     """Breadcrumbs for old outputs, newest first; empty if they save too little. Outputs that a rule keeps whole are
     skipped."""
     spared, saved = 0, 0
-    found: list[ResultReplaced] = []
-    for output in reversed(old_tool_outputs(path_state, line.entries)):
+    replaced: list[ResultReplaced] = []
+    for output in reversed(old_tool_outputs(path_state, context.entries)):
         rule = rules.rule_for(output.call.name) if rules else None
         if output.text.startswith(CLEARED_PREFIX) or (rule and rule.keep_whole):
             continue
@@ -197,8 +199,8 @@ def clear_old_outputs(
         gain = estimate_output_tokens(output.text) - estimate_output_tokens(crumb)
         if gain > 0:
             saved += gain
-            found.append(ResultReplaced(output.path_entry.entry.id, crumb, PRUNED_REASON))
-    return tuple(found) if saved > MIN_SAVED_TOKENS else ()
+            replaced.append(ResultReplaced(output.path_entry.entry.id, crumb, PRUNED_REASON))
+    return tuple(replaced) if saved > MIN_SAVED_TOKENS else ()
 
 
 def estimate_output_tokens(text: str) -> int:
@@ -206,30 +208,30 @@ def estimate_output_tokens(text: str) -> int:
     return max(0, round(len(text) / 4))
 
 
-def old_tool_outputs(path_state: PathState, on_line: Container[str]) -> list[ToolOutput]:
+def old_tool_outputs(path_state: PathState, in_context: Container[str]) -> list[ToolOutput]:
     """Results of the client's tools in the context, oldest first, without its newest entries. Only results behind the
     newest trace: those before it were kept on purpose."""
     traced = frozenset(trim.at for trim in path_state.tree.removals)
     calls: dict[str, Call] = {}
-    found: list[ToolOutput] = []
-    for placed in _entries_before_newest(path_state):
-        message = placed.round.spoken.message if placed.round else placed.entry.message
+    outputs: list[ToolOutput] = []
+    for path_entry in _entries_before_newest(path_state):
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
-            if call is not None and not call.is_stack_call and placed.path_id in on_line:
-                text = path_state.tree.replaced_results.get(placed.entry.id, message.text)
-                found.append(ToolOutput(placed, call, text, message.failed))
-        if placed.path_id in traced or placed.entry.id in traced:
-            found.clear()
-    return found
+            if call is not None and not call.is_stack_call and path_entry.path_id in in_context:
+                text = path_state.tree.replaced_results.get(path_entry.entry.id, message.text)
+                outputs.append(ToolOutput(path_entry, call, text, message.failed))
+        if path_entry.path_id in traced or path_entry.entry.id in traced:
+            outputs.clear()
+    return outputs
 
 
 def _entries_before_newest(path_state: PathState) -> Iterator[PathEntry]:
     """Entries before the client's newest ones; those are sent unchanged, even behind rounds that the client does not
     see."""
     newest = path_state.newest_client_entries[0] if path_state.newest_client_entries else None
-    return takewhile(lambda placed: placed is not newest, path_state.entries)
+    return takewhile(lambda path_entry: path_entry is not newest, path_state.entries)
 
 
 def breadcrumb(output: ToolOutput, rule: OutputRule | None = None, names: ToolRoles = DEFAULT_TOOL_ROLES) -> str:
@@ -262,7 +264,7 @@ def _describe_names(text: str) -> list[str]:
     named = rank_names([Message("tool", b"", "", text)])
     paths = [name for name in named if "/" in name]
     symbols = [name for name in named if "/" not in name]
-    told = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))
+    groups = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))
     return [
-        f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in told if kept
+        f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in groups if kept
     ]

@@ -50,28 +50,33 @@ def find_unfold_target(ledger: Ledger, path_state: PathState, frame: str, *, now
     if not holder:
         raise NotAllowed(_refusal_text(path_state, frame), code="not_folded")
     entries = tuple(fold_at for fold_at, folded in _recorded_folds(ledger) if folded.frame == holder)
-    asked = path_state.tree.kept_frames.get(holder)
-    return UnfoldTarget(holder, entries, is_new=asked is None or (now and not asked))
+    earlier_request = path_state.tree.kept_frames.get(holder)
+    return UnfoldTarget(holder, entries, is_new=earlier_request is None or (now and not earlier_request))
 
 
 def unfoldable_frames(ledger: Ledger, path_state: PathState) -> Mapping[str, str]:
     """Every frame that can be unfolded, with the frame whose fold contains its work; a trace may have replaced earlier
     ones."""
-    held = {trim.frame: trim.entries for trim in path_state.tree.removals if trim.frame}
-    if not held:
+    removed_by_frame = {trim.frame: trim.entries for trim in path_state.tree.removals if trim.frame}
+    if not removed_by_frame:
         return {}
-    did: dict[str, set[str]] = {}
+    entries_by_frame: dict[str, set[str]] = {}
     for path_entry in path_state.entries:
-        did.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
+        entries_by_frame.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
     for _, folded in _recorded_folds(ledger):
-        did.setdefault(folded.frame, set()).update(folded.entries)
-    found = ((frame, _frame_holding(frame, did.get(frame, set()), held)) for frame in path_state.tree.frames)
-    return {frame: holder for frame, holder in found if holder}
+        entries_by_frame.setdefault(folded.frame, set()).update(folded.entries)
+    holders = (
+        (frame, _frame_holding(frame, entries_by_frame.get(frame, set()), removed_by_frame))
+        for frame in path_state.tree.frames
+    )
+    return {frame: holder for frame, holder in holders if holder}
 
 
-def _frame_holding(frame: str, own: Set[str], held: Mapping[str, frozenset[str]]) -> str:
-    """The frame in `held` whose entries include some of `own`; empty if none."""
-    return frame if frame in held else next((of for of, entries in held.items() if entries & own), "")
+def _frame_holding(frame: str, own: Set[str], removed_by_frame: Mapping[str, frozenset[str]]) -> str:
+    """The frame in `removed_by_frame` whose entries include some of `own`; empty if none."""
+    if frame in removed_by_frame:
+        return frame
+    return next((holder for holder, removed in removed_by_frame.items() if removed & own), "")
 
 
 def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
@@ -88,11 +93,11 @@ def _entry_ids_of(path_state: PathState, frame: str) -> frozenset[str]:
 
 def _refusal_text(path_state: PathState, frame: str) -> str:
     tree = path_state.tree
-    found = tree.frames[frame]
+    refused = tree.frames[frame]
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
-    if found.parent and not found.has_no_opening_call:
+    if refused.parent and not refused.has_no_opening_call:
         return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
     if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
         return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"
@@ -101,25 +106,25 @@ def _refusal_text(path_state: PathState, frame: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- come
 def plan_unfolds(
-    path_state: PathState, compaction_input: CompactionInput, done: CompactionPlan, composer: MessageComposer
+    path_state: PathState, compaction_input: CompactionInput, plan: CompactionPlan, composer: MessageComposer
 ) -> CompactionPlan:
-    """`done` plus the unfolds that happen now; those that have to wait are added as decisions."""
+    """`plan` plus the unfolds that happen now; those that have to wait are added as decisions."""
     tree = path_state.tree
-    asked = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
-    cheap = _is_rewrite_free(compaction_input) or bool(done.events)
-    come = tuple(frame for frame in asked if cheap or tree.kept_frames[frame])
-    wait = tuple(frame for frame in asked if frame not in come)
-    events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, come))
-    if compaction_input.binds_reasoning and (muted := _answers_with_stale_reasoning(path_state, come, composer)):
+    requested = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
+    cheap = _is_rewrite_free(compaction_input) or bool(plan.events)
+    now = tuple(frame for frame in requested if cheap or tree.kept_frames[frame])
+    later = tuple(frame for frame in requested if frame not in now)
+    events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, now))
+    if compaction_input.binds_reasoning and (muted := _answers_with_stale_reasoning(path_state, now, composer)):
         events = (*events, ReasoningRemoved(muted))
     decisions = tuple(
         CompactionDecision(
-            "unfold", frames, _unfold_verdict(path_state, frames, compaction_input, composer, worth=frames is come)
+            "unfold", frames, _unfold_verdict(path_state, frames, compaction_input, composer, worth=frames is now)
         )
-        for frames in (come, wait)
+        for frames in (now, later)
         if frames
     )
-    return CompactionPlan((*events, *done.events), (*done.decisions, *decisions))
+    return CompactionPlan((*events, *plan.events), (*plan.decisions, *decisions))
 
 
 def _is_rewrite_free(compaction_input: CompactionInput) -> bool:
@@ -136,10 +141,10 @@ def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
 def _context_after_unfold(path_state: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
     """The context with these frames back, the position of the first returned entry, and the Python ids of returned
     entries."""
-    placement = {id(path_entry) for path_entry in context_entries(path_state)}
+    visible = {id(path_entry) for path_entry in context_entries(path_state)}
     after = context_entries(replace(path_state, tree=_tree_without_traces(path_state.tree, frames, 0)))
-    back = {id(path_entry) for path_entry in after} - placement
-    first = next((at for at, path_entry in enumerate(after) if id(path_entry) in back), len(after))
+    back = {id(path_entry) for path_entry in after} - visible
+    first = next((position for position, path_entry in enumerate(after) if id(path_entry) in back), len(after))
     return after, first, back
 
 
@@ -171,6 +176,6 @@ def _answers_with_stale_reasoning(
 ) -> tuple[str, ...]:
     """Answers behind the first change whose reasoning no longer matches the messages before it."""
     after, first, _ = _context_after_unfold(path_state, frames)
-    said = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
-    reasoning = (entry for entry, m in said if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
+    spoken = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
+    reasoning = (entry for entry, m in spoken if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
     return tuple(dict.fromkeys(entry for entry in reasoning if entry not in path_state.tree.without_reasoning))

@@ -47,8 +47,8 @@ def pressure_change(
 
 def count_context_tokens(path_state: PathState, count: Callable[[str], int]) -> int:
     """Estimated tokens of the context; `count` is used for texts of the proxy."""
-    told = sum(tokens_in_context(path_state, path_entry, count) for path_entry in context_entries(path_state))
-    return told + sum(count(trim.trace) for trim in path_state.tree.removals)
+    tokens = sum(tokens_in_context(path_state, path_entry, count) for path_entry in context_entries(path_state))
+    return tokens + sum(count(trim.trace) for trim in path_state.tree.removals)
 
 
 def pressure_note(event: ContextPressureWarned, nonce: str) -> str:

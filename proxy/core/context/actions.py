@@ -46,23 +46,23 @@ MAX_FILE_PROBES = 5
 
 def probe_state(path_state: PathState, names: ToolRoles, patterns: ProbePatterns = ()) -> tuple[tuple[str, bool], ...]:
     """The latest outcome of each probe: kinds of commands in a fixed order, then the newest `MAX_FILE_PROBES` files."""
-    ended: dict[str, bool] = {}
+    outcomes: dict[str, bool] = {}
     files: dict[str, bool] = {}
     for step in list(steps_of(path_state.entries))[-RECENT_STEPS_LIMIT:]:
-        for ran in observe_commands(step, names):
-            if ran.outcome is not CommandOutcome.UNKNOWN:
-                ended |= dict.fromkeys(_probe_names_of(ran, patterns), ran.outcome is CommandOutcome.OK)
+        for command in observe_commands(step, names):
+            if command.outcome is not CommandOutcome.UNKNOWN:
+                outcomes |= dict.fromkeys(_probe_names_of(command, patterns), command.outcome is CommandOutcome.OK)
         for file in observe_files(step, names):
             if file.is_certain and file.action is not FileAction.READ:
                 files.pop(file.path, None)
                 files[file.path] = file.action is not FileAction.DELETED
     order = dict.fromkeys((*PROBE_NAMES.values(), *(name for name, _ in patterns)))
-    return (*((name, ended[name]) for name in order if name in ended), *list(files.items())[-MAX_FILE_PROBES:])
+    return (*((name, outcomes[name]) for name in order if name in outcomes), *list(files.items())[-MAX_FILE_PROBES:])
 
 
-def _probe_names_of(ran: CommandRun, patterns: ProbePatterns) -> list[str]:
-    known = [PROBE_NAMES[ran.kind]] if ran.kind in PROBE_NAMES else []
-    return known + [name for name, globs in patterns if any(fnmatchcase(ran.command, glob) for glob in globs)]
+def _probe_names_of(command: CommandRun, patterns: ProbePatterns) -> list[str]:
+    builtin = [PROBE_NAMES[command.kind]] if command.kind in PROBE_NAMES else []
+    return builtin + [name for name, globs in patterns if any(fnmatchcase(command.command, glob) for glob in globs)]
 
 
 RESULT_CHARACTERS = 100
@@ -75,27 +75,27 @@ def actions_of(path_state: PathState, frame_id: str) -> Iterator[ToolExecution]:
     if frame_id not in path_state.tree.frames:
         return
     owner = path_state.tree.frames[frame_id].owner
-    own: Sequence[PathEntry] = [p for p in path_state.entries if owner_of(path_state, p) == owner][
+    entries: Sequence[PathEntry] = [p for p in path_state.entries if owner_of(path_state, p) == owner][
         -RECENT_ENTRIES_LIMIT:
     ]
-    for step in steps_of(own):
-        yield from (done for done in step.executions if done.answered)
+    for step in steps_of(entries):
+        yield from (execution for execution in step.executions if execution.answered)
 
 
-def format_action(done: ToolExecution) -> str:
+def format_action(execution: ToolExecution) -> str:
     """One line, as in `pytest → error: 1 failed`."""
-    return f"{remove_illegal_xml(done.call.name)} → {describe_outcome(done)}"
+    return f"{remove_illegal_xml(execution.call.name)} → {describe_outcome(execution)}"
 
 
-def describe_outcome(done: ToolExecution) -> str:
-    code = exit_code(done.result)
-    text = output_of(done.result)
+def describe_outcome(execution: ToolExecution) -> str:
+    code = exit_code(execution.result)
+    text = output_of(execution.result)
     words = " ".join(remove_illegal_xml(text[: 8 * RESULT_CHARACTERS]).split())
-    if call_failed(done):
-        ended = f"error (exit code {code})" if code else "error"
+    if call_failed(execution):
+        outcome = f"error (exit code {code})" if code else "error"
         if len(words) > RESULT_CHARACTERS:
             words = words[: RESULT_CHARACTERS - len(RESULT_ELLIPSIS)] + RESULT_ELLIPSIS
-        return f"{ended}: {words}"
+        return f"{outcome}: {words}"
     if len(text) <= RESULT_CHARACTERS:
         return words or "ok"
     size = f"{text.count(chr(10)) + 1:,} lines, {len(text):,} characters"
@@ -105,9 +105,9 @@ def describe_outcome(done: ToolExecution) -> str:
 def with_open_frame_artifacts(path_state: PathState, names: ToolRoles = DEFAULT_TOOL_ROLES) -> PathState:
     """`path_state` with the files that open frames have changed so far added to their artifacts."""
     open_frames = [f for f in path_state.tree.frames.values() if f.status is Status.IN_PROGRESS]
-    made = {f.id: changed_paths_of(entries_of_frame(path_state, f.id), names) for f in open_frames}
-    known = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *made[f.id])))) for f in open_frames}
-    return replace(path_state, tree=replace(path_state.tree, frames={**path_state.tree.frames, **known}))
+    changed = {f.id: changed_paths_of(entries_of_frame(path_state, f.id), names) for f in open_frames}
+    updated = {f.id: replace(f, artifacts=tuple(dict.fromkeys((*f.artifacts, *changed[f.id])))) for f in open_frames}
+    return replace(path_state, tree=replace(path_state.tree, frames={**path_state.tree.frames, **updated}))
 
 
 def entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:

@@ -53,7 +53,7 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
     `now` is in ms."""
     if form.minimal:
-        actions = [format_action(done) for done in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
+        actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
     if form.nested:
@@ -76,9 +76,11 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     )
 
 
-def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: CountTokens) -> str:
+def _with_map(block: str, file_map: str, budgets: BlockBudgets, count: CountTokens) -> str:
     """The block with the map inside, or the block alone if both do not fit the budget."""
-    told = (
-        f"{block.removesuffix(CLOSING_TAG)}\n{drawn}{CLOSING_TAG}" if drawn and block.endswith(CLOSING_TAG) else block
+    with_map = (
+        f"{block.removesuffix(CLOSING_TAG)}\n{file_map}{CLOSING_TAG}"
+        if file_map and block.endswith(CLOSING_TAG)
+        else block
     )
-    return told if count(told) <= budgets.total else block
+    return with_map if count(with_map) <= budgets.total else block

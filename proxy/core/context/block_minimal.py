@@ -50,10 +50,10 @@ def render_minimal(  # noqa: PLR0913  as the flat form
 
 def _block_elements(tree: Tree, frame_id: str, recent: RecentWork, length: int) -> list[str]:
     root, *below = path_to(tree, frame_id)
-    named = zip(("task", "subtask")[: len(below)], below[-2:], strict=True)
+    tasks = zip(("task", "subtask")[: len(below)], below[-2:], strict=True)
     parts = [
         _short_frame_element("goal", root, length),
-        *(_short_frame_element(name, frame, length) for name, frame in named),
+        *(_short_frame_element(name, frame, length) for name, frame in tasks),
     ]
     following = next(iter(planned_children(tree, frame_id)), None)
     following = following or next_planned(tree.frames[frame_id], frame_and_siblings(tree, tree.frames[frame_id]))
@@ -68,7 +68,7 @@ def _block_elements(tree: Tree, frame_id: str, recent: RecentWork, length: int) 
     if recent.actions and length:
         parts.append(
             text_element(
-                "recent-actions", "\n".join(shorten_line(one, length) for one in recent.actions[-MAX_ACTIONS:])
+                "recent-actions", "\n".join(shorten_line(action, length) for action in recent.actions[-MAX_ACTIONS:])
             )
         )
     return parts

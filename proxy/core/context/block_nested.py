@@ -79,11 +79,11 @@ def _draw_nested_parts(
     view: FrameSurroundings, count: CountTokens, finished: FinishedSiblings, shares: BlockShares
 ) -> _NestedBlockParts:
     path = shown_ancestors(view, shares, count, _frame_content)
-    beside = finished.fit(shares.siblings)
-    own = _frame_content(
+    siblings = finished.fit(shares.siblings)
+    current = _frame_content(
         view.frame, shares.current - int(shares.current * PLAN_SHARE if view.planned_children else 0), count
     )
-    following = next_planned(view.frame, view.frame_and_siblings) if shares.current else None
+    next_sibling = next_planned(view.frame, view.frame_and_siblings) if shares.current else None
     shown = {f.id: path[f.id] for f in reversed(view.lineage) if f.id in path}
     root = parent = ""
     if view.lineage:
@@ -91,32 +91,32 @@ def _draw_nested_parts(
         shown = {view.lineage[-1].id: root, **shown}
     if len(view.lineage) > 1 and shares.parent:
         parent = shown[view.lineage[0].id] = _frame_content(view.lineage[0], shares.parent, count)
-    way = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
+    visible_path = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
     inside = {
         **shown,
-        view.frame.id: "\n".join((own, *_planned_elements(view, int(shares.current * PLAN_SHARE), count))),
+        view.frame.id: "\n".join((current, *_planned_elements(view, int(shares.current * PLAN_SHARE), count))),
     }
-    for frame, text in beside.items():
-        home = _containing_frame(view, way, frame)
+    for frame, text in siblings.items():
+        home = _containing_frame(view, visible_path, frame)
         inside[home] = f"{inside[home]}\n{text}"
     return _NestedBlockParts(
         root,
         "\n".join(path.values()),
         parent,
-        "\n".join(beside.values()),
-        own,
-        way,
+        "\n".join(siblings.values()),
+        current,
+        visible_path,
         inside,
-        _title_only_element(following),
+        _title_only_element(next_sibling),
     )
 
 
-def _containing_frame(view: FrameSurroundings, way: tuple[Frame, ...], frame: str) -> str:
+def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], frame: str) -> str:
     """The id of the frame that contains a finished one: its parent, or the nearest ancestor that is shown. Earlier
     roots go into the root."""
-    shown = {f.id for f in way}
+    visible_ids = {f.id for f in visible_path}
     level = next(at for at, level in enumerate(view.sibling_levels) if any(f.id == frame for f in level))
-    return next((f.id for f in view.lineage[level:] if f.id in shown), way[0].id)
+    return next((f.id for f in view.lineage[level:] if f.id in visible_ids), visible_path[0].id)
 
 
 def _planned_elements(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:

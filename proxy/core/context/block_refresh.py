@@ -17,8 +17,8 @@ def frames_with_block(tree: Tree) -> tuple[Frame, ...]:
     """Frames with a block in the context, from the root down. The root stands for the block in the guidance, if the
     thread got one; the others are frames that a call opened."""
     path = path_to(tree, tree.active) if tree.active else ()
-    waking = tree.wake_state
-    guided = waking is not None and (waking.guidance or waking.appended)
+    wake_state = tree.wake_state
+    guided = wake_state is not None and (wake_state.guidance or wake_state.appended)
     return tuple(f for f in path if f.opening or (guided and not f.parent))
 
 
@@ -43,10 +43,10 @@ def refreshable_frames(path_state: PathState, after: Tree, *, cold: bool, in_fro
     stale = [f for f in frames_with_block(after) if f.id in after.stale_blocks]
     if not stale or cold or in_front:
         return tuple(stale)
-    order = {p.entry.id: at for at, p in enumerate(path_state.entries)}
-    moved = path_state.tree.removed_entries ^ after.removed_entries
-    first = min((order[entry] for entry in moved if entry in order), default=len(order))
-    return tuple(f for f in stale if order.get(_block_entry(after, f), -1) > first)
+    order = {p.entry.id: position for position, p in enumerate(path_state.entries)}
+    changed_entries = path_state.tree.removed_entries ^ after.removed_entries
+    first_change = min((order[entry] for entry in changed_entries if entry in order), default=len(order))
+    return tuple(f for f in stale if order.get(_block_entry(after, f), -1) > first_change)
 
 
 def _block_entry(tree: Tree, frame: Frame) -> str:
@@ -56,6 +56,6 @@ def _block_entry(tree: Tree, frame: Frame) -> str:
     return tree.wake_state.at if tree.wake_state and tree.wake_state.appended else ""
 
 
-def replace_block(before: str, block: str) -> str:
+def replace_block(opening_text: str, block: str) -> str:
     """The opening text of a frame with its block replaced; the text about an earlier attempt in front stays."""
-    return before[: max(0, before.rfind(BLOCK_START))] + block
+    return opening_text[: max(0, opening_text.rfind(BLOCK_START))] + block

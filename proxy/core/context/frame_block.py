@@ -142,10 +142,10 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     position, next action and planning hints. `figures` adds the budgets and what they left out."""
     view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
-    beside = FinishedSiblings(view, count, _sibling_element)
-    told = budgets if figures else None
+    siblings = FinishedSiblings(view, count, _sibling_element)
+    shown_budgets = budgets if figures else None
     return fit_budgets(
-        lambda shares: replace(draw_flat_parts(view, shares, count, beside, urge=not plain), budgets=told),
+        lambda shares: replace(draw_flat_parts(view, shares, count, siblings, urge=not plain), budgets=shown_budgets),
         wrapper_attributes(session, frame_id, nonce),
         view,
         budgets,
@@ -166,9 +166,9 @@ def fit_budgets(
     count: CountTokens,
 ) -> str:
     """Draw the block again with smaller shares until it fits the budgets."""
-    always = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
+    required_count = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
     share = min(share_per_frame(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
-    share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // always))
+    share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // required_count))
     shares = BlockShares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
     block = draw(shares)
     cuts = [
@@ -176,9 +176,9 @@ def fit_budgets(
         *((name, budgets.total, 0) for name in CUT_ORDER),
     ]
     for name, limit, least in cuts:
-        while (over := count(block.to_xml(wrapper)) - limit) > 0 and getattr(shares, name) > least:
+        while (excess := count(block.to_xml(wrapper)) - limit) > 0 and getattr(shares, name) > least:
             used = min(getattr(shares, name), count(getattr(block, name)))
-            shares = replace(shares, **{name: max(least, used - over)})
+            shares = replace(shares, **{name: max(least, used - excess)})
             block = draw(shares)
     return block.to_xml(wrapper)
 
@@ -189,7 +189,7 @@ def draw_flat_parts(
 ) -> FlatBlockParts:
     """The parts within these shares. `finished` is None to leave siblings out; `urge` adds position and next action."""
     path = shown_ancestors(view, shares, count, _ancestor_element)
-    beside = finished.fit(shares.siblings) if finished else {}
+    siblings = finished.fit(shares.siblings) if finished else {}
     for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
     current = [
         _current_frame_element(view.frame, shares.current, for_plan, count),
@@ -201,11 +201,11 @@ def draw_flat_parts(
         _ancestor_element(view.lineage[-1], shares.root, count) if view.lineage else "",
         "\n".join(path.values()),
         _ancestor_element(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
-        _siblings_element(view, beside) if shares.siblings else "",
+        _siblings_element(view, siblings) if shares.siblings else "",
         "\n".join(current),
         len(view.lineage),
         len(view.lineage) - len(path) - min(len(view.lineage), 2 if shares.parent else 1),
-        view.finished_count - len(beside),
+        view.finished_count - len(siblings),
     )
 
 
@@ -216,12 +216,12 @@ def shown_ancestors(
     if len(view.lineage) < MIN_ANCESTORS_WITH_MIDDLE or not shares.path:
         return {}
     parent, *_ = lineage = view.lineage[:-1]
-    each = share_per_frame(shares.path, len(view.lineage))
-    shown = {f.id: draw(f, shares.parent if f is parent else each, count) for f in lineage}
-    costs = {frame: count(text) for frame, text in shown.items()}
-    left = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER_TOKENS
-    chosen = select_ancestors(lineage, costs, view.ages_hours, left).chosen
-    return {f.id: shown[f.id] for f in chosen if f is not parent}
+    share = share_per_frame(shares.path, len(view.lineage))
+    texts = {f.id: draw(f, shares.parent if f is parent else share, count) for f in lineage}
+    costs = {frame: count(text) for frame, text in texts.items()}
+    room = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER_TOKENS
+    chosen = select_ancestors(lineage, costs, view.ages_hours, room).chosen
+    return {f.id: texts[f.id] for f in chosen if f is not parent}
 
 
 class FinishedSiblings:
@@ -261,8 +261,8 @@ class _LazyCosts(dict[str, int]):
         self._cost = cost
 
     def __missing__(self, frame: str) -> int:
-        found = self[frame] = self._cost(frame)
-        return found
+        tokens = self[frame] = self._cost(frame)
+        return tokens
 
 
 def _ancestor_element(frame: Frame, share: int, count: CountTokens) -> str:
@@ -312,22 +312,24 @@ def _planned_children_element(view: FrameSurroundings, budget: int, count: Count
 
 
 def _next_step_hints(view: FrameSurroundings) -> list[str]:
-    place, of = position_of(view.frame, view.frame_and_siblings)
-    found = [text_element("position", f"Task {place} of {of}"), *_sibling_statuses(view)] if of > 1 and place else []
-    following = next_planned(view.frame, view.frame_and_siblings)
+    position, of = position_of(view.frame, view.frame_and_siblings)
+    hints = (
+        [text_element("position", f"Task {position} of {of}"), *_sibling_statuses(view)] if of > 1 and position else []
+    )
+    next_sibling = next_planned(view.frame, view.frame_and_siblings)
     if view.planned_children:
         first = view.planned_children[0]
-        found.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
+        hints.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
         action = f"Activate the first planned child, {first.id}."
-    elif following:
-        found.append(element("next-sibling", {"id": following.id, "title": cut_for_display(following.title)}))
-        action = f"When the criteria are met, pop with results; then activate {following.id}."
+    elif next_sibling:
+        hints.append(element("next-sibling", {"id": next_sibling.id, "title": cut_for_display(next_sibling.title)}))
+        action = f"When the criteria are met, pop with results; then activate {next_sibling.id}."
     elif not view.lineage:
-        found.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
+        hints.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
         action = "Plan the steps or work on; when the overall goal is reached, pop with results."
     else:
         action = "When the criteria are met, pop with results."
-    return [*found, text_element("next-action", action)]
+    return [*hints, text_element("next-action", action)]
 
 
 def _sibling_statuses(view: FrameSurroundings) -> list[str]:
@@ -335,8 +337,8 @@ def _sibling_statuses(view: FrameSurroundings) -> list[str]:
     warned about: they run beside their siblings by design."""
     family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
-    shown = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
-    status = element("sibling-status", {name: str(counted[each]) for name, each in shown.items()})
+    labels = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
+    status = element("sibling-status", {name: str(counted[frame_status]) for name, frame_status in labels.items()})
     open_beside = [
         f"{f.id} ({cut_for_display(f.title)})"
         for f in family
@@ -355,8 +357,8 @@ def frame_element(
 ) -> str:
     """A frame within `share` tokens, or its title alone if no more fits."""
     bare = element(name, attributes, title_element(frame))
-    left = share - count(bare) if share > 0 else 0
-    return element(name, attributes, *frame_details(frame, left, share, count)) if left > 0 else bare
+    room = share - count(bare) if share > 0 else 0
+    return element(name, attributes, *frame_details(frame, room, share, count)) if room > 0 else bare
 
 
 def title_element(frame: Frame) -> str:
@@ -400,7 +402,7 @@ def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens
     """The newest decisions that fit, in the order in which they were made."""
     if not decisions or budget <= WRAPPER_TOKENS:
         return ""
-    lines = [f"- {one}" for one in decisions]
+    lines = [f"- {decision}" for decision in decisions]
     kept = _count_fitting([escape_xml(line) + "\n" for line in reversed(lines)], budget - WRAPPER_TOKENS, count)
     omitted = [OMITTED_DECISIONS] if kept < len(lines) else []
     return text_element("decisions", "\n".join([*omitted, *lines[len(lines) - kept :]]))

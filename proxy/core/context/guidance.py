@@ -57,7 +57,7 @@ def guidance_text(wording: GuidanceWording, offered: Iterable[str], names: ToolR
 
 
 def _names_that_fit(names: Iterable[str]) -> Iterator[str]:
-    left = PLAN_TOOL_NAMES_CHARACTERS
+    room = PLAN_TOOL_NAMES_CHARACTERS
     for name in dict.fromkeys(names):
-        if _TOOL_NAME.fullmatch(name) and (left := left - len(name)) >= 0:
+        if _TOOL_NAME.fullmatch(name) and (room := room - len(name)) >= 0:
             yield name

@@ -101,8 +101,8 @@ def build_context(
     messages = tuple(_pair_calls_and_results(units, composer))
     if suffixed:
         overlays = {p.path_id for p in selected if p.entry.is_overlay}
-        ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
-        messages = tuple(_merge_notes_into_results(messages, ours, composer))
+        overlay_ids = {id(u.message) for u in units if not u.entry or u.entry in overlays}
+        messages = tuple(_merge_notes_into_results(messages, overlay_ids, composer))
     entries = frozenset([u.entry for u in units if u.entry])
     left_out = frozenset(map(_get_path_id, path_state.entries)) - entries
     return Context(
@@ -119,15 +119,17 @@ def _with_stack_guidance(
 ) -> list[ContextItem]:
     """Insert the message about the stack tools if it is not part of the system text: behind the entry at which the
     thread woke (or what is left before it), else in front of the first assistant message."""
-    waking = path_state.tree.wake_state
-    if waking is None or not waking.appended:
+    wake_state = path_state.tree.wake_state
+    if wake_state is None or not wake_state.appended:
         return units
     order = {p.path_id: number for number, p in enumerate(path_state.entries)}
-    woken = max((n for n, p in enumerate(path_state.entries) if waking.at in (p.path_id, p.entry.id)), default=-1)
-    before = [number for number, unit in enumerate(units) if order.get(unit.entry, woken + 1) <= woken]
+    wake_position = max(
+        (n for n, p in enumerate(path_state.entries) if wake_state.at in (p.path_id, p.entry.id)), default=-1
+    )
+    earlier = [number for number, unit in enumerate(units) if order.get(unit.entry, wake_position + 1) <= wake_position]
     answers = (number for number, unit in enumerate(units) if unit.message.role == "assistant")
-    place = before[-1] + 1 if before else next(answers, len(units))
-    return [*units[:place], ContextItem(composer.parse_appended_tools(waking.appended), ""), *units[place:]]
+    position = earlier[-1] + 1 if earlier else next(answers, len(units))
+    return [*units[:position], ContextItem(composer.parse_appended_tools(wake_state.appended), ""), *units[position:]]
 
 
 def _count_inherited_messages(
@@ -136,9 +138,9 @@ def _count_inherited_messages(
     frame = path_state.tree.frames.get(path_state.tree.active)
     if frame is None or not frame.parent:
         return 0
-    own = {p.path_id for p in selected if owner_of(path_state, p) == frame.owner}
-    begins = next((u.message for u in units if u.entry in own), None)
-    return next((at for at, m in enumerate(messages) if m is begins), 0)
+    own_entries = {p.path_id for p in selected if owner_of(path_state, p) == frame.owner}
+    first_own = next((u.message for u in units if u.entry in own_entries), None)
+    return next((number for number, m in enumerate(messages) if m is first_own), 0)
 
 
 def answers_with_stale_reasoning(
@@ -147,30 +149,32 @@ def answers_with_stale_reasoning(
     """Ids of answers in `after` whose reasoning was made behind a message that differs between `before` and `after`:
     all behind the first difference."""
     pairs = zip(before.messages, after.messages, strict=False)
-    same = next((at for at, (was, now) in enumerate(pairs) if was.wire != now.wire), len(before.messages))
-    behind = {id(m) for m in after.messages[same:]}
-    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
-    answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
+    first_change = next(
+        (number for number, (old, new) in enumerate(pairs) if old.wire != new.wire), len(before.messages)
+    )
+    changed = {id(m) for m in after.messages[first_change:]}
+    spoken = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
+    answers = ((entry, m) for entry, m in spoken if m and id(m) in changed and m.role == "assistant")
     return tuple(dict.fromkeys(entry for entry, m in answers if composer.without_reasoning(m) is not m))
 
 
 def entries_after_client_rewrite(path_state: PathState) -> tuple[PathEntry, ...]:
     """The entries adopted from the previous path that stand behind the first difference, after the client rewrote its
     own history."""
-    before = replace(path_state, entries=tuple(p for some in path_state.adopted.values() for p in some))
-    was, now = context_entries(before), context_entries(path_state)
-    same = next(
+    previous = replace(path_state, entries=tuple(p for adopted in path_state.adopted.values() for p in adopted))
+    old_entries, new_entries = context_entries(previous), context_entries(path_state)
+    first_change = next(
         (
-            at
-            for at, pair in enumerate(zip(was, now, strict=False))
+            number
+            for number, pair in enumerate(zip(old_entries, new_entries, strict=False))
             if _entry_round_key(pair[0]) != _entry_round_key(pair[1])
         ),
-        len(was),
+        len(old_entries),
     )
-    held, left = ({p.entry.id for p in each.entries} for each in (before, path_state))
-    if any(trim.entries & held and not trim.entries & left for trim in path_state.tree.removals):
-        same = 0  # a trace has nothing left to stand for
-    return tuple(p for p in now[same:] if p.path_id != p.entry.id)
+    old_ids, new_ids = ({p.entry.id for p in state.entries} for state in (previous, path_state))
+    if any(trim.entries & old_ids and not trim.entries & new_ids for trim in path_state.tree.removals):
+        first_change = 0  # a trace would replace nothing
+    return tuple(p for p in new_entries[first_change:] if p.path_id != p.entry.id)
 
 
 def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
@@ -178,13 +182,13 @@ def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
 
 
 def _count_own_tokens(units: Iterable[ContextItem]) -> int:
-    own = 0
+    tokens = 0
     for unit in units:
         if unit.is_overlay or not unit.entry:
-            own += unit.message.tokens
+            tokens += unit.message.tokens
         elif unit.stack_results:
-            own += sum([result.tokens for result in unit.stack_results.values()])
-    return own
+            tokens += sum([result.tokens for result in unit.stack_results.values()])
+    return tokens
 
 
 def owner_of(path_state: PathState, path_entry: PathEntry) -> str:
@@ -225,14 +229,14 @@ def _context_items(
 ) -> list[ContextItem]:
     """Messages of the entries that are still in the context, and the traces that replace the others."""
     if not path_state.tree.removed_entries:
-        return [unit for placement in path_entries for unit in _items_of_entry(path_state, placement, composer)]
+        return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer)]
     units: list[ContextItem] = []
-    placement = set(compress(count(), _in_context_flags(path_state, path_entries)))
+    visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
     traces = _traces_by_position(path_state, path_entries, composer)
-    for at in sorted(placement | traces.keys()):
-        if at in placement:
-            units += _items_of_entry(path_state, path_entries[at], composer)
-        units += traces.get(at, ())
+    for position in sorted(visible | traces.keys()):
+        if position in visible:
+            units += _items_of_entry(path_state, path_entries[position], composer)
+        units += traces.get(position, ())
     return units
 
 
@@ -245,39 +249,41 @@ def _traces_by_position(
     client dropped all entries of a trace, there is no trace.
     """
     position = _positions_by_id(path_entries)
-    found: dict[int, list[ContextItem]] = {}
+    traces: dict[int, list[ContextItem]] = {}
     for trim in path_state.tree.removals:
         if trim.entries.isdisjoint(position):
             continue
         if not trim.at:
-            behind = -1
+            after = -1
         elif trim.at in position:
-            behind = position[trim.at]
+            after = position[trim.at]
         else:
-            behind = min([position[entry] for entry in trim.entries if entry in position])
-        found.setdefault(behind, []).append(ContextItem(composer.user_message(trim.trace), ""))
-    return found
+            after = min([position[entry] for entry in trim.entries if entry in position])
+        traces.setdefault(after, []).append(ContextItem(composer.user_message(trim.trace), ""))
+    return traces
 
 
 def _positions_by_id(path_entries: Sequence[PathEntry]) -> dict[str, int]:
     """Positions by path id and by entry id."""
-    ats, entries = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
-    found = dict(zip(ats, count(), strict=False))
-    if ats != entries:
-        found |= {entry: place for place, (entry, at) in enumerate(zip(entries, ats, strict=True)) if entry != at}
-    return found
+    path_ids, entry_ids = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
+    positions = dict(zip(path_ids, count(), strict=False))
+    if path_ids != entry_ids:
+        positions |= {
+            entry: number for number, (entry, at) in enumerate(zip(entry_ids, path_ids, strict=True)) if entry != at
+        }
+    return positions
 
 
 def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: MessageComposer) -> list[ContextItem]:
     muted = path_entry.entry.id in path_state.tree.without_reasoning
     if path_entry.round is None:
-        own = path_entry.entry.message
-        if own is not None and (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
-            own = composer.with_content(own, words)
-        if own is None:
+        original = path_entry.entry.message
+        if original is not None and (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
+            original = composer.with_content(original, words)
+        if original is None:
             return []
-        is_told = path_entry.entry.kind is EntryKind.OVERLAY
-        return [ContextItem(composer.without_reasoning(own) if muted else own, path_entry.path_id, is_overlay=is_told)]
+        shown = composer.without_reasoning(original) if muted else original
+        return [ContextItem(shown, path_entry.path_id, is_overlay=path_entry.entry.kind is EntryKind.OVERLAY)]
     message = path_entry.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
@@ -286,11 +292,13 @@ def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: Mess
     stored = {r.answers: r for r in path_entry.round.results}
     number = path_entry.round.number
     answered = path_entry.round.spoken.own_calls
-    told = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
-    found = {call: composer.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
-    ours = {call: result for call, result in found.items() if result}
-    cut = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
-    return [ContextItem(message, path_entry.path_id, ours, cut)]
+    texts = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
+    results_by_call = {
+        call: composer.tool_result(call, text) if text else stored.get(call) for call, text in texts.items()
+    }
+    stack_results = {call: result for call, result in results_by_call.items() if result}
+    unrun = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in stack_results)
+    return [ContextItem(message, path_entry.path_id, stack_results, unrun)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -303,16 +311,16 @@ def _apply_frame_view(
     if narrow is None or narrow.opening is None:
         return _context_items(path_state, selected, composer)
     below = visible_owners_of(path_state.tree, path[path.index(narrow) :])
-    own = [p for p in selected if owner_of(path_state, p) in below]
+    own_entries = [p for p in selected if owner_of(path_state, p) in below]
     above = [p for p in selected if owner_of(path_state, p) not in below]
-    shown = _context_items(
+    parent_items = _context_items(
         path_state, _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)), composer
     )
     text = path_state.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
-        *(_without_reasoning(shown, composer) if bound else shown),
+        *(_without_reasoning(parent_items, composer) if bound else parent_items),
         ContextItem(composer.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_context_items(path_state, own, composer),
+        *_context_items(path_state, own_entries, composer),
     ]
 
 
@@ -325,9 +333,9 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
     """User messages and instructions, compactions of the provider, and the last `groups` call groups before the one
     that opened the frame. A result counts for the nearest call before it, because ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
-    kept = calls[len(calls) - groups :] if groups else []
-    kept += [p for p in above if p.entry.id in tree.provider_compactions]
-    wanted = {id(p) for p in kept}
+    always_shown = calls[len(calls) - groups :] if groups else []
+    always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
+    wanted = {id(p) for p in always_shown}
     shown: list[PathEntry] = []
     answered: set[str] = set()
     for path_entry in above:
@@ -361,9 +369,9 @@ def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -
         ):
             yield unit
             continue
-        left = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
-        if left.message.calls or left.message.text.strip():
-            yield left
+        remaining = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
+        if remaining.message.calls or remaining.message.text.strip():
+            yield remaining
 
 
 def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[Message]:
@@ -435,12 +443,12 @@ def _merge_notes_into_results(
 
 def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:
     """Ids of calls whose results do not all follow directly. Used to check the context before it is sent."""
-    broken: list[str] = []
+    unpaired: list[str] = []
     for at, message in enumerate(messages):
         if not message.calls:
             continue
         if len(message.calls) == 1 and at + 1 < len(messages) and messages[at + 1].answers == message.calls[0].id:
             continue
         wanted = {c.id for c in message.calls}
-        broken += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
-    return tuple(broken)
+        unpaired += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
+    return tuple(unpaired)

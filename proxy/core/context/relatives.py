@@ -69,7 +69,9 @@ def has_no_messages(tree: Tree, frame: Frame) -> bool:
 
 def finished_siblings(tree: Tree, path: Sequence[Frame]) -> tuple[tuple[Frame, ...], ...]:
     """Finished siblings of each frame of `path` (root first), nearest level first."""
-    return tuple(tuple(f for f in siblings(tree, each.id) if f.status in FINISHED_STATUSES) for each in reversed(path))
+    return tuple(
+        tuple(f for f in siblings(tree, frame.id) if f.status in FINISHED_STATUSES) for frame in reversed(path)
+    )
 
 
 def keywords_of(frame: Frame) -> frozenset[str]:

@@ -189,8 +189,8 @@ def _newest_first(frame: Frame) -> tuple[int, int]:
 
 def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Children of one parent in creation order, without invalidated ones."""
-    placement = (f for f in frames if f.status is not Status.INVALIDATED)
-    return tuple(sorted(placement, key=lambda f: f.order))
+    valid = (f for f in frames if f.status is not Status.INVALIDATED)
+    return tuple(sorted(valid, key=lambda f: f.order))
 
 
 def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
@@ -202,5 +202,5 @@ def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
 def next_planned(frame: Frame, family: Iterable[Frame]) -> Frame | None:
     """The first planned frame after `frame`, else the first one before it."""
     planned = [f for f in ordered_siblings(family) if f.status is Status.PLANNED and f.id != frame.id]
-    behind = (f for f in planned if f.order > frame.order)
-    return next(behind, planned[0] if planned else None)
+    later = (f for f in planned if f.order > frame.order)
+    return next(later, planned[0] if planned else None)

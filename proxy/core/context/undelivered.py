@@ -23,26 +23,30 @@ def undelivered_messages(  # noqa: PLR0913 - a path, who stands on it, and when
     queue = ledger.queue
     if not queue:
         return ()
-    due = {said.id for said in waiting_messages(queue.values(), now)}
-    lost = (said for said in queue.values() if said.state is DeliveryState.DELIVERED and now < said.expires)
-    due |= {said.id for said in lost if not _is_delivered(ledger, path_state, said, under_way)}
-    return tuple(said for said in queue.values() if said.id in due and _is_addressed_to(said, thread, lane))
+    due_ids = {message.id for message in waiting_messages(queue.values(), now)}
+    delivered = (
+        message for message in queue.values() if message.state is DeliveryState.DELIVERED and now < message.expires
+    )
+    due_ids |= {message.id for message in delivered if not _is_delivered(ledger, path_state, message, under_way)}
+    return tuple(
+        message for message in queue.values() if message.id in due_ids and _is_addressed_to(message, thread, lane)
+    )
 
 
-def _is_addressed_to(said: QueuedMessage, thread: str, lane: Lane) -> bool:
-    return said.lane is lane and said.thread in ("", thread)
+def _is_addressed_to(message: QueuedMessage, thread: str, lane: Lane) -> bool:
+    return message.lane is lane and message.thread in ("", thread)
 
 
-def _is_delivered(ledger: Ledger, path_state: PathState, said: QueuedMessage, under_way: Container[str]) -> bool:
+def _is_delivered(ledger: Ledger, path_state: PathState, message: QueuedMessage, under_way: Container[str]) -> bool:
     """Whether the message was answered, is being answered, is on this path, or belongs to another path."""
-    words = ledger.entries.get(said.entry)
-    turn = ledger.entries.get(words.parent) if words else None
+    entry = ledger.entries.get(message.entry)
+    turn = ledger.entries.get(entry.parent) if entry else None
     if turn is None or turn.kind is not EntryKind.TURN:
         return True
     if turn.parent in under_way or turn.id in ledger.parent_ids or _is_answer_complete(ledger, turn.id):
         return True
-    here = {path_entry.entry.id for path_entry in path_state.entries}
-    return said.entry in here or turn.parent not in here
+    path_ids = {path_entry.entry.id for path_entry in path_state.entries}
+    return message.entry in path_ids or turn.parent not in path_ids
 
 
 def _is_answer_complete(ledger: Ledger, turn: str) -> bool:

@@ -60,37 +60,37 @@ def pages_of(
 ) -> Iterator[tuple[PagePart, ...]]:
     """A piece that fits a page is not cut."""
     page: list[PagePart] = []
-    left = size.page_tokens
+    room = size.page_tokens
     for piece in pieces:
-        for part, cost in _parts_of_piece(piece, left, size, nonce, count):
-            if cost > left and page:
+        for part, cost in _parts_of_piece(piece, room, size, nonce, count):
+            if cost > room and page:
                 yield tuple(page)
-                page, left = [], size.page_tokens
+                page, room = [], size.page_tokens
             page.append(part)
-            left -= cost
+            room -= cost
     if page:
         yield tuple(page)
 
 
 def _parts_of_piece(
-    piece: StoredPiece, left: int, size: PageSize, nonce: str, count: CountTokens
+    piece: StoredPiece, room_left: int, size: PageSize, nonce: str, count: CountTokens
 ) -> Iterator[tuple[PagePart, int]]:
-    """The piece, or its parts of which the first fits the `left` tokens; each with its rendered tokens."""
+    """The piece, or its parts of which the first fits the `room_left` tokens; each with its rendered tokens."""
     whole = PagePart(piece, piece.text)
-    most = size.page_tokens if "\n" in piece.text.rstrip("\n") else size.single_text_tokens
-    if len(piece.text) <= most * MAX_CHARACTERS_PER_TOKEN and (tokens := count(whole.render(nonce)) + 1) <= most:
+    limit = size.page_tokens if "\n" in piece.text.rstrip("\n") else size.single_text_tokens
+    if len(piece.text) <= limit * MAX_CHARACTERS_PER_TOKEN and (tokens := count(whole.render(nonce)) + 1) <= limit:
         yield whole, tokens
         return
     markers = count(PagePart(piece, "", *LARGEST_PART_NUMBER).render(nonce)) + 1
     room = max(MIN_PAGE_TEXT_TOKENS, size.page_tokens - markers)
-    first = left - markers if left - markers >= MIN_PAGE_TEXT_TOKENS else room
+    first = room_left - markers if room_left - markers >= MIN_PAGE_TEXT_TOKENS else room
     texts: Iterable[str] = _cut_text(piece.text, first, room, count)
-    of = UNKNOWN_PART_COUNT
+    part_count = UNKNOWN_PART_COUNT
     if len(piece.text) <= MAX_CHARACTERS_FOR_PART_COUNT:
         texts = tuple(texts)
-        of = len(texts)
+        part_count = len(texts)
     for number, text in enumerate(texts, 1):
-        part = PagePart(piece, text, number, of)
+        part = PagePart(piece, text, number, part_count)
         yield part, count(part.render(nonce)) + 1
 
 

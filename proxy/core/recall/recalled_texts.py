@@ -45,8 +45,8 @@ def recall_queries(calls: Iterable[Call]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             q
-            for given in _recall_arguments(calls)
-            if not _ref_values(given) and (q := _argument_text(given.get(QUERY_ARGUMENT)))
+            for arguments in _recall_arguments(calls)
+            if not _ref_values(arguments) and (q := _argument_text(arguments.get(QUERY_ARGUMENT)))
         )
     )
 
@@ -59,14 +59,14 @@ def recalled_frame_ids(calls: Iterable[Call]) -> tuple[str, ...]:
 
 def recall_refs(calls: Iterable[Call]) -> tuple[str, ...]:
     """The refs as written, each once: ids, titles or paths."""
-    return tuple(dict.fromkeys(ref for given in _recall_arguments(calls) for ref in _ref_values(given)))
+    return tuple(dict.fromkeys(ref for arguments in _recall_arguments(calls) for ref in _ref_values(arguments)))
 
 
 def _recall_arguments(calls: Iterable[Call]) -> list[Mapping[str, Any]]:
     """Arguments of the recall calls, including those nested under the dispatcher's `args`."""
     given = [_decoded_arguments(call) for call in calls if is_recall(call)]
     handed_on = (decode_json_or_text(a) if isinstance(a := arguments.get("args"), str) else a for arguments in given)
-    return [*given, *(each for each in handed_on if isinstance(each, dict))]
+    return [*given, *(nested for nested in handed_on if isinstance(nested, dict))]
 
 
 def _ref_values(arguments: Mapping[str, Any]) -> list[str]:
@@ -88,12 +88,12 @@ def recently_recalled_entries(path_entries: Sequence[PathEntry], turns: int = KE
     it."""
     counted: dict[str, None] = {}
     kept: set[str] = set()
-    for placement in reversed(path_entries):
-        if placement.round is None:
+    for path_entry in reversed(path_entries):
+        if path_entry.round is None:
             continue
-        counted[placement.entry.id] = None
+        counted[path_entry.entry.id] = None
         if len(counted) > turns + 1:
             break
-        if is_recall_round(placement):
-            kept |= {placement.entry.id, placement.path_id}
+        if is_recall_round(path_entry):
+            kept |= {path_entry.entry.id, path_entry.path_id}
     return frozenset(kept)

@@ -71,21 +71,21 @@ def count_rereads(
 ) -> dict[str, RereadCount]:
     """Re-reads by the last entry of the asking request. `ours` are requests answered from our context; all others went
     upstream unchanged."""
-    found: dict[str, RereadCount] = {}
-    before: dict[str, list[_FileRead]] = {}
+    counts: dict[str, RereadCount] = {}
+    reads_by_file: dict[str, list[_FileRead]] = {}
     stories: dict[str, PathState] = {}
     for read in _file_reads(ledger, names):
-        earlier = [one for one in before.get(read.file_name, ()) if one.covers(read)]
-        before.setdefault(read.file_name, []).append(read)
+        earlier = [previous for previous in reads_by_file.get(read.file_name, ()) if previous.covers(read)]
+        reads_by_file.setdefault(read.file_name, []).append(read)
         if not earlier or read.requested_by.kind is not EntryKind.TURN:
             continue
         asking = _context_at_turn(ledger, read.requested_by, stories)
         node = read.requested_by.parent
-        if again := _classify_reread(ledger, asking, earlier, is_ours=node in ours):
-            found[node] = found.get(node, RereadCount()) + RereadCount(
-                again.total, again.of_removed, (read.tool,) * again.of_removed
+        if reread := _classify_reread(ledger, asking, earlier, is_ours=node in ours):
+            counts[node] = counts.get(node, RereadCount()) + RereadCount(
+                reread.total, reread.of_removed, (read.tool,) * reread.of_removed
             )
-    return found
+    return counts
 
 
 def _classify_reread(
@@ -94,17 +94,17 @@ def _classify_reread(
     """None if the earlier reads are on another branch."""
     sent = [read for read in earlier if read.result.id in asking.entries_by_id]
     if not sent:
-        known = {path_entry.entry.id for path_entry in all_path_entries(ledger, asking.story)}
-        return RereadCount(1) if any(read.result.id in known for read in earlier) else None
-    told = [read for read in sent if not _is_note_without_content(read, asking)]
-    return RereadCount(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
+        path_ids = {path_entry.entry.id for path_entry in all_path_entries(ledger, asking.story)}
+        return RereadCount(1) if any(read.result.id in path_ids for read in earlier) else None
+    with_content = [read for read in sent if not _is_note_without_content(read, asking)]
+    return RereadCount(1, int(is_ours and bool(with_content) and not any(map(asking.shows, with_content))))
 
 
 def _is_note_without_content(read: _FileRead, asking: _ContextAtRequest) -> bool:
     """An "unchanged" note holds no content unless the proxy restored it there."""
     message = read.result.message
-    given = STORED_CONTENT_HEADER in asking.story.tree.replaced_results.get(read.result.id, "")
-    return message is not None and is_unchanged_note(message.text) and not given
+    restored = STORED_CONTENT_HEADER in asking.story.tree.replaced_results.get(read.result.id, "")
+    return message is not None and is_unchanged_note(message.text) and not restored
 
 
 def reread_tools(
@@ -117,26 +117,26 @@ def reread_tools(
     if not reads:
         return ()
     asking = _context_at_turn(ledger, turn, {path_state.tip: path_state})
-    found: list[str] = []
+    tools: list[str] = []
     for read in reads:
-        earlier = [one for one in _earlier_reads(ledger, asking, read, names) if one.covers(read)]
-        again = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
-        found += [read.tool] * (again.of_removed if again else 0)
-    return tuple(found)
+        earlier = [previous for previous in _earlier_reads(ledger, asking, read, names) if previous.covers(read)]
+        reread = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
+        tools += [read.tool] * (reread.of_removed if reread else 0)
+    return tuple(tools)
 
 
 def _earlier_reads(
-    ledger: Ledger, asking: _ContextAtRequest, again: _FileRead, names: ToolRoles
+    ledger: Ledger, asking: _ContextAtRequest, reread: _FileRead, names: ToolRoles
 ) -> Iterator[_FileRead]:
     """Earlier reads of the same file on the path. Arguments are searched for the file name first, since nearly all
     calls can be skipped."""
-    name = again.file_name
+    name = reread.file_name
     calls: set[str] = set()
     for path_entry in asking.entries_by_id.values():
         message = message_of(path_entry)
         if message is None:
             continue
-        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path, names)}
+        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, reread.path, names)}
         if message.answers in calls and (read := _file_read_of(ledger, path_entry.entry, names)) is not None:
             yield read
 
@@ -160,32 +160,32 @@ def _file_read_of(
 ) -> _FileRead | None:
     """The read whose result `entry` is, if any. `seen` are turn and call ids already counted."""
     message = entry.message
-    asked = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
-    if message is None or asked is None:
+    request = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
+    if message is None or request is None:
         return None
-    round_sender, call = asked
+    requester, call = request
     if seen is not None:
-        if (round_sender.id, call.id) in seen:
+        if (requester.id, call.id) in seen:
             return None
-        seen.add((round_sender.id, call.id))
+        seen.add((requester.id, call.id))
     touched = files_touched_by(call, names)
     is_read = len(touched) == 1 and touched[0].how == READ
     if not is_read or call_failed(ToolExecution(call, message.text, entry.id, failed=message.failed)):
         return None
-    return _FileRead(round_sender, entry, touched[0].path, requested_part(call), call.name)
+    return _FileRead(requester, entry, touched[0].path, requested_part(call), call.name)
 
 
 def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
     """The entry that made this call, in its first stored form, and the call; searched in the newest call group before
     the result."""
-    at = result.parent
-    while at:
-        placement = ledger.entries[at]
-        stored = ledger.entries.get(placement.alias, placement)
+    entry_id = result.parent
+    while entry_id:
+        entry = ledger.entries[entry_id]
+        stored = ledger.entries.get(entry.alias, entry)
         calls = stored.message.calls if stored.message else visible_calls(ledger.rounds.get(stored.id, ()))
         if calls or stored.kind is EntryKind.TURN:
-            return next(((stored, made) for made in calls if made.id == call and not made.is_stack_call), None)
-        at = placement.parent
+            return next(((stored, c) for c in calls if c.id == call and not c.is_stack_call), None)
+        entry_id = entry.parent
     return None
 
 
@@ -197,7 +197,7 @@ def _context_at_turn(ledger: Ledger, turn: Entry, stories: dict[str, PathState])
         ledger, ledger.path(turn.parent), {path_state.tip: path_state for path_state in stories.values()}
     )
     stories[turn.thread] = path_state
-    last = max((done.number for done in ledger.rounds.get(turn.id, ())), default=0)
+    last = max((r.number for r in ledger.rounds.get(turn.id, ())), default=0)
     tree = path_state.tree
     for event in ledger.events.get(turn.id, ()):
         if event.round < last:

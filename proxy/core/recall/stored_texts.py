@@ -59,18 +59,18 @@ def all_path_entries(ledger: Ledger, path_state: PathState) -> tuple[PathEntry, 
     compacted its history. Oldest first, each once, with its present owner."""
     stories, seen = [path_state, *path_state.other_branches.values()], {path_state.tip}
     waiting = _adopted_tips(ledger, path_state.tip)
-    known: dict[str, PathState] = {}
+    states: dict[str, PathState] = {}
     while waiting:
         tip = waiting.pop()
         if tip not in seen:
             seen.add(tip)
-            earlier = path_state_at(ledger, tip, known)
+            earlier = path_state_at(ledger, tip, states)
             stories += [earlier, *earlier.other_branches.values()]
             waiting += _adopted_tips(ledger, tip)
-    held: dict[tuple[str, int], PathEntry] = {}
-    for path_entry in (p for each in stories for p in each.entries):
-        held.setdefault((path_entry.entry.id, path_entry.round.number if path_entry.round else 0), path_entry)
-    return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
+    entries: dict[tuple[str, int], PathEntry] = {}
+    for path_entry in (p for state in stories for p in state.entries):
+        entries.setdefault((path_entry.entry.id, path_entry.round.number if path_entry.round else 0), path_entry)
+    return tuple(sorted(entries.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
 
 
 def _adopted_tips(ledger: Ledger, tip: str) -> list[str]:
@@ -83,15 +83,15 @@ def pieces_of(
 ) -> tuple[StoredPiece, ...]:
     """Texts of entries in order: text, then call arguments, then results. Results of stack tools and notes of the proxy
     are left out."""
-    found: list[StoredPiece] = []
+    pieces: list[StoredPiece] = []
     calls: dict[str, Call] = {}
-    for placement in path_entries:
-        message = placement.round.spoken.message if placement.round else placement.entry.message
-        if message is None or placement.entry.kind is EntryKind.OVERLAY:
+    for path_entry in path_entries:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             continue
-        found += _pieces_of_message(path_state, placement, message, calls, names)
+        pieces += _pieces_of_message(path_state, path_entry, message, calls, names)
         calls |= {c.id: c for c in message.calls}
-    return tuple(found)
+    return tuple(pieces)
 
 
 def _pieces_of_message(
@@ -100,16 +100,16 @@ def _pieces_of_message(
     call = calls.get(message.answers) if message.answers else None
     entry = path_entry.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{path_entry.round.number}" if path_entry.round else "")
     ref = owner_of(path_state, path_entry).partition("#")[0] or entry
-    at = path_entry.path_id or path_entry.entry.id
+    path_id = path_entry.path_id or path_entry.entry.id
     base = StoredPiece(
-        ref, entry, at, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
+        ref, entry, path_id, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
     )
     if message.text:
         yield replace(base, source=_call_source(call, names) if call else "")
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
-    for made in message.calls:
-        yield replace(base, source=f"call {_call_source(made, names)}", text=made.arguments, call=made)
+    for own_call in message.calls:
+        yield replace(base, source=f"call {_call_source(own_call, names)}", text=own_call.arguments, call=own_call)
 
 
 def _call_source(call: Call, names: ToolRoles) -> str:
@@ -118,20 +118,20 @@ def _call_source(call: Call, names: ToolRoles) -> str:
     return f"{call.name} {files[0].path}" if files else call.name
 
 
-# ------------------------------------------------------------------------------------------------------------ the line
+# ---------------------------------------------------------------------------------------------------------- visibility
 def split_by_visibility(
-    tree: Tree, on_line: Container[str], pieces: Sequence[StoredPiece]
+    tree: Tree, in_context: Container[str], pieces: Sequence[StoredPiece]
 ) -> tuple[tuple[StoredPiece, ...], tuple[StoredPiece, ...]]:
-    """Pieces no longer in the context, and those the model still sees unchanged. `on_line` are the entries in the
+    """Pieces no longer in the context, and those the model still sees unchanged. `in_context` are entries in the
     context."""
     owners = _visible_owners(tree)
-    here = [_is_in_context(tree, on_line, owners, piece) for piece in pieces]
-    away = tuple(p for p, is_here in zip(pieces, here, strict=True) if not is_here)
-    return away, tuple(p for p, is_here in zip(pieces, here, strict=True) if is_here)
+    visible = [_is_in_context(tree, in_context, owners, piece) for piece in pieces]
+    away = tuple(p for p, is_visible in zip(pieces, visible, strict=True) if not is_visible)
+    return away, tuple(p for p, is_visible in zip(pieces, visible, strict=True) if is_visible)
 
 
-def _is_in_context(tree: Tree, on_line: Container[str], owners: Container[str], piece: StoredPiece) -> bool:
-    if piece.at not in on_line or piece.entry_id in tree.replaced_results:
+def _is_in_context(tree: Tree, in_context: Container[str], owners: Container[str], piece: StoredPiece) -> bool:
+    if piece.at not in in_context or piece.entry_id in tree.replaced_results:
         return False
     return piece.owner in owners or piece.role == "user"
 
@@ -145,17 +145,17 @@ def _visible_owners(tree: Tree) -> frozenset[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- markers
-def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **told: str) -> str:
-    """`text`, which is the piece or a part of it, between marker lines. `told` are further attributes, such as the
+def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> str:
+    """`text`, which is the piece or a part of it, between marker lines. `extra` are further attributes, such as the
     page."""
-    named = {
+    attributes = {
         "ref": piece.ref,
         "entry": piece.entry_ref,
         "role": piece.role,
         "source": piece.source,
         "lines": piece.lines,
     }
-    shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (named | told).items() if value)
+    shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (attributes | extra).items() if value)
     return f'<<recall {shown} nonce="{_marker_attribute(nonce)}">>\n{text}\n<<end nonce="{_marker_attribute(nonce)}">>'
 
 

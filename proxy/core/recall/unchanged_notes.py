@@ -79,43 +79,43 @@ def is_unchanged_note(text: str) -> bool:
 def uncached_entries(path_state: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
     """Entries that the provider has not cached: those since the last answer, everything from the first entry that a
     fold in `decided` removes, or all if the thread wakes."""
-    gone: set[str] = set()
+    removed: set[str] = set()
     for event in decided:
         if isinstance(event, ThreadWoken) and not event.appended:
             return frozenset(p.path_id for p in path_state.entries)
-        gone.update(event.entries if isinstance(event, FrameFolded) else ())
-    since = next((at for at in range(len(path_state.entries) - 1, -1, -1) if path_state.entries[at].round), 0)
-    cut = next((at for at, p in enumerate(path_state.entries[:since]) if p.entry.id in gone), since)
+        removed.update(event.entries if isinstance(event, FrameFolded) else ())
+    since = next((i for i in range(len(path_state.entries) - 1, -1, -1) if path_state.entries[i].round), 0)
+    cut = next((i for i, p in enumerate(path_state.entries[:since]) if p.entry.id in removed), since)
     return frozenset(p.path_id for p in path_state.entries[cut:])
 
 
 def restore_file_contents(
-    ledger: Ledger, path_state: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
+    ledger: Ledger, path_state: PathState, in_context: Container[str], new: Container[str], options: RestoreOptions
 ) -> tuple[tuple[str, str], ...]:
     """Entry id and full new text of each result among the entries `new` that refers to content no longer in the
-    context. `path_state` includes the new results; `on_line` are the entries about to be sent. Cached notes are left
+    context. `path_state` includes the new results; `in_context` are those about to be sent. Cached notes are left
     alone."""
-    noted = {
+    note_ids = {
         p.entry.id
         for p in path_state.entries
         if p.path_id in new and p.entry.message and is_unchanged_note(p.entry.message.text)
     }
-    told = dict(path_state.tree.replaced_results)
-    noted -= {entry for entry, text in told.items() if STORED_CONTENT_HEADER in text}
-    if not noted:
+    texts = dict(path_state.tree.replaced_results)
+    note_ids -= {entry for entry, text in texts.items() if STORED_CONTENT_HEADER in text}
+    if not note_ids:
         return ()
-    accesses = _file_accesses(pieces_of(path_state, all_path_entries(ledger, path_state), means.names), means.names)
-    found: dict[str, str] = {}
-    for at, note in enumerate(accesses):
-        if note.piece.entry_id not in noted or note.piece.at not in on_line or not note.is_unchanged_note:
+    accesses = _file_accesses(pieces_of(path_state, all_path_entries(ledger, path_state), options.names), options.names)
+    restored: dict[str, str] = {}
+    for i, note in enumerate(accesses):
+        if note.piece.entry_id not in note_ids or note.piece.at not in in_context or not note.is_unchanged_note:
             continue
-        needed = _newest_content(accesses[:at], note, told | found, on_line)
+        needed = _newest_content(accesses[:i], note, texts | restored, in_context)
         if needed is None:
-            needed = _content_on_other_branch(ledger, path_state, note, on_line, means.names)
-        away, _ = split_by_visibility(path_state.tree, on_line, needed)
+            needed = _content_on_other_branch(ledger, path_state, note, in_context, options.names)
+        away, _ = split_by_visibility(path_state.tree, in_context, needed)
         if away:
-            found[note.piece.entry_id] = _note_with_content(note.piece.text, away, means)
-    return tuple(found.items())
+            restored[note.piece.entry_id] = _note_with_content(note.piece.text, away, options)
+    return tuple(restored.items())
 
 
 # ------------------------------------------------------------------------------------------------------------ accesses
@@ -140,18 +140,18 @@ def _make_access(piece: StoredPiece, call: Call, touched: FileAccess) -> _FileAc
 def requested_part(call: Call) -> str:
     """A comparable form of the requested range; empty for the whole file."""
     arguments = _parsed_arguments(call.arguments)
-    asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
-    if asked.get("offset") in (0, 1):
-        del asked["offset"]
-    return repr(sorted(asked.items())) if asked else ""
+    range_arguments = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
+    if range_arguments.get("offset") in (0, 1):
+        del range_arguments["offset"]
+    return repr(sorted(range_arguments.items())) if range_arguments else ""
 
 
 def _parsed_arguments(arguments: str) -> Mapping[str, object]:
     try:
-        found = msgspec.json.decode(arguments)
+        parsed = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def is_same_file(one: str, other: str) -> bool:
@@ -162,9 +162,9 @@ def is_same_file(one: str, other: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- content
 def _newest_content(
-    before: Sequence[_FileAccess], note: _FileAccess, told: Mapping[str, str], on_line: Container[str]
+    before: Sequence[_FileAccess], note: _FileAccess, texts: Mapping[str, str], in_context: Container[str]
 ) -> tuple[StoredPiece, ...] | None:
-    """The newest text that covers the request, and the changes since; None if there is none. `told` are replaced texts
+    """The newest text that covers the request, and the changes since; None if there is none. `texts` are replaced texts
     by entry."""
     changed: list[StoredPiece] = []
     for access in reversed(before):
@@ -172,8 +172,12 @@ def _newest_content(
             continue
         has_all = access.is_whole_file or access.part == note.part
         if access.is_unchanged_note:
-            if has_all and access.piece.at in on_line and STORED_CONTENT_HEADER in told.get(access.piece.entry_id, ""):
-                return tuple(changed)  # an earlier note on the line was given the content
+            if (
+                has_all
+                and access.piece.at in in_context
+                and STORED_CONTENT_HEADER in texts.get(access.piece.entry_id, "")
+            ):
+                return tuple(changed)  # the content is in an earlier note in the context
         elif has_all if access.kind == READ else access.is_whole_file:
             return (access.piece, *changed)
         elif access.kind == CHANGED:
@@ -182,37 +186,37 @@ def _newest_content(
 
 
 def _content_on_other_branch(
-    ledger: Ledger, path_state: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
+    ledger: Ledger, path_state: PathState, note: _FileAccess, in_context: Container[str], names: ToolRoles
 ) -> tuple[StoredPiece, ...]:
     """The content read on a branch that the client left, whose file it still remembers. Newest branch first."""
     tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != path_state.tip]
     for tip in tips[: -MAX_OTHER_BRANCHES - 1 : -1]:
-        left = replay(ledger, ledger.path(tip), {})
-        accesses = _file_accesses(pieces_of(left, left.entries, names), names)
-        content = _newest_content(accesses, note, path_state.tree.replaced_results, on_line)
+        branch = replay(ledger, ledger.path(tip), {})
+        accesses = _file_accesses(pieces_of(branch, branch.entries, names), names)
+        content = _newest_content(accesses, note, path_state.tree.replaced_results, in_context)
         if content is not None:
             return content
     return ()
 
 
-def _note_with_content(note: str, away: Sequence[StoredPiece], means: RestoreOptions) -> str:
+def _note_with_content(note: str, away: Sequence[StoredPiece], options: RestoreOptions) -> str:
     """The note, followed by the stored texts that fit."""
     parts = [note, STORED_CONTENT_HEADER]
-    left = means.max_tokens
+    room = options.max_tokens
     for piece in away:
-        whole = wrap_in_markers(piece, piece.text, means.nonce)
-        cost = means.count(whole)
-        if cost > left:
-            return "\n".join([*parts, *_beginning_that_fits(piece, left, means)])
+        whole = wrap_in_markers(piece, piece.text, options.nonce)
+        cost = options.count(whole)
+        if cost > room:
+            return "\n".join([*parts, *_beginning_that_fits(piece, room, options)])
         parts.append(whole)
-        left -= cost
+        room -= cost
     return "\n".join(parts)
 
 
-def _beginning_that_fits(piece: StoredPiece, room: int, means: RestoreOptions) -> Iterator[str]:
+def _beginning_that_fits(piece: StoredPiece, room: int, options: RestoreOptions) -> Iterator[str]:
     """The beginning of a text, up to a line end, and where to find the rest."""
-    length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
+    length = longest_fitting(piece.text, lambda kept: options.count(kept) <= room)
     border = piece.text.rfind("\n", 0, length) + 1 or length
     if border:
-        yield wrap_in_markers(piece, piece.text[:border], means.nonce)
+        yield wrap_in_markers(piece, piece.text[:border], options.nonce)
     yield CONTENT_CUT_LINE.format(entry=piece.entry_ref)

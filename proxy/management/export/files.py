@@ -96,9 +96,9 @@ class _ForwardOnlyBuffer(RawIOBase):
 
     def take(self) -> bytes:
         """Bytes written since the last call."""
-        held = bytes(self._buffer)
+        data = bytes(self._buffer)
         self._buffer.clear()
-        return held
+        return data
 
 
 def zip_chunks(files: Iterable[ExportFile]) -> Iterator[bytes]:
@@ -112,19 +112,19 @@ def zip_chunks(files: Iterable[ExportFile]) -> Iterator[bytes]:
             with archive.open(about, "w", force_zip64=True) as member:
                 for piece in _in_chunks(pieces):
                     member.write(piece)
-                    if made := output.take():
-                        yield made
+                    if data := output.take():
+                        yield data
     yield output.take()
 
 
 def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    held: list[bytes] = []
+    waiting: list[bytes] = []
     size = 0
     for piece in pieces:
-        held.append(piece)
+        waiting.append(piece)
         size += len(piece)
         if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

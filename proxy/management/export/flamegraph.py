@@ -71,11 +71,11 @@ def render_speedscope(export_input: ExportInput) -> Iterator[bytes]:
 
 def render_collapsed(export_input: ExportInput, measure: MeasureName = "tokens") -> Iterator[bytes]:
     """One line per stack: titles joined by semicolons, and a whole number."""
-    tree, of = export_input.path_state.tree, MEASURES[measure].value_of
+    tree, value_of = export_input.path_state.tree, MEASURES[measure].value_of
     widths: dict[tuple[str, ...], float] = {}
     for receipt in export_input.receipts:
         stack = _frame_stack(tree, receipt)
-        widths[stack] = widths.get(stack, 0) + of(receipt)
+        widths[stack] = widths.get(stack, 0) + value_of(receipt)
     for stack, width in widths.items():
         names = ";".join(_frame_label(tree, frame).replace(";", ",") for frame in stack)
         yield f"{names} {round(width)}\n".encode("utf-8", "backslashreplace")

@@ -48,12 +48,12 @@ def _head_section(export_input: ExportInput) -> Iterator[str]:
 
 def _requests_section(export_input: ExportInput) -> Iterator[str]:
     yield "## What was asked"
-    said = [
+    messages = [
         p.entry.message
         for p in export_input.path_state.entries
         if p.entry.kind is EntryKind.MESSAGE and p.entry.message
     ]
-    texts = [m.text for m in said if m.role == "user" and m.text.strip()]
+    texts = [m.text for m in messages if m.role == "user" and m.text.strip()]
     for text in texts:
         yield ""
         yield from _quote(text)
@@ -77,8 +77,8 @@ def _frame_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
     active = ", active" if frame.id == tree.active else ""
     indent = "  " * depth
     yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** ({_code(frame.id)}{active})"
-    told = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
-    for label, text in told.items():
+    texts = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
+    for label, text in texts.items():
         if text.strip() and text.strip() != frame.title.strip():
             yield f"{indent}  - {label}: {_inline(text, MAX_QUOTE_CHARACTERS)}"
     for child in children(tree, frame.id):
@@ -92,8 +92,8 @@ def _decisions_section(export_input: ExportInput) -> Iterator[str]:
 
 def _files_section(export_input: ExportInput) -> Iterator[str]:
     frames = export_input.path_state.tree.frames.values()
-    made = {artifact: frame for frame in frames for artifact in frame.artifacts}
-    return _list_section("Files and other artifacts", list(made.items()))
+    artifacts = {artifact: frame for frame in frames for artifact in frame.artifacts}
+    return _list_section("Files and other artifacts", list(artifacts.items()))
 
 
 def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
@@ -109,9 +109,9 @@ def _open_work_section(export_input: ExportInput) -> Iterator[str]:
     tree = export_input.path_state.tree
     yield "## What is open"
     yield ""
-    way = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
-    others = [f for f in tree.frames.values() if f not in way]
-    rows = [("under way", f) for f in way]
+    open_path = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
+    others = [f for f in tree.frames.values() if f not in open_path]
+    rows = [("under way", f) for f in open_path]
     for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
         rows += [(str(status).replace("_", " "), f) for f in others if f.status is status]
     yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
@@ -125,8 +125,10 @@ def _open_work_section(export_input: ExportInput) -> Iterator[str]:
 
 
 def _last_answer(export_input: ExportInput) -> str:
-    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries))
-    return next((m.text for m in said if m and m.role == "assistant" and m.text.strip()), "")
+    messages = (
+        p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries)
+    )
+    return next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
 
 
 def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
@@ -140,9 +142,9 @@ def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def _inline(text: str, most: int = PAGE_TITLE_CHARACTERS) -> str:
+def _inline(text: str, limit: int = PAGE_TITLE_CHARACTERS) -> str:
     """One line without markup."""
-    return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, most))
+    return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, limit))
 
 
 def _code(name: str) -> str:
@@ -157,9 +159,9 @@ def _quote(text: str) -> Iterable[str]:
     return (f"> {_MARKDOWN_CHARACTERS.sub(_escape, line)}".rstrip() for line in shown.splitlines())
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     """Escape every character with a meaning in Markdown."""
-    return f"\\{found[0]}"
+    return f"\\{match[0]}"
 
 
 def _format_time(at_ms: int) -> str:

@@ -10,14 +10,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, Message, ModelResponse, Round, response_id_of
-from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import lookup_keys
 from proxy.errors import NotAllowed
-from proxy.management.export import jetbox as told_by_jetbox
-from proxy.management.export import ledger as whole
-from proxy.management.export import stack_layout as told_by_layout
+from proxy.management.export.jetbox import read_jetbox_layout
+from proxy.management.export.ledger import is_ledger_export, read_records
 from proxy.management.export.reading import open_source, read_document, read_lines, refuse_import
-from proxy.management.export.rebuild import rebuild_records as rebuilt
-from proxy.management.export.stack_layout import STATE_FILE
+from proxy.management.export.rebuild import rebuild_records
+from proxy.management.export.stack_layout import STATE_FILE, read_stack_layout
 from proxy.management.views import ConversationUnreadable, all_path_states, newest_path_state
 from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store, rebuild_ledger
 
@@ -61,9 +60,9 @@ def read_conversation(place: Path) -> tuple[str, Conversation, list[Record]]:
     try:
         if place.is_file():
             with place.open("rb") as source:
-                if whole.is_ledger_export(source.readline(1 << 20)):
+                if is_ledger_export(source.readline(1 << 20)):
                     source.seek(0)
-                    return ("ledger", *whole.read_records(read_lines(source, place.name)))
+                    return ("ledger", *read_records(read_lines(source, place.name)))
         return _read_layout(place)
     except OSError as error:
         return refuse_import(f"{place} cannot be read: {error.strerror or error}")
@@ -75,9 +74,9 @@ def _read_layout(place: Path) -> tuple[str, Conversation, list[Record]]:
             refuse_import(f"{place} has no {STATE_FILE}; what can be imported are the formats ledger, stack and jetbox")
         state = read_document(conversations, STATE_FILE)
         if "goal" in state:
-            return ("jetbox", *rebuilt(told_by_jetbox.read_jetbox_layout(conversations, state)))
+            return ("jetbox", *rebuild_records(read_jetbox_layout(conversations, state)))
         if "frames" in state:
-            return ("stack", *rebuilt(told_by_layout.read_stack_layout(conversations, state)))
+            return ("stack", *rebuild_records(read_stack_layout(conversations, state)))
         return refuse_import(f"{STATE_FILE} has neither `frames` (the format stack) nor `goal` (jetbox)")
 
 
@@ -114,26 +113,28 @@ async def _refuse_known_requests(store: Store, tenant: str, records: Sequence[Re
 def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
     """Anchors of every answer on every path, by which a client that continues the conversation is recognized."""
     about = ledger.conversation
-    before: dict[str, tuple[Message, ...]] = {"": ()}
+    messages_before: dict[str, tuple[Message, ...]] = {"": ()}
     for entry in ledger.entries.values():
-        heard = before.get(entry.parent, ())
+        earlier = messages_before.get(entry.parent, ())
         if entry.is_overlay:
             continue
         rounds = _rounds_of(ledger, entry)
         if rounds:
-            keys = anchors.anchors_of_turn(heard, rounds)
+            keys = lookup_keys.anchors_of_turn(earlier, rounds)
             yield AnchorRecord(about.id, about.hint, keys, entry.created)
-            if named := response_id_of(rounds):
-                yield AnchorRecord(about.id, "", (anchors.response_anchor(named),), entry.created)
-            before[entry.id] = (_ANY_ANSWER,)
+            if response_id := response_id_of(rounds):
+                yield AnchorRecord(about.id, "", (lookup_keys.response_anchor(response_id),), entry.created)
+            messages_before[entry.id] = (_ANY_ANSWER,)
         else:
             # Only what stands before the first answer is asked for; behind it one stand-in is enough.
-            before[entry.id] = heard if _ANY_ANSWER in heard or not entry.message else (*heard, entry.message)
+            messages_before[entry.id] = (
+                earlier if _ANY_ANSWER in earlier or not entry.message else (*earlier, entry.message)
+            )
 
 
 def _rounds_of(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
     """Answers imported within a client's history count as rounds."""
     if entry.kind is EntryKind.TURN:
         return ledger.rounds.get(entry.id, ())
-    said = entry.message
-    return (Round(entry.id, 1, ModelResponse(said), last=True),) if said and said.role == "assistant" else ()
+    message = entry.message
+    return (Round(entry.id, 1, ModelResponse(message), last=True),) if message and message.role == "assistant" else ()

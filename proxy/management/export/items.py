@@ -68,26 +68,28 @@ class ExportItem:
 
 def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
     """All items in order of creation. Items without an owner go to the first root of `tree`."""
-    found: dict[MessagePosition, ExportItem] = {}
-    nobodys = next((f.id for f in tree.frames.values() if not f.parent), "")
+    items: dict[MessagePosition, ExportItem] = {}
+    default_frame = next((f.id for f in tree.frames.values() if not f.parent), "")
     for number, path_state in enumerate(all_path_states(ledger)):
         states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(path_state.entries)
-        after = ""
-        for placed in path_state.entries:
-            message, at = message_of(placed), message_position_of(placed)
+        previous = ""
+        for path_entry in path_state.entries:
+            message, position = message_of(path_entry), message_position_of(path_entry)
             if message is None:
                 continue
-            frame = owner_of(path_state, placed).partition("#")[0] or nobodys
-            if at not in found:
-                found[at] = ExportItem(placed, message, frame, after, states.get(at, ()), is_current=number == 0)
-            if not placed.entry.is_overlay:
-                after = item_id(placed)
-    return sorted(found.values(), key=lambda item: (item.path_entry.entry.seq, item.position[1]))
+            frame = owner_of(path_state, path_entry).partition("#")[0] or default_frame
+            if position not in items:
+                items[position] = ExportItem(
+                    path_entry, message, frame, previous, states.get(position, ()), is_current=number == 0
+                )
+            if not path_entry.entry.is_overlay:
+                previous = item_id(path_entry)
+    return sorted(items.values(), key=lambda item: (item.path_entry.entry.seq, item.position[1]))
 
 
-def item_id(placed: PathEntry) -> str:
+def item_id(path_entry: PathEntry) -> str:
     """The id of the entry, with the round number if it is a round."""
-    return f"{placed.entry.id}/{placed.round.number}" if placed.round else placed.entry.id
+    return f"{path_entry.entry.id}/{path_entry.round.number}" if path_entry.round else path_entry.entry.id
 
 
 def json_line(value: Any) -> bytes:

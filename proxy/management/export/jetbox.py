@@ -24,9 +24,8 @@ import msgspec
 from proxy.core.frames import Frame, Status, Tree, children, frame_id, path_to
 from proxy.core.ledger import Call, EntryKind, canonical_arguments
 from proxy.core.observers import last_outcome_by_kind, observe, steps_of
-from proxy.core.policy import loop_detection as loops
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects import raw_json as slices
+from proxy.core.policy import loop_detection
+from proxy.dialects import OPENAI_CHAT, raw_json
 from proxy.dialects.chat import read_message
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line
 from proxy.management.export.reading import FileSource, read_objects, refuse_import
@@ -88,18 +87,20 @@ def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
     for item in items:
         for call in item.message.calls:
             if not call.is_stack_call:
-                came = results[call.id].popleft() if results[call.id] else None
-                told = (came.message.text, came.created_at, is_error(came.message)) if came else (None, 0, False)
-                yield ToolAction(call, item.frame, item.created_at, *told)
+                result = results[call.id].popleft() if results[call.id] else None
+                result_fields = (
+                    (result.message.text, result.created_at, is_error(result.message)) if result else (None, 0, False)
+                )
+                yield ToolAction(call, item.frame, item.created_at, *result_fields)
 
 
 def _results_by_call(items: list[ExportItem]) -> dict[str, deque[ExportItem]]:
     """Results by call id, oldest first: ids repeat."""
-    found: dict[str, deque[ExportItem]] = defaultdict(deque)
+    results: dict[str, deque[ExportItem]] = defaultdict(deque)
     for item in items:
         if item.message.answers:
-            found[item.message.answers].append(item)
-    return found
+            results[item.message.answers].append(item)
+    return results
 
 
 def _history_line(action: ToolAction) -> dict[str, Any]:
@@ -125,12 +126,12 @@ def _decode_arguments(text: str) -> Any:
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
     """Actions with the same signature and result, oldest first."""
-    made: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
+    groups: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
-        made[action.signature, action.result].append(action)
+        groups[action.signature, action.result].append(action)
     return [
         {"timestamp": format_timestamp(same[-1].started_at), "signature": signature, "attempt_count": len(same)}
-        for (signature, _), same in made.items()
+        for (signature, _), same in groups.items()
         if len(same) >= MIN_REPETITIONS
     ]
 
@@ -138,7 +139,7 @@ def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------------- state
 def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[str, Any]:
     tree = export_input.path_state.tree
-    told = state_with_logs(export_input)["frames"]
+    documents = state_with_logs(export_input)["frames"]
     path = path_to(tree, tree.active) if tree.active else ()
     roots = [f for f in tree.frames.values() if not f.parent]
     goal = path[0] if path else next(iter(roots), None)
@@ -146,8 +147,8 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
     for action in actions:
         counts[action.signature] += 1
     return {
-        "goal": _goal_node(tree, goal, told, "tasks") if goal else None,
-        "other_goals": [_goal_node(tree, root, told, "tasks") for root in roots if root is not goal],
+        "goal": _goal_node(tree, goal, documents, "tasks") if goal else None,
+        "other_goals": [_goal_node(tree, root, documents, "tasks") for root in roots if root is not goal],
         "active_frame": tree.active,
         "current_task_idx": _index_on_path(tree, path, 1),
         "current_subtask_idx": _index_on_path(tree, path, 2),
@@ -158,15 +159,15 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
     }
 
 
-def _goal_node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) -> dict[str, Any]:
+def _goal_node(tree: Tree, frame: Frame, documents: Mapping[str, Any], below: str) -> dict[str, Any]:
     """A goal or task with everything below it."""
     return {
         "description": frame.title,
         "status": STATUS_WORDS[frame.status],
         "success_criteria": frame.criteria,
         "result": frame.results or frame.invalidation_reason,
-        "frame": {**told[frame.id], "origin": frame.origin},
-        below: [_goal_node(tree, child, told, "subtasks") for child in children(tree, frame.id)],
+        "frame": {**documents[frame.id], "origin": frame.origin},
+        below: [_goal_node(tree, child, documents, "subtasks") for child in children(tree, frame.id)],
     }
 
 
@@ -180,20 +181,22 @@ def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
 def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> list[str]:
     """Actions in a loop that was warned about and goes on."""
     looped = {name for row in loop_rows(export_input.ledger) if row["standing"] for name in row["signatures"]}
-    found = (
-        action for action in actions if looped and loops.call_signature(action.call, export_input.tool_roles) in looped
+    looping = (
+        action
+        for action in actions
+        if looped and loop_detection.call_signature(action.call, export_input.tool_roles) in looped
     )
-    return list(dict.fromkeys(action.signature for action in found))
+    return list(dict.fromkeys(action.signature for action in looping))
 
 
 def _probe_results(export_input: ExportInput) -> dict[str, bool]:
     """Result of the newest command of each kind."""
-    ran = [
-        one
+    runs = [
+        run
         for step in steps_of(export_input.path_state.entries)
-        for one in observe(step, export_input.tool_roles).commands
+        for run in observe(step, export_input.tool_roles).commands
     ]
-    return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(ran).items()}
+    return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(runs).items()}
 
 
 def format_timestamp(at_ms: int) -> str:
@@ -258,8 +261,8 @@ def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...
 
 
 def _list_member(node: Mapping[str, Any], name: str) -> list[Any]:
-    found = node.get(name) or []
-    return found if isinstance(found, list) else refuse_import(f"{STATE_FILE}: {name} is no list")
+    members = node.get(name) or []
+    return members if isinstance(members, list) else refuse_import(f"{STATE_FILE}: {name} is no list")
 
 
 # -------------------------------------------------------------------------------------------------------------- actions
@@ -283,42 +286,42 @@ def _read_messages(
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
     yield ImportedMessage("goal", "", frames[0].id, EntryKind.MESSAGE, goal, 0, round(frames[0].created))
-    known, after, seq = {frame.id for frame in frames}, "goal", 1
+    frame_ids, after, seq = {frame.id for frame in frames}, "goal", 1
     for number, fields in read_objects(conversations, HISTORY_FILE):
-        acted = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
-        frame, at = acted.frame if acted.frame in known else active, _parse_timestamp(acted.timestamp)
-        for part, wire in _wire_messages(acted, number):
+        action = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
+        frame, created = action.frame if action.frame in frame_ids else active, _parse_timestamp(action.timestamp)
+        for part, wire in _wire_messages(action, number):
             name = f"{number}-{part}"
-            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, at)
+            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, created)
             after, seq = name, seq + 1
 
 
 def _parse_action(fields: Mapping[str, Any], where: str) -> _HistoryAction:
     try:
-        acted = msgspec.convert(fields, _HistoryAction)
+        action = msgspec.convert(fields, _HistoryAction)
     except msgspec.ValidationError as error:
         refuse_import(f"{where}: {error}")
-    return acted if acted.action or acted.name else refuse_import(f"{where}: action is missing")
+    return action if action.action or action.name else refuse_import(f"{where}: action is missing")
 
 
-def _wire_messages(acted: _HistoryAction, number: int) -> Iterator[tuple[str, bytes]]:
-    call = acted.call or f"action_{number}"
-    arguments = acted.args if isinstance(acted.args, str) else slices.encode(acted.args or {}).decode()
-    function = {"name": acted.action or acted.name, "arguments": arguments}
-    made = [{"id": call, "type": "function", "function": function}]
-    yield "call", slices.encode({"role": "assistant", "content": None, "tool_calls": made})
-    if acted.result is not None:
-        text = acted.result if isinstance(acted.result, str) else slices.encode(acted.result).decode()
-        yield "result", slices.encode({"role": "tool", "tool_call_id": call, "content": text})
+def _wire_messages(action: _HistoryAction, number: int) -> Iterator[tuple[str, bytes]]:
+    call = action.call or f"action_{number}"
+    arguments = action.args if isinstance(action.args, str) else raw_json.encode(action.args or {}).decode()
+    function = {"name": action.action or action.name, "arguments": arguments}
+    calls = [{"id": call, "type": "function", "function": function}]
+    yield "call", raw_json.encode({"role": "assistant", "content": None, "tool_calls": calls})
+    if action.result is not None:
+        text = action.result if isinstance(action.result, str) else raw_json.encode(action.result).decode()
+        yield "result", raw_json.encode({"role": "tool", "tool_call_id": call, "content": text})
 
 
-def _parse_timestamp(told_at: str | float | None) -> int:
+def _parse_timestamp(timestamp: str | float | None) -> int:
     """ms since the epoch; a number is in seconds, as other programs write it."""
     try:
         return (
-            round(datetime.fromisoformat(told_at).timestamp() * 1000)
-            if isinstance(told_at, str)
-            else round((told_at or 0) * 1000)
+            round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+            if isinstance(timestamp, str)
+            else round((timestamp or 0) * 1000)
         )
     except (ValueError, OverflowError):
         return 0

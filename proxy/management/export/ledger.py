@@ -68,8 +68,8 @@ def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
 def _as_plain_values(value: Any) -> dict[str, Any]:
     """Plain values with bytes as text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    told: dict[str, Any] = _bytes_as_text(plain)
-    return told
+    text_values: dict[str, Any] = _bytes_as_text(plain)
+    return text_values
 
 
 def _bytes_as_text(value: Any) -> Any:
@@ -84,66 +84,66 @@ def _bytes_as_text(value: Any) -> Any:
 def is_ledger_export(first: bytes) -> bool:
     """Whether `first`, the first line of a file, is in this format."""
     try:
-        told = json.loads(first)
+        first_object = json.loads(first)
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and FORMAT_MARK in told
+    return isinstance(first_object, dict) and FORMAT_MARK in first_object
 
 
 def read_records(rows: Iterable[bytes]) -> tuple[Conversation, list[Record]]:
     """The conversation without an owner, and its records in order. Raises BadRequest, which names the line."""
     numbered = enumerate(rows, start=1)
     conversation = _parse_conversation(_decode_row(1, next(numbered, (1, b""))[1]))
-    found: list[Record] = []
+    records: list[Record] = []
     for number, row in numbered:
         if row.strip():
-            found.append(_parse_record(number, _decode_row(number, row), conversation.id))
-    return conversation, found
+            records.append(_parse_record(number, _decode_row(number, row), conversation.id))
+    return conversation, records
 
 
-def _parse_conversation(told: dict[str, Any]) -> Conversation:
-    version = told.get(FORMAT_MARK)
+def _parse_conversation(fields: dict[str, Any]) -> Conversation:
+    version = fields.get(FORMAT_MARK)
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BadRequest(
             f"line 1: version {version!r} of this format is newer than this proxy reads "
             f"({FORMAT_VERSION}). Update the proxy.",
             code="not_importable",
         )
-    return _convert(1, {**_object_member(1, told, "conversation"), "tenant": ""}, Conversation)
+    return _convert(1, {**_object_member(1, fields, "conversation"), "tenant": ""}, Conversation)
 
 
-def _parse_record(number: int, told: dict[str, Any], conversation: str) -> Record:
-    kind = next(iter(told), "")
+def _parse_record(number: int, fields: dict[str, Any], conversation: str) -> Record:
+    kind = next(iter(fields), "")
     if kind == "request":
-        request = _convert(number, _object_member(number, told, kind), RequestRecord)
+        request = _convert(number, _object_member(number, fields, kind), RequestRecord)
         return replace(request, conversation=conversation)
     if kind not in RECORD_TYPES:
         _refuse_line(number, f"a record of the kind {kind!r} is not known")
-    return LedgerRecord(conversation, _convert(number, _object_member(number, told, kind), RECORD_TYPES[kind]))
+    return LedgerRecord(conversation, _convert(number, _object_member(number, fields, kind), RECORD_TYPES[kind]))
 
 
 def _decode_row(number: int, row: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(row)
+        fields = json.loads(row)
     except (ValueError, RecursionError):
         _refuse_line(number, "it is no JSON, as where a file was cut off")
-    return told if isinstance(told, dict) else _refuse_line(number, "it is no object")
+    return fields if isinstance(fields, dict) else _refuse_line(number, "it is no object")
 
 
-def _object_member(number: int, told: dict[str, Any], name: str) -> dict[str, Any]:
-    found = told.get(name)
-    return found if isinstance(found, dict) else _refuse_line(number, f"{name!r} is no object")
+def _object_member(number: int, fields: dict[str, Any], name: str) -> dict[str, Any]:
+    member = fields.get(name)
+    return member if isinstance(member, dict) else _refuse_line(number, f"{name!r} is no object")
 
 
-def _convert(number: int, told: dict[str, Any], kind: type[Value]) -> Value:
+def _convert(number: int, fields: dict[str, Any], kind: type[Value]) -> Value:
     try:
-        return msgspec.convert(_with_bytes(told), kind, builtin_types=(bytes,))
+        return msgspec.convert(_with_bytes(fields), kind, builtin_types=(bytes,))
     except (msgspec.ValidationError, UnicodeError) as error:
         _refuse_line(number, str(error))
 
 
-def _with_bytes(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: _member_value(name, value) for name, value in told.items()}
+def _with_bytes(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: _member_value(name, value) for name, value in fields.items()}
 
 
 def _member_value(name: str, value: Any) -> Any:
@@ -156,7 +156,7 @@ def _member_value(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return _with_bytes(value)
     return (
-        [_with_bytes(each) if isinstance(each, dict) else each for each in value] if isinstance(value, list) else value
+        [_with_bytes(item) if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
     )
 
 

@@ -67,7 +67,7 @@ def _spans(export_input: ExportInput) -> Iterator[Span]:
 
 
 def _frame_span(export_input: ExportInput, frame: Frame) -> Span:
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.id": frame.id,
         "gen_ai.agent.name": cut_for_display(frame.title, SPAN_TITLE_CHARACTERS),
@@ -78,13 +78,13 @@ def _frame_span(export_input: ExportInput, frame: Frame) -> Span:
     title = cut_for_display(frame.title, SPAN_TITLE_CHARACTERS)
     return _make_span(
         export_input, f"invoke_agent {title}", f"frame {frame.id}", frame.parent,
-        (frame.created_at, frame.updated_at), told,
+        (frame.created_at, frame.updated_at), attributes,
     )  # fmt: skip
 
 
 def _request_span(export_input: ExportInput, receipt: Receipt) -> Span:
     failed = receipt.status == "error" or receipt.client_status >= 400
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": PROVIDER_NAMES.get(family_of(receipt.model), receipt.upstream or "_OTHER"),
         "gen_ai.request.model": receipt.model,
@@ -104,11 +104,13 @@ def _request_span(export_input: ExportInput, receipt: Receipt) -> Span:
     }
     span = (receipt.created, receipt.created + round(receipt.duration_ms))
     name = f"chat {receipt.model}".rstrip()
-    return _make_span(export_input, name, f"request {receipt.id}", receipt.frame, span, told, kind=SPAN_KIND_CLIENT)
+    return _make_span(
+        export_input, name, f"request {receipt.id}", receipt.frame, span, attributes, kind=SPAN_KIND_CLIENT
+    )
 
 
 def _tool_span(export_input: ExportInput, action: ToolAction, number: int) -> Span:
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": action.call.name,
         "gen_ai.tool.call.id": action.call.id or None,
@@ -116,11 +118,13 @@ def _tool_span(export_input: ExportInput, action: ToolAction, number: int) -> Sp
         "error.type": "_OTHER" if action.has_failed else None,
     }
     span = (action.started_at, action.ended_at or action.started_at)
-    return _make_span(export_input, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
+    return _make_span(
+        export_input, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, attributes
+    )
 
 
 def _make_span(  # noqa: PLR0913  what a span has
-    export_input: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
+    export_input: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], attributes: Attributes, *,
     kind: int = SPAN_KIND_INTERNAL,
 ) -> Span:  # fmt: skip
     """The id is derived from `key`; `frame` is the parent if it has a span."""
@@ -138,8 +142,8 @@ def _make_span(  # noqa: PLR0913  what a span has
         "kind": kind,
         "startTimeUnixNano": str(begun * 1_000_000),
         "endTimeUnixNano": str(max(begun, ended) * 1_000_000),
-        "attributes": _encode_attributes({**told, "gen_ai.conversation.id": export_input.id}),
-        "status": {"code": STATUS_ERROR if told.get("error.type") else STATUS_OK},
+        "attributes": _encode_attributes({**attributes, "gen_ai.conversation.id": export_input.id}),
+        "status": {"code": STATUS_ERROR if attributes.get("error.type") else STATUS_OK},
     }
 
 
@@ -147,8 +151,8 @@ def _stable_id(export_input: ExportInput, key: str, digits: int) -> str:
     return sha256(f"{export_input.id}\n{key}".encode()).hexdigest()[:digits]
 
 
-def _encode_attributes(told: Attributes) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _encode_value(value)} for key, value in told.items() if value is not None]
+def _encode_attributes(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _encode_value(value)} for key, value in attributes.items() if value is not None]
 
 
 def _encode_value(value: object) -> dict[str, Any]:

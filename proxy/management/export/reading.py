@@ -79,10 +79,10 @@ def read_document(conversations: FileSource, name: str) -> dict[str, Any]:
     if len(data) > MAX_DOCUMENT_BYTES:
         refuse_import(f"{name} is larger than {MAX_DOCUMENT_BYTES:,} bytes")
     try:
-        told = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         refuse_import(f"{name} is no JSON ({error})")
-    return told if isinstance(told, dict) else refuse_import(f"{name} is no JSON object")
+    return document if isinstance(document, dict) else refuse_import(f"{name} is no JSON object")
 
 
 def read_lines(source: IO[bytes], name: str) -> Iterator[bytes]:
@@ -99,12 +99,12 @@ def read_objects(conversations: FileSource, name: str) -> Iterator[tuple[int, di
     with conversations.open_file(name) as source:
         for number, line in enumerate(read_lines(source, name), start=1):
             try:
-                told = json.loads(line)
+                fields = json.loads(line)
             except (ValueError, RecursionError):
                 refuse_import(f"{name}, line {number} is no JSON; was the file cut off?")
-            if not isinstance(told, dict):
+            if not isinstance(fields, dict):
                 refuse_import(f"{name}, line {number} is no JSON object")
-            yield number, told
+            yield number, fields
 
 
 def refuse_import(what: str) -> NoReturn:

@@ -87,26 +87,28 @@ class ImportedConversation:
     messages: tuple[ImportedMessage, ...]
 
 
-def rebuild_records(told: ImportedConversation) -> tuple[Conversation, list[Record]]:
+def rebuild_records(imported: ImportedConversation) -> tuple[Conversation, list[Record]]:
     """The conversation without an owner, and its records in writing order."""
-    entries, rounds = _make_entries(told.messages)
+    entries, rounds = _make_entries(imported.messages)
     parents = {entry.parent for entry in entries.values()}
     tips = [e for e in entries.values() if e.id not in parents and not e.is_overlay]
     owned: dict[str, list[str]] = defaultdict(list)
-    for said in told.messages:
-        owned[said.frame].append(entries[said.id].id)
-    events = list(_make_events(told.frames, told.active_frame, {frame: tuple(ids) for frame, ids in owned.items()}))
+    for message in imported.messages:
+        owned[message.frame].append(entries[message.id].id)
+    events = list(
+        _make_events(imported.frames, imported.active_frame, {frame: tuple(ids) for frame, ids in owned.items()})
+    )
     seq = max((entry.seq for entry in entries.values()), default=-1) + 1
-    threads = dict.fromkeys(said.thread for said in told.messages)
-    found: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
+    threads = dict.fromkeys(message.thread for message in imported.messages)
+    values: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
     for entry in entries.values():
-        found += [entry, *rounds.get(entry.id, ())]
+        values += [entry, *rounds.get(entry.id, ())]
     for tip in tips:
         number = rounds[tip.id][0].number if tip.id in rounds else 0
-        found += [as_ledger_event(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
+        values += [as_ledger_event(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
         seq += len(events)
-    conversation = Conversation(told.conversation, "", created=told.created, dialect=told.dialect)
-    return conversation, [LedgerRecord(conversation.id, value) for value in found]
+    conversation = Conversation(imported.conversation, "", created=imported.created, dialect=imported.dialect)
+    return conversation, [LedgerRecord(conversation.id, value) for value in values]
 
 
 def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
@@ -115,19 +117,19 @@ def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry]
     entries: dict[str, Entry] = {}
     rounds: dict[str, tuple[Round]] = {}
     taken: set[str] = set()
-    for said in lines:
-        name = said.id.partition("/")[0]
+    for line in lines:
+        name = line.id.partition("/")[0]
         if name in taken:
-            name = sha256(said.id.encode()).hexdigest()[:32]
+            name = sha256(line.id.encode()).hexdigest()[:32]
         taken.add(name)
-        parent = entries[said.previous].id if said.previous in entries else ""
-        is_turn = said.kind is EntryKind.TURN
-        message = None if is_turn else said.message
-        entries[said.id] = Entry(name, parent, said.seq, said.kind, said.thread, message, created=said.created)
+        parent = entries[line.previous].id if line.previous in entries else ""
+        is_turn = line.kind is EntryKind.TURN
+        message = None if is_turn else line.message
+        entries[line.id] = Entry(name, parent, line.seq, line.kind, line.thread, message, created=line.created)
         if is_turn:
-            spoken = ModelResponse(said.message, said.finish_reason, complete=said.is_complete)
+            spoken = ModelResponse(line.message, line.finish_reason, complete=line.is_complete)
             rounds[name] = (
-                Round(name, max(0, said.round_number), spoken, said.results, last=True, created=said.created),
+                Round(name, max(0, line.round_number), spoken, line.results, last=True, created=line.created),
             )
     return entries, rounds
 
@@ -139,20 +141,20 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
     names = [frame.id for frame in waiting]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
-    known = set(names)
+    placed_ids = set(names)
     path_entries: dict[str, ImportedFrame] = {}
     while waiting:
-        left = []
+        remaining = []
         for frame in waiting:
-            if not frame.parent or frame.parent in path_entries or frame.parent not in known:
+            if not frame.parent or frame.parent in path_entries or frame.parent not in placed_ids:
                 path_entries[frame.id] = frame
             else:
-                left.append(frame)
-        if len(left) == len(waiting):
+                remaining.append(frame)
+        if len(remaining) == len(waiting):
             raise BadRequest(
                 f"The frame {waiting[0].id[:64]!r} is above itself. Nothing was imported.", code="not_importable"
             )
-        waiting = left
+        waiting = remaining
     return tuple(path_entries.values())
 
 

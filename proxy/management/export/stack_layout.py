@@ -64,8 +64,8 @@ def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes
 def conversation_document(export_input: ExportInput) -> Iterator[bytes]:
     """Facts about the conversation that the state lacks."""
     conversation = export_input.ledger.conversation
-    told = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
-    yield json_document(told)
+    document = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
+    yield json_document(document)
 
 
 def state_with_logs(export_input: ExportInput) -> dict[str, Any]:
@@ -108,16 +108,18 @@ def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> Im
     listed = state["frames"]
     if not isinstance(listed, dict):
         refuse_import(f"{STATE_FILE}: `frames` is no object")
-    found = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
+    frames_by_id = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
     for name in names:
         if fnmatchcase(name, FRAME_FILE_PATTERN):
             frame = parse_frame(read_document(conversations, name), name)
             # What only a file of its own says, such as where a frame came from, is taken from there.
-            found[frame.id] = frame if frame.id not in found else _merge_frames(found[frame.id], frame)
-    frames = parents_first(found.values())
-    said = sorted(_read_logs(conversations, names), key=lambda one: (one.seq, one.round_number))
+            frames_by_id[frame.id] = (
+                frame if frame.id not in frames_by_id else _merge_frames(frames_by_id[frame.id], frame)
+            )
+    frames = parents_first(frames_by_id.values())
+    messages = sorted(_read_logs(conversations, names), key=lambda message: (message.seq, message.round_number))
     active = state.get("activeFrameID") or ""
-    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(said))
+    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(messages))
 
 
 def build_conversation(
@@ -125,7 +127,7 @@ def build_conversation(
     state: Mapping[str, Any],
     frames: tuple[ImportedFrame, ...],
     active: str,
-    said: tuple[ImportedMessage, ...],
+    messages: tuple[ImportedMessage, ...],
 ) -> ImportedConversation:
     """Without messages the goal becomes the only one."""
     about = read_document(conversations, ABOUT_FILE) if ABOUT_FILE in conversations.file_names() else {}
@@ -133,15 +135,15 @@ def build_conversation(
     name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
     if not isinstance(name, str) or not name:
         name = sha256(json_line(state)).hexdigest()[:32]  # the same state is the same conversation
-    if not said and frames:
-        said = (_goal_message(frames[0]),)
+    if not messages and frames:
+        messages = (_goal_message(frames[0]),)
     return ImportedConversation(
         name,
         dialect if isinstance(dialect, str) else OPENAI_CHAT.name,
         begun if isinstance(begun, int) else created,
         frames,
         active,
-        said,
+        messages,
     )
 
 
@@ -155,11 +157,11 @@ def _goal_message(root: ImportedFrame) -> ImportedMessage:
 def parse_frame(fields: Any, where: str) -> ImportedFrame:
     """Raises BadRequest, which says `where` and what is missing."""
     try:
-        found = msgspec.convert(fields, ImportedFrame)
+        frame = msgspec.convert(fields, ImportedFrame)
     except msgspec.ValidationError as error:
         allowed = ", ".join(Status)
         refuse_import(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
-    return found if found.id else refuse_import(f"{where}: sessionID is empty")
+    return frame if frame.id else refuse_import(f"{where}: sessionID is empty")
 
 
 def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
@@ -205,8 +207,8 @@ class _LoggedLine(msgspec.Struct):
 def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
     for name in names:
         if fnmatchcase(name, LOG_FILE_PATTERN):
-            for number, told_there in read_objects(conversations, name):
-                yield _parse_line(told_there, f"{name}, line {number}")
+            for number, fields in read_objects(conversations, name):
+                yield _parse_line(fields, f"{name}, line {number}")
 
 
 def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:

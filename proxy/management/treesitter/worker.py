@@ -181,10 +181,10 @@ def _parser_factory(language: str) -> Callable[[], Any] | None:
     try:
         # Imported here: each of them is optional.
         library = importlib.import_module("tree_sitter")
-        known = library.Language(getattr(importlib.import_module(kinds.module), kinds.function)())
+        grammar = library.Language(getattr(importlib.import_module(kinds.module), kinds.function)())
     except (ImportError, OSError, AttributeError, TypeError, ValueError):
         return None
-    return lambda: library.Parser(known)
+    return lambda: library.Parser(grammar)
 
 
 if __name__ == "__main__":

@@ -33,18 +33,20 @@ class _WorkerAnswer(msgspec.Struct):
 
 def symbols_by_grammar(files: Sequence[SeenFile]) -> list[FileSymbols]:
     """Symbols by grammar where possible, else by patterns. Blocks for up to `WORKER_TIMEOUT_S`."""
-    known = installed_languages()
-    mine = [file for file in files if language_of(file.path) in known]
-    read = dict(zip((file.path for file in mine), _read_with_worker(mine), strict=False))
-    return [_choose_better(file, read.get(file.path)) for file in files]
+    languages = installed_languages()
+    parseable = [file for file in files if language_of(file.path) in languages]
+    symbols = dict(zip((file.path for file in parseable), _read_with_worker(parseable), strict=False))
+    return [_choose_better(file, symbols.get(file.path)) for file in files]
 
 
-def _choose_better(file: SeenFile, read: FileSymbols | None) -> FileSymbols:
+def _choose_better(file: SeenFile, by_grammar: FileSymbols | None) -> FileSymbols:
     """A grammar may miss definitions in a file with a cut; then the reader that found more definitions wins."""
-    if read is not None and file.is_complete:
-        return read
-    seen = symbols_by_patterns([file])[0]
-    return seen if read is None or len(seen.definitions) > len(read.definitions) else read
+    if by_grammar is not None and file.is_complete:
+        return by_grammar
+    by_patterns = symbols_by_patterns([file])[0]
+    return (
+        by_patterns if by_grammar is None or len(by_patterns.definitions) > len(by_grammar.definitions) else by_grammar
+    )
 
 
 def installed_languages() -> tuple[str, ...]:
@@ -58,23 +60,25 @@ def _read_with_worker(files: Sequence[SeenFile]) -> list[FileSymbols | None]:
     if not files or not sys.executable or not _worker_lock.acquire(blocking=False):
         return []
     try:
-        asked = [(language_of(file.path), "\n".join(file.lines).encode("utf-8", "replace").decode()) for file in files]
-        answered = _run_worker(msgspec.json.encode(asked))
+        request = [
+            (language_of(file.path), "\n".join(file.lines).encode("utf-8", "replace").decode()) for file in files
+        ]
+        output = _run_worker(msgspec.json.encode(request))
     except OSError:  # no process to be had
         return []
     finally:
         _worker_lock.release()
-    return [_decode_answer(file, line) for file, line in zip(files, answered.splitlines(), strict=False)]
+    return [_decode_answer(file, line) for file, line in zip(files, output.splitlines(), strict=False)]
 
 
-def _run_worker(asked: bytes) -> bytes:
+def _run_worker(request: bytes) -> bytes:
     """The child's output until it ended or was killed. Raises OSError."""
     command = [sys.executable, "-P", str(WORKER_PATH)]  # -P: beside it lie modules that are named like others
     with subprocess.Popen(  # noqa: S603  our own file, with our own interpreter
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as child:
         try:
-            return child.communicate(asked, WORKER_TIMEOUT_S)[0]
+            return child.communicate(request, WORKER_TIMEOUT_S)[0]
         except subprocess.TimeoutExpired:
             child.kill()
             return child.communicate()[0]

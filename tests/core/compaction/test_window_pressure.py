@@ -36,7 +36,7 @@ def test_it_is_told_once_for_each_rise() -> None:
     """S2-43: a line that swings about the bound is told of once."""
     rise = after(100_000, 150_000, 149_000, 151_000, 125_000, 160_000, 90_000, 140_000, 155_000)
 
-    assert rise == ["", "Pressed", "", "", "", "", "Relieved", "", "Pressed"]
+    assert rise == ["", "ContextPressureWarned", "", "", "", "", "ContextPressureRelieved", "", "ContextPressureWarned"]
 
 
 @pytest.mark.rows("S2-43")

@@ -142,7 +142,7 @@ def test_what_a_budget_left_out_is_told_with_what_it_would_have_taken() -> None:
     told = why(tree, budgets=FrameBlockBudgets(total=900, ancestors=400, siblings=300))
     out = [each for each in all_of(told) if each.why is SelectionReason.NO_ROOM]
 
-    assert {type(each).__name__ for each in out} == {"Ancestor", "Sibling"}
+    assert {type(each).__name__ for each in out} == {"ExplainedAncestor", "ExplainedSibling"}
     assert all(not each.kept and each.tokens > 100 for each in out)
     assert told.ancestors[0].frame.id == "f5"
     assert [-a.score for a in told.ancestors[1:]] == sorted(-a.score for a in told.ancestors[1:])

@@ -58,7 +58,7 @@ def test_the_trimmed_messages_are_a_request_that_any_client_can_send(stage: Stag
     request = read(stage, body)
     assert unpaired_calls(request.messages) == ()
     assert not any(is_stack_tool(name) for name in request.tool_names)
-    assert not any(call.is_ours for message in request.messages for call in message.calls)
+    assert not any(call.is_stack_call for message in request.messages for call in message.calls)
     said = "\n".join(message.text for message in request.messages)
     assert "Decimal until the last step" in said
     assert all(message.text != "1 failed: rounding" for message in request.messages)
