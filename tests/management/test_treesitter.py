@@ -129,9 +129,9 @@ def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPat
 def test_no_parser_is_loaded_into_the_process_that_asks() -> None:
     """Not at the start of a proxy, and not for a map: a library in C may crash."""
     program = (
-        "import sys, proxy.server.app; from proxy.management.treesitter import symbols_by_grammar; "
-        "from tests.core.filemap.talks import seen; "
-        "symbols_by_grammar([seen('a.py', 'def f(): pass')]); print([m for m in sys.modules if m.startswith('tree_')])"
+        "import sys, proxy.server.app, proxy.management.treesitter.worker_client as g; "
+        "from tests.core.filemap.talks import seen; g.symbols_by_grammar([seen('a.py', 'def f(): pass')]); "
+        "print([m for m in sys.modules if m.startswith('tree_')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
 

@@ -1,4 +1,5 @@
-"""To be written."""
+"""Decides what may leave the context, whether that pays, and what text replaces it; also shortens a context that does
+not fit the model's window."""
 
 from proxy.core.compaction import compaction_plan
 from proxy.core.compaction.compaction_plan import (

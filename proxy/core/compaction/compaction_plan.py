@@ -1,13 +1,9 @@
-"""Which finished work leaves the line now, and what stands for it.
+"""Plans compaction: which finished work leaves the context in this request, and the trace that replaces it.
 
-A frame that nobody pushed is folded where it ends: what its calls did leaves the line, the words of the user and the
-closing words of the assistant stay, and one trace stands for the rest. Work that grows long without an end is cut at a
-border between two call groups and becomes a part of its own.
-
-The law: **no fold without a reason that the figures give** (`economics`), and every reason is handed out.
-
-What this module does not do: what may leave at all is told by `segments`; it opens no frame but parts (`inferring`
-does), and it neither stores nor sends.
+An inferred frame is folded when it ends: its calls and outputs leave, the user's messages and the closing message of
+the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame. Every
+fold needs a positive verdict of the cost gate, first with estimated and then with written traces, and every verdict is
+returned. What may leave at all is decided in `segments`.
 """
 
 from __future__ import annotations
@@ -80,18 +76,22 @@ from proxy.core.observers import ToolRole, ToolRoles, message_of, messages_of, n
 from proxy.core.text import CountTokens
 
 MAX_TRACE_RATIO = 0.9
-"""A trace that takes more than this share of what it stands for is not worth writing (S4-65)."""
+"""A trace longer than this share of what it replaces is not used."""
 PLANNING_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
 PART_NUMBER_BASE = 1_000
-"""Numbers of frames that begin at an entry by a cut; those seen in what the client says count from 0."""
+"""Added to the order number of a frame that a cut creates, so that its id differs from frames inferred at the same
+entry."""
 
 
 class CompactionInput(msgspec.Struct, frozen=True):
-    """What a decision depends on besides the line. `node` is the newest entry, `now` is in ms. `head` are the tokens of
-    tools and system text; `added` those that waking brings, where it is asked for; `window` is 0 where it is not known.
-    `binds`: the model refuses or drops reasoning behind a changed prefix. `edited`: the provider edits by itself what
-    it is sent, so what it has cached is not known, and nothing is folded for its price. `appended`: waking changes
-    nothing of what stands there already. `voids`: it comes with a fold alone, and no reasoning so far outlives it."""
+    """What a decision depends on besides the context; `now` is in ms, `window` is 0 if unknown.
+
+    `head` are the tokens of tools and system text, `added_tokens` those that waking adds (None if the thread does not
+    wake now). `binds_reasoning`: the model refuses or drops reasoning behind a changed prefix. `provider_edits`: the
+    provider edits the context itself, so its cache is unknown and nothing is folded to save money. `wake_is_appended`:
+    waking changes no earlier message. `voids_reasoning`: waking comes together with a fold, and all earlier reasoning
+    becomes invalid.
+    """
 
     newest_entry: str
     now: int
@@ -109,7 +109,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
 
 
 class TraceWriter(msgspec.Struct, frozen=True):
-    """What writing a trace takes."""
+    """What is needed to write a trace."""
 
     names: ToolRoles
     count: CountTokens
@@ -118,8 +118,8 @@ class TraceWriter(msgspec.Struct, frozen=True):
 
 
 class CompactionDecision(msgspec.Struct, frozen=True):
-    """What was weighed and came of it. `kind` is wake, fold or unfold; `subjects` are frames: the one that goes on
-    where a part of it was weighed."""
+    """A verdict of the cost gate. `kind` is wake, fold or unfold; `frames` are the frames concerned (for a part, the
+    frame that goes on)."""
 
     kind: str
     frames: tuple[str, ...]
@@ -127,14 +127,14 @@ class CompactionDecision(msgspec.Struct, frozen=True):
 
 
 class CompactionPlan(msgspec.Struct, frozen=True):
-    """What happens to the line now. Without events nothing does, and the decisions say why not."""
+    """The events to apply now. Without events nothing changes, and the decisions say why."""
 
     events: tuple[FrameEvent, ...] = ()
     decisions: tuple[CompactionDecision, ...] = ()
 
 
 class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
-    """What leaves the line for one trace of `frame`, or of a part of it."""
+    """Segments of one frame, or of a part of it, that one trace would replace."""
 
     frame: str
     is_part: bool
@@ -146,7 +146,7 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def replaced_traces(self) -> tuple[Removal, ...]:
-        """The traces that the new one takes the place of, oldest first."""
+        """Older traces that the new one replaces, oldest first."""
         return tuple(segment.trace for segment in self.segments if segment.trace)
 
     @property
@@ -159,17 +159,15 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shortens_context(self) -> bool:
-        """Whether it makes the line shorter; a trace alone is no reason to write another one."""
+        """Whether the new trace is shorter; merging older traces alone is not worth it."""
         return any(segment.path_entries for segment in self.segments) and self.tokens > self.estimated_trace_tokens
 
     @cached_property
     def replaced_trace_tokens(self) -> int:
-        """Tokens of the traces that the new one takes the place of."""
         return sum(segment.tokens for segment in self.segments if segment.trace)
 
     @cached_property
     def estimated_trace_tokens(self) -> int:
-        """Tokens that its trace will take, about."""
         return int(
             min(
                 MAX_TRACE_TOKENS,
@@ -181,68 +179,71 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
 # -------------------------------------------------------------------------------------------------------------- decide
 def is_compaction_due(path_state: PathState, frame_max: int) -> bool:
-    """Whether anything could be folded: mostly nothing can, and nothing has to be weighed."""
-    line = context_entries(path_state)
-    under_way = 0
-    summed = summarized_positions(path_state, line)
-    for at in removable_places(path_state, line):
-        if at in summed or outermost_finished(path_state.tree, owner_of(path_state, line[at]).partition("#")[0]):
+    """A cheap test before planning: in most requests nothing can be folded."""
+    context = context_entries(path_state)
+    part_tokens = 0
+    summarized = summarized_positions(path_state, context)
+    for position in removable_places(path_state, context):
+        frame = owner_of(path_state, context[position]).partition("#")[0]
+        if position in summarized or outermost_finished(path_state.tree, frame):
             return True
-        under_way += original_tokens(line[at])
-    return under_way > frame_max
+        part_tokens += original_tokens(context[position])
+    return part_tokens > frame_max
 
 
-def plan_compaction(path_state: PathState, compaction_input: CompactionInput, pen: TraceWriter) -> CompactionPlan:
-    """The folds that are due at this moment, with waking where `moment.added` says that it comes with them."""
-    line = context_entries(path_state)
-    weights = TokensByPlace.measure(path_state, line, pen.composer)
-    found = segments_of(path_state, line, weights)
-    if not sum(s.tokens for s in found if s.path_entries and s.is_part) > compaction_input.frame_max:
-        relieved = _may_compact_early(weights, compaction_input)
-        found = [s for s in found if not s.is_part or (s.is_summarized and relieved)]
-    if not any(s.path_entries for s in found) and compaction_input.added_tokens is None:
+def plan_compaction(path_state: PathState, compaction_input: CompactionInput, writer: TraceWriter) -> CompactionPlan:
+    """The folds that are due now. With `compaction_input.added_tokens` the plan is for a thread that wakes."""
+    context = context_entries(path_state)
+    by_place = TokensByPlace.measure(path_state, context, writer.composer)
+    segments = segments_of(path_state, context, by_place)
+    if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.frame_max:
+        early = _may_compact_early(by_place, compaction_input)
+        segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
+    if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
         return CompactionPlan()
-    chosen, verdict = _choose_segments(found, weights, compaction_input)
+    chosen, verdict = _choose_segments(segments, by_place, compaction_input)
     if not chosen and compaction_input.added_tokens is None:
         return CompactionPlan()
     kind = "fold" if compaction_input.added_tokens is None else "wake"
     subjects = tuple(c.frame for c in chosen)
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
-    written = [
-        _WrittenCandidate(candidate, made)
-        for candidate, known in zip(chosen, _names_still_shown(path_state, line, chosen), strict=True)
-        if (made := _fold_events(path_state, line, known, candidate, compaction_input, pen))
-    ]
-    verdict = _evaluate_written(path_state, line, written, weights, compaction_input, pen.composer)
+    written: list[_WrittenCandidate] = []
+    for candidate, names in zip(chosen, _names_still_shown(path_state, context, chosen), strict=True):
+        if events := _fold_events(path_state, context, names, candidate, compaction_input, writer):
+            written.append(_WrittenCandidate(candidate, events))
+    verdict = _evaluate_written(path_state, context, written, by_place, compaction_input, writer.composer)
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
-    events = tuple(event for each in written for event in each.events)
-    return CompactionPlan(events, (CompactionDecision(kind, tuple(each.candidate.frame for each in written), verdict),))
+    frames = tuple(w.candidate.frame for w in written)
+    return CompactionPlan(
+        tuple(event for w in written for event in w.events), (CompactionDecision(kind, frames, verdict),)
+    )
 
 
-def _may_compact_early(weights: TokensByPlace, compaction_input: CompactionInput) -> bool:
-    """Whether work that goes on, and was summed up, may leave however short it is: nothing of the line is cached, or
-    the window fills up (S1-65)."""
-    return compaction_input.cold or 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + weights.total
+def _may_compact_early(by_place: TokensByPlace, compaction_input: CompactionInput) -> bool:
+    """Whether a short, unfinished, summarized part may be folded: nothing is cached, or the window fills up."""
+    return (
+        compaction_input.cold or 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + by_place.total
+    )
 
 
 def _choose_segments(
-    found: Sequence[Segment], weights: TokensByPlace, compaction_input: CompactionInput
+    segments: Sequence[Segment], by_place: TokensByPlace, compaction_input: CompactionInput
 ) -> tuple[tuple[CompactionCandidate, ...], GateVerdict]:
-    """The newest segments, back to the one at which the sum is worth most."""
-    ordered = sorted(found, key=lambda s: s.start)
-    begins, best = len(ordered), _evaluate_estimated((), weights, compaction_input)
+    """The newest segments, back to the one that gives the best verdict."""
+    ordered = sorted(segments, key=lambda s: s.start)
+    best_first, best = len(ordered), _evaluate_estimated((), by_place, compaction_input)
     by_frame: dict[tuple[str, bool], CompactionCandidate] = {}
     for first in range(len(ordered) - 1, -1, -1):
-        of = (ordered[first].frame, ordered[first].is_part)
-        behind = by_frame[of].segments if of in by_frame else ()
-        by_frame[of] = CompactionCandidate(*of, (ordered[first], *behind))
+        key = (ordered[first].frame, ordered[first].is_part)
+        later = by_frame[key].segments if key in by_frame else ()
+        by_frame[key] = CompactionCandidate(*key, (ordered[first], *later))
         candidates = [c for c in by_frame.values() if c.shortens_context]
-        verdict = _evaluate_estimated(candidates, weights, compaction_input)
-        if candidates and (begins == len(ordered) or _verdict_rank(verdict) > _verdict_rank(best)):
-            begins, best = first, verdict
-    return _group_by_frame(ordered[begins:]), best
+        verdict = _evaluate_estimated(candidates, by_place, compaction_input)
+        if candidates and (best_first == len(ordered) or _verdict_rank(verdict) > _verdict_rank(best)):
+            best_first, best = first, verdict
+    return _group_by_frame(ordered[best_first:]), best
 
 
 def _verdict_rank(verdict: GateVerdict) -> tuple[bool, float]:
@@ -250,65 +251,63 @@ def _verdict_rank(verdict: GateVerdict) -> tuple[bool, float]:
 
 
 def _group_by_frame(segments: Sequence[Segment]) -> tuple[CompactionCandidate, ...]:
-    """One candidate a frame, the oldest first."""
+    """One candidate per frame, oldest first."""
     by_frame: dict[tuple[str, bool], list[Segment]] = {}
     for segment in segments:
         by_frame.setdefault((segment.frame, segment.is_part), []).append(segment)
-    groups = (CompactionCandidate(*of, tuple(some)) for of, some in by_frame.items())
+    groups = (CompactionCandidate(*key, tuple(group)) for key, group in by_frame.items())
     return tuple(c for c in groups if c.shortens_context)
 
 
 def _evaluate_estimated(
-    chosen: Sequence[CompactionCandidate], weights: TokensByPlace, compaction_input: CompactionInput
+    chosen: Sequence[CompactionCandidate], by_place: TokensByPlace, compaction_input: CompactionInput
 ) -> GateVerdict:
-    """With what the traces will take, about."""
-    return _evaluate_candidates(chosen, weights, compaction_input, sum(c.estimated_trace_tokens for c in chosen), 0)
+    return _evaluate_candidates(chosen, by_place, compaction_input, sum(c.estimated_trace_tokens for c in chosen), 0)
 
 
 class _WrittenCandidate(msgspec.Struct, frozen=True):
-    """A candidate, and the events by which it leaves."""
-
     candidate: CompactionCandidate
     events: tuple[FrameEvent, ...]
 
 
 def _evaluate_written(  # noqa: PLR0913  what was weighed before, and what has been written since
     path_state: PathState,
-    line: Sequence[PathEntry],
+    context: Sequence[PathEntry],
     written: Sequence[_WrittenCandidate],
-    weights: TokensByPlace,
+    by_place: TokensByPlace,
     compaction_input: CompactionInput,
-    scribe: MessageComposer,
+    composer: MessageComposer,
 ) -> GateVerdict:
-    """Only now it is known what the traces take, with all that was noted and returned, and which reasoning can no
-    longer be sent."""
-    folds = [event for each in written for event in each.events if isinstance(event, FrameFolded)]
-    traces = sum(scribe.user_message(fold.trace).tokens for fold in folds)
-    leaving = {id(p) for each in written for p in each.candidate.path_entries}
+    """The final verdict, with the tokens of the written traces and of reasoning that becomes invalid."""
+    folds = [event for w in written for event in w.events if isinstance(event, FrameFolded)]
+    traces = sum(composer.user_message(fold.trace).tokens for fold in folds)
+    leaving = {id(p) for w in written for p in w.candidate.path_entries}
     muted = {turn for fold in folds for turn in fold.muted}
-    bare = [p for p in line if id(p) not in leaving and (compaction_input.voids_reasoning or p.entry.id in muted)]
-    reasoning = reasoning_tokens(bare, path_state.tree.without_reasoning, scribe.without_reasoning)
-    return _evaluate_candidates([each.candidate for each in written], weights, compaction_input, traces, reasoning)
+    bare = [p for p in context if id(p) not in leaving and (compaction_input.voids_reasoning or p.entry.id in muted)]
+    reasoning = reasoning_tokens(bare, path_state.tree.without_reasoning, composer.without_reasoning)
+    return _evaluate_candidates([w.candidate for w in written], by_place, compaction_input, traces, reasoning)
 
 
 def _evaluate_candidates(
     chosen: Sequence[CompactionCandidate],
-    weights: TokensByPlace,
+    by_place: TokensByPlace,
     compaction_input: CompactionInput,
     compaction: int,
     reasoning: int,
 ) -> GateVerdict:
     removed = sum(c.tokens for c in chosen)
-    start = min((c.start for c in chosen), default=weights.sent_before)
-    waking = compaction_input.added_tokens is not None and not compaction_input.wake_is_appended
+    start = min((c.start for c in chosen), default=by_place.sent_before)
+    breaks_prefix = compaction_input.added_tokens is not None and not compaction_input.wake_is_appended
     parts = [s for c in chosen if c.is_part for s in c.segments if s.path_entries]
-    part = sum(s.tokens for s in parts)
-    behind = weights.tokens_to_resend(0 if waking else start, removed) + (compaction_input.head if waking else 0)
+    part_tokens = sum(s.tokens for s in parts)
+    behind = by_place.tokens_to_resend(0 if breaks_prefix else start, removed) + (
+        compaction_input.head if breaks_prefix else 0
+    )
     rewrite = ContextRewrite(
         removed,
         compaction,
         behind,
-        compaction_input.head + weights.total,
+        compaction_input.head + by_place.total,
         compaction_input.added_tokens or 0,
         reasoning,
     )
@@ -321,10 +320,10 @@ def _evaluate_candidates(
     )
     if compaction_input.provider_edits:
         return replace(verdict, is_worth_it=False, reason=GateReason.PROVIDER_TRIMMED)
-    summed = all(s.is_summarized for s in parts) and _may_compact_early(weights, compaction_input)
-    short = 0 < part <= compaction_input.frame_max and not summed
-    if short or (
-        verdict.reason is GateReason.GATE and not waking and behind > TAIL_REWRITE_SHARE * (removed - compaction)
+    summarized = all(s.is_summarized for s in parts) and _may_compact_early(by_place, compaction_input)
+    too_short = 0 < part_tokens <= compaction_input.frame_max and not summarized
+    if too_short or (
+        verdict.reason is GateReason.GATE and not breaks_prefix and behind > TAIL_REWRITE_SHARE * (removed - compaction)
     ):
         return replace(verdict, is_worth_it=False, reason=GateReason.NOT_YET)
     return verdict
@@ -332,10 +331,8 @@ def _evaluate_candidates(
 
 # --------------------------------------------------------------------------------------------------------------- write
 class _RemovedSpan(msgspec.Struct, frozen=True):
-    """What leaves, as its trace and its frame are written from: messages, with the tokens that they took on the line,
-    results of ours behind their calls as they are told by now, what is known of them, and what the model `noted` of it.
-    `returned` is what frames came to that were pushed in it, or in what the traces stand for that go with it, and
-    `said` what the user said in them."""
+    """A removed span with what its trace is written from. `noted` is the model's interim summary, `returned_frames` the
+    results of frames pushed inside it, `user_words` what the user said in those frames."""
 
     candidate: CompactionCandidate
     path_entries: tuple[PathEntry, ...]
@@ -346,48 +343,50 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
     user_words: str
 
     @classmethod
-    def from_candidate(cls, candidate: CompactionCandidate, pen: TraceWriter, path_state: PathState) -> _RemovedSpan:
+    def from_candidate(cls, candidate: CompactionCandidate, writer: TraceWriter, path_state: PathState) -> _RemovedSpan:
         path_entries = candidate.path_entries
-        before = {entry for trim in candidate.replaced_traces for entry in trim.entries}
-        span = [*(p for p in path_state.entries if p.entry.id in before), *path_entries] if before else path_entries
+        replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
+        span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
         return cls(
             candidate,
             path_entries,
-            tuple(_removed_messages(path_state, path_entries, pen.count)),
-            facts_of(path_entries, pen.names),
+            tuple(_removed_messages(path_state, path_entries, writer.count)),
+            facts_of(path_entries, writer.names),
             interim_summary_text(path_state, path_entries),
-            describe_returned_frames(frames_returned_in(path_state.tree, span), pen.count),
-            user_words_inside(path_state, span, pen.count),
+            describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
+            user_words_inside(path_state, span, writer.count),
         )
 
 
-def _fold_events(  # noqa: PLR0913  one candidate, and the line it leaves
+def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     path_state: PathState,
-    line: Sequence[PathEntry],
-    known: Container[str],
+    context: Sequence[PathEntry],
+    shown_names: Container[str],
     candidate: CompactionCandidate,
     compaction_input: CompactionInput,
-    pen: TraceWriter,
+    writer: TraceWriter,
 ) -> tuple[FrameEvent, ...]:
-    """The events by which one candidate leaves; none where its trace would not be smaller. `known` are the names that
-    the rest of the line shows."""
+    """The events that fold one candidate; empty if its trace would save too little. `shown_names` are names
+    that the rest of the context shows."""
     tree, frame = path_state.tree, candidate.frame
-    gone = _RemovedSpan.from_candidate(candidate, pen, path_state)
+    removed = _RemovedSpan.from_candidate(candidate, writer, path_state)
     opened: tuple[FrameSplit, ...] = ()
     if candidate.is_part:
-        opened = (_part_event(path_state, gone, compaction_input),)
+        opened = (_part_event(path_state, removed, compaction_input),)
         tree, frame = reduce(tree, opened[0], compaction_input.now), opened[0].frame
-    trace = _write_trace(path_state, known, gone, tree.frames[frame], pen)
-    if pen.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
+    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer)
+    if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
         return ()
     entries = tuple(
         dict.fromkeys([*(e for t in candidate.replaced_traces for e in sorted(t.entries)), *_entry_ids(candidate)])
     )
     first = candidate.segments[0]
-    at = first.trace.at if first.trace else first.path_entries[0].entry.id
+    position = first.trace.at if first.trace else first.path_entries[0].entry.id
     return (
         *opened,
-        FrameFolded(frame, entries, trace, at, _answers_losing_reasoning(line, candidate, compaction_input, pen)),
+        FrameFolded(
+            frame, entries, trace, position, _answers_losing_reasoning(context, candidate, compaction_input, writer)
+        ),
     )
 
 
@@ -396,58 +395,58 @@ def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
 
 
 def _names_still_shown(
-    path_state: PathState, line: Sequence[PathEntry], chosen: Sequence[CompactionCandidate]
+    path_state: PathState, context: Sequence[PathEntry], chosen: Sequence[CompactionCandidate]
 ) -> list[Container[str]]:
-    """The names that the rest of the line shows where one of `chosen` leaves, for each of them."""
+    """For each of `chosen` the names that the rest of the context still shows after it leaves."""
     leaving = {id(p) for c in chosen for p in c.path_entries}
-    told = {id(trim) for c in chosen for trim in c.replaced_traces}
+    replaced = {id(trim) for c in chosen for trim in c.replaced_traces}
     staying = _messages_shown(
-        (p for p in line if id(p) not in leaving), (trim for trim in path_state.tree.removals if id(trim) not in told)
+        (p for p in context if id(p) not in leaving),
+        (trim for trim in path_state.tree.removals if id(trim) not in replaced),
     )
     return names_still_visible(staying, [_messages_shown(c.path_entries, c.replaced_traces) for c in chosen])
 
 
 def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
-    """What tells the model something there: what is said, and the traces."""
     yield from filter(None, map(message_of, path_entries))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
 def _write_trace(
-    path_state: PathState, known: Container[str], gone: _RemovedSpan, frame: Frame, pen: TraceWriter
+    path_state: PathState, shown_names: Container[str], removed: _RemovedSpan, frame: Frame, writer: TraceWriter
 ) -> str:
-    told = gone.candidate.replaced_traces
+    replaced = removed.candidate.replaced_traces
     parent = path_state.tree.frames.get(frame.parent)
     return trace_text(
         frame,
         parent.title if parent else "",
-        gone.messages,
-        with_noted_facts(gone.facts, path_state.tree, gone.path_entries),
-        nonce=pen.nonce,
-        count=pen.count,
-        results=_model_summaries(told, frame),
-        part=gone.candidate.is_part,
-        known=known,
-        earlier="\n".join(t.trace for t in told),
-        earlier_tokens=gone.candidate.replaced_trace_tokens,
-        planned=_open_plan_items(path_state.tree, gone.messages, pen.names),
-        noted="\n".join(filter(None, (gone.noted, gone.returned_frames, gone.user_words))),
+        removed.messages,
+        with_noted_facts(removed.facts, path_state.tree, removed.path_entries),
+        nonce=writer.nonce,
+        count=writer.count,
+        results=_model_summaries(replaced, frame),
+        part=removed.candidate.is_part,
+        known=shown_names,
+        earlier="\n".join(t.trace for t in replaced),
+        earlier_tokens=removed.candidate.replaced_trace_tokens,
+        planned=_open_plan_items(path_state.tree, removed.messages, writer.names),
+        noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
     )
 
 
-def _model_summaries(told: Sequence[Removal], frame: Frame) -> str:
-    """What models wrote of the spans that the trace takes over, with what stands for those nobody wrote of; empty
-    where nobody wrote of any. Why a frame failed goes before it."""
-    if not any(trim.summary for trim in told):
+def _model_summaries(replaced: Sequence[Removal], frame: Frame) -> str:
+    """The summaries that models wrote for the replaced traces, with the results of the other traces; empty if there is
+    none. The reason of a failed frame goes first."""
+    if not any(trim.summary for trim in replaced):
         return ""
     failed = [frame.results.strip()] if frame.status is Status.FAILED else []
-    texts = [*failed, *(trim.summary or parse_traces(trim.trace).results for trim in told)]
+    texts = [*failed, *(trim.summary or parse_traces(trim.trace).results for trim in replaced)]
     return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
-def _open_plan_items(tree: Tree, gone: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:
-    """Items of the client's plan that are still open, where the calls that told of them leave."""
-    if not any(names.role_of(call.name) in PLANNING_ROLES for message in gone for call in message.calls):
+def _open_plan_items(tree: Tree, removed: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:
+    """Open items of the client's plan, if the calls that listed them are removed."""
+    if not any(names.role_of(call.name) in PLANNING_ROLES for message in removed for call in message.calls):
         return ()
     open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL_STATUSES)
     return tuple(f.title if f.client_key in ("", f.title) else f"{f.client_key} {f.title}" for f in open_ones)
@@ -457,55 +456,54 @@ def _removed_messages(
     path_state: PathState, path_entries: Iterable[PathEntry], count: CountTokens
 ) -> Iterator[Message]:
     replaced = path_state.tree.replaced_results
-    for placement in path_entries:
-        for message in messages_of(path_state.tree, (placement,)):
-            if placement.entry.id in replaced:
-                yield replace(message, tokens=tokens_in_context(path_state, placement, count))
+    for path_entry in path_entries:
+        for message in messages_of(path_state.tree, (path_entry,)):
+            if path_entry.entry.id in replaced:
+                yield replace(message, tokens=tokens_in_context(path_state, path_entry, count))
             else:
-                ours = placement.round is not None and message.answers
-                yield replace(message, tokens=count(message.text)) if ours else message
+                is_own_result = path_entry.round is not None and message.answers
+                yield replace(message, tokens=count(message.text)) if is_own_result else message
 
 
-def _part_event(path_state: PathState, gone: _RemovedSpan, compaction_input: CompactionInput) -> FrameSplit:
-    """What leaves, as a finished frame under the one that goes on."""
-    candidate = gone.candidate
+def _part_event(path_state: PathState, removed: _RemovedSpan, compaction_input: CompactionInput) -> FrameSplit:
+    candidate = removed.candidate
     parent = path_state.tree.frames[candidate.frame]
     number = 1 + sum(f.origin == "part" for f in children(path_state.tree, parent.id))
-    told = sorted(entry for trim in candidate.replaced_traces for entry in trim.entries)
-    said = [m.text for m in gone.messages if m.role == "assistant" and m.text.strip()]
+    replaced = sorted(entry for trim in candidate.replaced_traces for entry in trim.entries)
+    texts = [m.text for m in removed.messages if m.role == "assistant" and m.text.strip()]
     return FrameSplit(
         frame_id(compaction_input.newest_entry, PART_NUMBER_BASE + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
-        gone.noted or (said[-1] if said else ""),
-        (*told, *_entry_ids(candidate)),
+        removed.noted or (texts[-1] if texts else ""),
+        (*replaced, *_entry_ids(candidate)),
         candidate.tokens,
-        tuple(artifacts_in_facts(gone.facts)),
-        gone.facts.decisions,
+        tuple(artifacts_in_facts(removed.facts)),
+        removed.facts.decisions,
     )
 
 
 def _answers_losing_reasoning(
-    line: Sequence[PathEntry], candidate: CompactionCandidate, compaction_input: CompactionInput, pen: TraceWriter
+    context: Sequence[PathEntry], candidate: CompactionCandidate, compaction_input: CompactionInput, writer: TraceWriter
 ) -> tuple[str, ...]:
-    """Answers behind the cut that stay without their reasoning: closing words of what left, and where the model binds
-    reasoning to what stands before it, all of them; the cut is where the first trace stood that is written anew. Else
-    calls that stay keep theirs, for some providers want it back with every call."""
-    gone = {id(p) for p in candidate.path_entries}
-    places = (at for at in range(candidate.start // 2, len(line)) if id(line[at]) in gone)
-    leaving = list(islice(places, len(gone)))
+    """Answers that stay but lose their reasoning. If the model binds reasoning to the prefix, all answers behind the
+    cut; otherwise the closing messages of the removed work. Messages with calls keep theirs, because some providers
+    require it."""
+    removed = {id(p) for p in candidate.path_entries}
+    positions = (i for i in range(candidate.start // 2, len(context)) if id(context[i]) in removed)
+    leaving = list(islice(positions, len(removed)))
     start, end = leaving[0], leaving[-1]
     if compaction_input.binds_reasoning:
-        start, last = candidate.start // 2, len(line)
+        start, last = candidate.start // 2, len(context)
     else:
-        last = next((at for at in range(end, len(line)) if is_user(line[at])), end)
-    staying = [p for p in line[start:last] if id(p) not in gone and is_assistant(p)]
+        last = next((i for i in range(end, len(context)) if is_user(context[i])), end)
+    staying = [p for p in context[start:last] if id(p) not in removed and is_assistant(p)]
     if not compaction_input.binds_reasoning:
         calling = {p.entry.id for p in staying if (m := message_of(p)) and m.calls}
         staying = [p for p in staying if p.entry.id not in calling]
-    return tuple(dict.fromkeys(p.entry.id for p in staying if _has_reasoning(p, pen.composer)))
+    return tuple(dict.fromkeys(p.entry.id for p in staying if _has_reasoning(p, writer.composer)))
 
 
-def _has_reasoning(path_entry: PathEntry, scribe: MessageComposer) -> bool:
+def _has_reasoning(path_entry: PathEntry, composer: MessageComposer) -> bool:
     message = message_of(path_entry)
-    return message is not None and scribe.without_reasoning(message) is not message
+    return message is not None and composer.without_reasoning(message) is not message

@@ -1,10 +1,8 @@
-"""What leaves a line that does not fit the window: the oldest call groups of the frames on it, as one trace with
-their ref. And, where there is no line to trim, what leaves a client's own history.
+"""Shortens a context that does not fit the model's window: the oldest call groups leave and one trace with a `ref`
+replaces them. For clients without a stored conversation the same is done on the request alone.
 
-The law: **the head, every user message, the calls that opened the frames on the path and the newest call groups
-stay**, among them the one whose results the client sent last, also when rounds that it does not see stand behind it
-(L4); a call group leaves whole or not at all, and what left can be asked for. This is the way out when a provider
-refuses a request for its length; it is no way to save.
+The head, all user messages, the calls that opened the frames on the path, and the newest call groups always stay. A
+call group leaves as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,68 +19,67 @@ from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
 from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
-"""Of the window, what may stay."""
+"""Share of the window that may be used afterwards."""
 WITHHELD_RESULT_TEXT = (
     "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
     "pop the frame you are in."
 )
 MIN_WITHHELD_TOKENS = 100
-"""Tokens of an answer that is left out: a shorter one is hardly longer than the words in its place."""
+"""Shorter results are not withheld: the text in their place would be about as long."""
 
 
-def drop_oldest(path_state: PathState, line: Context, room: int) -> ContextTrimmed | None:
-    """The event that brings the line down to `room` tokens, or None when there is no group to give up."""
-    over = line.tokens - room
-    gone: list[Sequence[PathEntry]] = []
-    for group in _droppable_groups(path_state, line):
-        if over <= 0:
+def drop_oldest(path_state: PathState, context: Context, room: int) -> ContextTrimmed | None:
+    """The event that brings the context down to `room` tokens; None if nothing can leave."""
+    excess = context.tokens - room
+    dropped: list[Sequence[PathEntry]] = []
+    for group in _droppable_groups(path_state, context):
+        if excess <= 0:
             break
-        over -= sum(_entry_tokens(path_state, p) for p in group)
-        gone.append(group)
-    trace = _overflow_trace(path_state, gone) if gone else ""
-    if sum(_entry_tokens(path_state, p) for group in gone for p in group) <= estimate_tokens(trace):
-        return None  # what would stand for them is no shorter
-    entries = tuple(dict.fromkeys(p.path_id for group in gone for p in group))
-    return ContextTrimmed(entries, trace, _entry_before(path_state, line, _first_after_seal(path_state, entries)))
+        excess -= sum(_entry_tokens(path_state, p) for p in group)
+        dropped.append(group)
+    trace = _overflow_trace(path_state, dropped) if dropped else ""
+    if sum(_entry_tokens(path_state, p) for group in dropped for p in group) <= estimate_tokens(trace):
+        return None  # the trace would be no shorter
+    entries = tuple(dict.fromkeys(p.path_id for group in dropped for p in group))
+    return ContextTrimmed(entries, trace, _entry_before(path_state, context, _first_after_seal(path_state, entries)))
 
 
-def droppable_tokens(path_state: PathState, line: Context) -> int:
-    """By how many tokens the line would be shorter without the groups that may leave it."""
-    gone = _droppable_groups(path_state, line)
-    tokens = sum(_entry_tokens(path_state, p) for group in gone for p in group)
-    return max(0, tokens - estimate_tokens(_overflow_trace(path_state, gone))) if gone else 0
+def droppable_tokens(path_state: PathState, context: Context) -> int:
+    """Tokens that removing all groups that may leave would save."""
+    groups = _droppable_groups(path_state, context)
+    tokens = sum(_entry_tokens(path_state, p) for group in groups for p in group)
+    return max(0, tokens - estimate_tokens(_overflow_trace(path_state, groups))) if groups else 0
 
 
-def withhold_results(path_state: PathState, line: Context, over: int) -> ContextTrimmed | None:
-    """The event that leaves out what our own tools answered, the longest answer first, until the line has `over` tokens
-    less; None where no answer on it is long. What a frame was told as it began stays."""
-    found: list[tuple[str, str]] = []
-    for key, tokens in sorted(_withholdable_results(path_state, line), key=lambda answer: -answer[1]):
-        if over <= 0:
+def withhold_results(path_state: PathState, context: Context, excess: int) -> ContextTrimmed | None:
+    """The event that withholds results of stack tools, the longest first, until `excess` tokens are saved; None if none
+    is long enough. The block of a frame is never withheld."""
+    withheld: list[tuple[str, str]] = []
+    for key, tokens in sorted(_withholdable_results(path_state, context), key=lambda answer: -answer[1]):
+        if excess <= 0:
             break
-        over -= tokens
-        found.append(key)
-    return ContextTrimmed((), "", answers=tuple(found), words=WITHHELD_RESULT_TEXT) if found else None
+        excess -= tokens
+        withheld.append(key)
+    return ContextTrimmed((), "", answers=tuple(withheld), words=WITHHELD_RESULT_TEXT) if withheld else None
 
 
-def _withholdable_results(path_state: PathState, line: Context) -> Iterator[tuple[tuple[str, str], int]]:
-    """Answers of some length that stand on the line as they were given, by turn and call, with their tokens."""
-    shown = {m.wire for m in line.messages if m.answers}
+def _withholdable_results(path_state: PathState, context: Context) -> Iterator[tuple[tuple[str, str], int]]:
+    """Turn and call of each long result still shown as it was given, with its tokens."""
+    shown_wires = {m.wire for m in context.messages if m.answers}
     rounds = [(p.entry.id, p.round) for p in path_state.entries if p.round is not None]
-    for turn, made in rounds:
-        for result in made.results:
-            key = (turn, call_key(made.number, result.answers))
+    for turn, stack_round in rounds:
+        for result in stack_round.results:
+            key = (turn, call_key(stack_round.number, result.answers))
             if (
-                result.wire in shown
+                result.wire in shown_wires
                 and key not in path_state.tree.result_texts
                 and result.tokens >= MIN_WITHHELD_TOKENS
             ):
                 yield key, result.tokens
 
 
-def _droppable_groups(path_state: PathState, line: Context) -> list[list[PathEntry]]:
-    """The groups that may leave the line, oldest first."""
-    groups = _call_groups([p for p in path_state.entries if p.path_id in line.entries])
+def _droppable_groups(path_state: PathState, context: Context) -> list[list[PathEntry]]:
+    groups = _call_groups([p for p in path_state.entries if p.path_id in context.entries])
     staying = (
         _opening_turns(path_state)
         | path_state.tree.provider_compactions
@@ -92,34 +89,33 @@ def _droppable_groups(path_state: PathState, line: Context) -> list[list[PathEnt
 
 
 def _opening_turns(path_state: PathState) -> frozenset[str]:
-    """Turns in which a frame on the path was opened: the result of that call tells where the work stands now, and will
-    tell the parent what came of it."""
+    """Turns that opened a frame on the path; the results of those calls hold its block, and later its summary."""
     path = path_to(path_state.tree, path_state.tree.active) if path_state.tree.active else ()
     return frozenset(frame.opening.turn for frame in path if frame.opening)
 
 
 def _call_groups(path_entries: Sequence[PathEntry]) -> list[list[PathEntry]]:
-    """Assistant messages with everything that belongs to them, oldest first; user messages and instructions are in
-    none. An entry of several rounds is one group."""
+    """Assistant messages with the results that follow, oldest first; all rounds of one entry are one group. User
+    messages and instructions belong to no group."""
     groups: list[list[PathEntry]] = []
-    for placement in path_entries:
-        role = placement.entry.message.role if placement.entry.message else "assistant"
+    for path_entry in path_entries:
+        role = path_entry.entry.message.role if path_entry.entry.message else "assistant"
         if role == "user" or role in INSTRUCTION_ROLES:
             continue
-        again = bool(groups) and groups[-1][0].path_id == placement.path_id
-        if placement.round is not None or role == "assistant":
-            if again:
-                groups[-1].append(placement)
+        same_entry = bool(groups) and groups[-1][0].path_id == path_entry.path_id
+        if path_entry.round is not None or role == "assistant":
+            if same_entry:
+                groups[-1].append(path_entry)
             else:
-                groups.append([placement])
+                groups.append([path_entry])
         elif groups:
-            groups[-1].append(placement)
+            groups[-1].append(path_entry)
     return groups
 
 
 def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
-    if (told := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
-        return estimate_tokens(told)
+    if (replacement := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
+        return estimate_tokens(replacement)
     if path_entry.round is not None:
         return path_entry.round.spoken.message.tokens + sum(
             _result_tokens(path_state, path_entry.entry.id, path_entry.round)
@@ -127,60 +123,61 @@ def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
     return path_entry.entry.message.tokens if path_entry.entry.message else 0
 
 
-def _result_tokens(path_state: PathState, turn: str, made: Round) -> Iterator[int]:
-    """Of the results of ours, in the words in which they are told by now."""
-    for result in made.results:
-        told = path_state.tree.result_texts.get((turn, call_key(made.number, result.answers)))
-        yield estimate_tokens(told) if told else result.tokens
+def _result_tokens(path_state: PathState, turn: str, stack_round: Round) -> Iterator[int]:
+    """Tokens of the stack tools' results in their present wording."""
+    for result in stack_round.results:
+        text = path_state.tree.result_texts.get((turn, call_key(stack_round.number, result.answers)))
+        yield estimate_tokens(text) if text else result.tokens
 
 
 def _first_after_seal(path_state: PathState, entries: Sequence[str]) -> str:
-    """The first of `entries` behind what is sealed, or else of all: the provider reads nothing that stands in front."""
+    """The first of `entries` behind a compaction of the provider, which ignores all messages before it; else the first
+    of all."""
     order = [p.path_id for p in path_state.entries]
     sealed = next(
         (
-            at
-            for at in range(len(order) - 1, -1, -1)
-            if path_state.entries[at].entry.id in path_state.tree.provider_compactions
+            i
+            for i in range(len(order) - 1, -1, -1)
+            if path_state.entries[i].entry.id in path_state.tree.provider_compactions
         ),
         0,
     )
-    read = set(order[sealed:])
-    return next((entry for entry in entries if entry in read), entries[0])
+    read_by_provider = set(order[sealed:])
+    return next((entry for entry in entries if entry in read_by_provider), entries[0])
 
 
-def _entry_before(path_state: PathState, line: Context, first: str) -> str:
-    """Behind what stands before the first entry that leaves."""
-    before = ""
+def _entry_before(path_state: PathState, context: Context, first: str) -> str:
+    """The last entry of the context before `first`; empty if there is none."""
+    previous = ""
     for path_entry in path_state.entries:
         if path_entry.path_id == first:
-            return before
-        if path_entry.path_id in line.entries:
-            before = path_entry.path_id
-    return before
+            return previous
+        if path_entry.path_id in context.entries:
+            previous = path_entry.path_id
+    return previous
 
 
-def _overflow_trace(path_state: PathState, gone: Sequence[Sequence[PathEntry]]) -> str:
-    """The text that stands for what left, with a ref to each frame that owned some of it, or returned into it, and the
-    beginning of what the user said in these: room is short here."""
-    turns = {p.entry.id for group in gone for p in group}
-    owners = [owner_of(path_state, p).split("#")[0] for group in gone for p in group]
+def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]]) -> str:
+    """The text that replaces the removed groups: a ref to each frame concerned, interim summaries, and the beginning of
+    what the user said in those frames."""
+    turns = {p.entry.id for group in dropped for p in group}
+    owners = [owner_of(path_state, p).split("#")[0] for group in dropped for p in group]
     returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
-    span = [p for group in gone for p in group]
+    span = [p for group in dropped for p in group]
     words = interim_summary_text(path_state, span)
-    summed = f" Summed up then: {escape_xml(words)}" if words else ""
+    summary = f" Summed up then: {escape_xml(words)}" if words else ""
     spoken = truncate_to_tokens(user_words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
-    said = f" {escape_xml(spoken)}" if spoken else ""
+    quoted = f" {escape_xml(spoken)}" if spoken else ""
     return (
-        f"<stack-context>The {len(gone)} oldest steps of this work left the context because it did not fit the window. "
-        f"Nothing is lost: stack_recall gives them back, {refs}.{summed}{said}</stack-context>"
+        f"<stack-context>The {len(dropped)} oldest steps of this work left the context because it did not fit the "
+        f"window. Nothing is lost: stack_recall gives them back, {refs}.{summary}{quoted}</stack-context>"
     )
 
 
 # ---------------------------------------------------------------------------------------------------------- stateless
 class ShortenedHistory(msgspec.Struct, frozen=True):
-    """What stays of a client's own history, before and behind the trace of the `gone` groups."""
+    """A client's history with the dropped groups replaced by `trace`, which goes between `before` and `after`."""
 
     before: tuple[Message, ...]
     after: tuple[Message, ...]
@@ -188,7 +185,7 @@ class ShortenedHistory(msgspec.Struct, frozen=True):
 
     @property
     def trace(self) -> str:
-        """No ref: what left is in the client's history alone."""
+        """Has no ref: the dropped messages exist only in the client's history."""
         return (
             f"<stack-context>The {self.dropped_groups} oldest steps of this work are left out here, "
             f"because they no longer fit "
@@ -199,35 +196,35 @@ class ShortenedHistory(msgspec.Struct, frozen=True):
 def drop_oldest_messages(
     messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
 ) -> ShortenedHistory | None:
-    """A history that fits `room` tokens, from the request alone: all user messages, what is `sealed`, and the newest
-    groups of a call and its results, at least one; None where no group can leave."""
+    """`messages` shortened to `room` tokens, or None if no group can leave. All user messages, `sealed` messages and at
+    least the newest group stay."""
     group_of = _group_numbers(messages, sealed)
-    weights: dict[int, int] = {}
-    for at, group in group_of.items():
-        weights[group] = weights.get(group, 0) + messages[at].tokens
-    left = room - sum(m.tokens for at, m in enumerate(messages) if at not in group_of)
-    first_kept = last = max(weights, default=0)
+    group_tokens: dict[int, int] = {}
+    for position, group in group_of.items():
+        group_tokens[group] = group_tokens.get(group, 0) + messages[position].tokens
+    room_left = room - sum(m.tokens for position, m in enumerate(messages) if position not in group_of)
+    first_kept = last = max(group_tokens, default=0)
     for group in range(last, 0, -1):
-        left -= weights[group]
-        if left < 0:
+        room_left -= group_tokens[group]
+        if room_left < 0:
             break
         first_kept = group
-    gone = {at for at, number in group_of.items() if number < first_kept}
-    if not gone:
+    dropped = {position for position, number in group_of.items() if number < first_kept}
+    if not dropped:
         return None
-    before, behind = messages[: min(gone)], messages[min(gone) :]
-    kept = tuple(m for at, m in enumerate(behind, min(gone)) if at not in gone)
-    return ShortenedHistory(tuple(before), kept, first_kept - 1)
+    head, tail = messages[: min(dropped)], messages[min(dropped) :]
+    remaining = tuple(m for position, m in enumerate(tail, min(dropped)) if position not in dropped)
+    return ShortenedHistory(tuple(head), remaining, first_kept - 1)
 
 
 def _group_numbers(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
-    """Positions of assistant messages and of the results behind them, with the number of their group from 1."""
+    """Group number, counted from 1, by position of assistant messages and their results."""
     numbered: dict[int, int] = {}
     group, may_leave = 0, False
-    for at, message in enumerate(messages):
+    for position, message in enumerate(messages):
         if message.role == "assistant":
             may_leave = not sealed(message)
             group += may_leave
         if may_leave and (message.role == "assistant" or message.answers):
-            numbered[at] = group
+            numbered[position] = group
     return numbered

@@ -1,11 +1,8 @@
-"""Is it worth it? What a rewrite of the line costs and saves, in input tokens that would be paid in full.
+"""The cost gate: whether a rewrite of the context pays, in tokens at the full input price.
 
-A warm cached token costs a tenth of a fresh one or less, so taking tokens off the line is no saving by itself: what
-stands behind the cut must be written to the provider's cache anew. The law: **a rewrite that is not a pop at the tail
-happens only where it pays within the requests that are still expected**, or where the cache is cold, or where the
-window is nearly full. Every answer, also "not now", carries its figures, so that a receipt can show them.
-
-What this module does not do: it knows no frames, no clock and no table of prices; figures come in, figures go out.
+A cached token costs a tenth of a fresh one or less, so removing tokens is no saving by itself: everything behind the
+cut has to be written to the provider's cache again. A rewrite passes if it pays within the requests still expected, if
+the cache is cold, or if the window is nearly full. Every verdict carries its figures, so that receipts can show them.
 """
 
 from __future__ import annotations
@@ -15,29 +12,30 @@ from enum import StrEnum
 import msgspec
 
 EXPECTED_REQUESTS = 50
-"""Requests still to come in a conversation of up to `YOUNG` requests, and in an older one: medians of recorded ones."""
+"""Expected further requests of a conversation with up to `YOUNG_CONVERSATION_REQUESTS` requests, and of an older one:
+medians of recorded conversations."""
 EXPECTED_REQUESTS_LATER = 35
 YOUNG_CONVERSATION_REQUESTS = 60
 RECALL_PROBABILITY = 0.1
-"""The chance that what left is asked for once."""
+"""Probability that removed text is recalled once."""
 RECALL_TOKENS = 2_000
 PRESSURE_SHARE = 0.6
-"""Of the window: a line longer than this is folded whatever it costs."""
+"""A context longer than this share of the window is folded at any cost."""
 TAIL_REWRITE_SHARE = 0.25
-"""Of what a fold at the tail takes away, what may be written again behind the cut."""
+"""A fold at the tail may resend at most this share of the tokens it saves."""
 
 
 class CachePrices(msgspec.Struct, frozen=True):
-    """Of a token read from the provider's cache, and of one written to it, in fresh input tokens."""
+    """Prices of reading and writing a cached token, as multiples of the fresh input price."""
 
     read: float
     write: float
 
 
 class ContextRewrite(msgspec.Struct, frozen=True):
-    """A rewrite in tokens: `removed` leave, `compaction` stands for them, `behind` stay behind the cut and are written
-    again, `line` is what is sent without it. `added` comes with it for good (tools and guidance at waking),
-    `reasoning` is what no longer can be sent."""
+    """A rewrite in tokens: `removed` leave, `compaction` replaces them, `behind` stay behind the cut and are written
+    again, `context_tokens` is the size without the rewrite. `added` comes in permanently (tools and guidance on
+    waking), `reasoning` becomes invalid."""
 
     removed: int
     compaction: int
@@ -52,15 +50,14 @@ class GateReason(StrEnum):
     COLD = "cold"
     PRESSURE = "pressure"
     ASKED = "asked"
-    """A person wants it, whatever it costs."""
+    """A person asked for it."""
     NOT_YET = "not_yet"
     PROVIDER_TRIMMED = "provider_trimmed"
-    """The provider edits by itself what it is sent: what a cut would cost is not known."""
+    """The provider edits the context itself, so the cost of a cut is unknown."""
 
 
 class GateVerdict(msgspec.Struct, frozen=True):
-    """Whether it is worth it, why, and the figures: `gain` and `cost` in fresh input tokens over `requests` still
-    expected."""
+    """`gain` and `cost` are in fresh input tokens over the `requests` still expected."""
 
     is_worth_it: bool
     reason: GateReason
@@ -72,26 +69,24 @@ class GateVerdict(msgspec.Struct, frozen=True):
 
 
 def expected_requests(done: int) -> int:
-    """How many more requests a conversation is taken to make after `done` of them."""
     return EXPECTED_REQUESTS if done <= YOUNG_CONVERSATION_REQUESTS else EXPECTED_REQUESTS_LATER
 
 
 def evaluate_rewrite(
     rewrite: ContextRewrite, prices: CachePrices, requests: int, *, cold: bool, window: int = 0
 ) -> GateVerdict:
-    """Weigh a rewrite. `cold`: nothing of the line is in the provider's cache any more. `window` is the model's, in
-    tokens; 0 where it is not known."""
+    """`cold` means that the provider caches nothing of the context. `window` is in tokens, 0 if unknown."""
     saved = rewrite.removed - rewrite.compaction - rewrite.added
     gain = saved * prices.read * requests
     if cold:  # all of it would have to be written anew with this request
         gain += saved * (prices.write - prices.read)
-    again = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
+    resend = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
     recall = (
         RECALL_PROBABILITY * (RECALL_TOKENS * prices.write + rewrite.context_tokens * prices.read)
         if rewrite.removed
         else 0.0
     )
-    cost = again + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
+    cost = resend + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
     if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:
         reason = GateReason.PRESSURE
     elif gain <= cost:

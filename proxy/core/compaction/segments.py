@@ -1,13 +1,9 @@
-"""What may leave the line at all, in segments, and where everything on it stands.
+"""Finds what may leave the context, in segments, with the place and tokens of each.
 
-A segment lies between two messages of the user and belongs to one frame: finished, with all that is under it, or going
-on, and then it could leave as a part of it. A trace that stands there already is one too, for it could be told with the
-rest. Each has its place and its tokens, so that what stands behind it can be counted.
-
-The law: **a call group leaves whole or not at all; the newest one never does**. Nor does what opened a frame on the
-path, what was just recalled, or anything in front of an entry that is sealed.
-
-What this module does not do: it weighs no cost and chooses nothing (`folding` does), and it writes no trace.
+A segment lies between two user messages and belongs to one frame: a finished frame with its descendants, or a frame
+that goes on, whose segment can leave as a part. An existing trace is a segment too, because it can be merged. A call
+group leaves as a whole or not at all. The newest group, groups that opened a frame on the path, recently recalled texts
+and everything before a compaction of the provider stay.
 """
 
 from __future__ import annotations
@@ -44,9 +40,8 @@ from proxy.core.text import CountTokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What could leave the line together: groups between two messages of the user that one frame owns, or a trace that
-    stands there already and could be told with what leaves. `frame` is the finished frame it belongs to, or the one
-    that goes on (`part`); `start` is its place (see `Weights`)."""
+    """Call groups of one frame between two user messages, or an existing trace that can be merged with them. `frame` is
+    the finished frame, or with `is_part` the one that goes on; `start` is a place of `TokensByPlace`."""
 
     frame: str
     is_part: bool
@@ -55,31 +50,31 @@ class Segment:
     path_entries: tuple[PathEntry, ...] = ()
     trace: Removal | None = None
     is_summarized: bool = False
-    """Of a part: the model summed it up."""
+    """The model summarized this part."""
 
 
 class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
-    """Tokens by place: what stands on the line at the odd places, the traces behind each of them at the even ones, the
-    first of which is in front of all. What stands before `sent` had been sent before this request."""
+    """Tokens by place: entries of the context at odd places, the traces behind each at even ones; place 0 is in front
+    of everything. Places before `sent_before` were part of an earlier request."""
 
     tokens: tuple[int, ...]
     sent_before: int
     traces: tuple[tuple[int, int, Removal], ...]
-    """Place, tokens, trace."""
+    """Place, tokens and trace."""
 
     @classmethod
-    def measure(cls, path_state: PathState, line: Sequence[PathEntry], composer: MessageComposer) -> TokensByPlace:
-        last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
-        tokens = [0] * (2 * len(line) + 1)
+    def measure(cls, path_state: PathState, context: Sequence[PathEntry], composer: MessageComposer) -> TokensByPlace:
+        last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+        tokens = [0] * (2 * len(context) + 1)
         tokens[1::2] = [
             tokens_in_context(path_state, path_entry, lambda text: _composed_tokens(text, composer))
-            for path_entry in line
+            for path_entry in context
         ]
         traces = []
-        for at, trim in _trace_places(path_state, line):
-            weight = _composed_tokens(trim.trace, composer)
-            tokens[2 * at + 2] += weight
-            traces.append((2 * at + 2, weight, trim))
+        for position, trim in _trace_places(path_state, context):
+            trace_tokens = _composed_tokens(trim.trace, composer)
+            tokens[2 * position + 2] += trace_tokens
+            traces.append((2 * position + 2, trace_tokens, trim))
         return cls(tuple(tokens), 2 * last + 1, tuple(traces))
 
     @cached_property
@@ -88,153 +83,153 @@ class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _before(self) -> tuple[int, ...]:
-        """By place, the tokens in front of it: every border between segments is asked about."""
+        """Prefix sums; they are needed for every border between segments."""
         return tuple(accumulate(self.tokens, initial=0))
 
     def tokens_to_resend(self, start: int, leaving: int) -> int:
-        """What had been sent from `start` on and does not leave."""
+        """Tokens from `start` on that were sent before and stay."""
         return max(0, self._before[max(start, self.sent_before)] - self._before[start] - leaving)
 
 
-def _trace_places(path_state: PathState, line: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
-    """The traces on the line, each with the place of the entry it stands behind or next behind; -1 is in front of
-    all."""
+def _trace_places(path_state: PathState, context: Sequence[PathEntry]) -> Iterator[tuple[int, Removal]]:
+    """Each trace with the position of the entry it follows; -1 is in front of everything."""
     if not path_state.tree.removals:
         return
-    order = {p.entry.id: at for at, p in enumerate(path_state.entries)}
-    placement = [order[p.entry.id] for p in line]
+    order = {p.entry.id: position for position, p in enumerate(path_state.entries)}
+    orders = [order[p.entry.id] for p in context]
     for trim in path_state.tree.removals:
         first = min((order[e] for e in trim.entries if e in order), default=None)
         if first is not None:
-            yield bisect_right(placement, order.get(trim.at, first)) - 1, trim
+            yield bisect_right(orders, order.get(trim.at, first)) - 1, trim
 
 
-def segments_of(path_state: PathState, line: Sequence[PathEntry], weights: TokensByPlace) -> list[Segment]:
-    """What could leave: finished frames, each with all that is under it, and long work as a part."""
+def segments_of(path_state: PathState, context: Sequence[PathEntry], by_place: TokensByPlace) -> list[Segment]:
+    """Everything that could leave: finished frames with their descendants, and long work as a part."""
     tree = path_state.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
-    leaving = frozenset(removable_places(path_state, line))
-    summed = summarized_positions(path_state, line)
-    for at, path_entry in enumerate(line):
+    leaving = frozenset(removable_places(path_state, context))
+    summarized = summarized_positions(path_state, context)
+    for position, path_entry in enumerate(context):
         spoken += is_user(path_entry)
-        if at in leaving:
+        if position in leaving:
             owner = owner_of(path_state, path_entry).partition("#")[0]
             holder = outermost_finished(tree, owner)
             if not is_kept(tree, owner):
-                runs.setdefault((holder or owner, not holder, spoken, not holder and at in summed), []).append(at)
-    found = [
+                key = (holder or owner, not holder, spoken, not holder and position in summarized)
+                runs.setdefault(key, []).append(position)
+    segments = [
         Segment(
             frame=frame,
-            is_part=part,
-            start=2 * places[0] + 1,
-            tokens=sum(weights.tokens[2 * at + 1] for at in places),
-            path_entries=tuple(line[at] for at in places),
-            is_summarized=before,
+            is_part=is_part,
+            start=2 * positions[0] + 1,
+            tokens=sum(by_place.tokens[2 * position + 1] for position in positions),
+            path_entries=tuple(context[position] for position in positions),
+            is_summarized=is_summarized,
         )
-        for (frame, part, _, before), places in runs.items()
+        for (frame, is_part, _, is_summarized), positions in runs.items()
     ]
-    border = 2 * newest_sealed_place(path_state, line) + 1
+    border = 2 * newest_sealed_place(path_state, context) + 1
     return [
-        *found,
+        *segments,
         *(
-            told
-            for told in _trace_segments(tree, weights, {(s.frame, s.is_part) for s in found})
-            if told.start > border
+            segment
+            for segment in _trace_segments(tree, by_place, {(s.frame, s.is_part) for s in segments})
+            if segment.start > border
         ),
     ]
 
 
-def _trace_segments(tree: Tree, weights: TokensByPlace, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
-    """Traces on the line that one of the frames in `wanted` could tell with the rest of it: those of frames under it,
-    and for work that goes on those of its earlier parts."""
-    for at, tokens, trim in weights.traces:
+def _trace_segments(tree: Tree, by_place: TokensByPlace, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
+    """Existing traces that can be merged into a trace of one of the frames in `wanted`: those of descendants, or of
+    earlier parts of the same frame."""
+    for place, tokens, trim in by_place.traces:
         if trim.frame not in tree.frames or is_kept(tree, trim.frame):
             continue
         frame = tree.frames[trim.frame]
         if (holder := _finished_holder(tree, frame)) and (holder, False) in wanted:
-            yield Segment(frame=holder, is_part=False, start=at, tokens=tokens, trace=trim)
+            yield Segment(frame=holder, is_part=False, start=place, tokens=tokens, trace=trim)
         elif not holder and frame.origin == "part" and (frame.parent, True) in wanted:
-            summed = frame.parent in tree.interim_summaries
-            yield Segment(frame=frame.parent, is_part=True, start=at, tokens=tokens, trace=trim, is_summarized=summed)
+            summarized = frame.parent in tree.interim_summaries
+            yield Segment(
+                frame=frame.parent, is_part=True, start=place, tokens=tokens, trace=trim, is_summarized=summarized
+            )
 
 
 def outermost_finished(tree: Tree, frame: str) -> str:
-    """The outermost finished frame that `frame` is or is under and that no call opened, or a root that another one has
-    followed; empty where the work still goes on."""
-    found = ""
-    for each in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if each.status is Status.IN_PROGRESS or not (each.has_no_opening_call or is_ended_root(tree, each)):
+    """The outermost finished frame among `frame` and its ancestors that no call opened, or a root that another root has
+    followed; empty while the work goes on."""
+    outermost = ""
+    for current in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
+        if current.status is Status.IN_PROGRESS or not (current.has_no_opening_call or is_ended_root(tree, current)):
             break  # an item of a plan may be taken up again after the request it was planned for
-        if each.status in FINAL_STATUSES:
-            found = each.id
-    return found
+        if current.status in FINAL_STATUSES:
+            outermost = current.id
+    return outermost
 
 
 def _finished_holder(tree: Tree, frame: Frame) -> str:
-    """The outermost finished frame it is or is under; a part ends when it is cut, so by itself it says nothing."""
-    found = outermost_finished(tree, frame.id)
-    return "" if found == frame.id and frame.origin == "part" else found
+    """As `outermost_finished`, but a part alone does not count: it is finished as soon as it is cut."""
+    holder = outermost_finished(tree, frame.id)
+    return "" if holder == frame.id and frame.origin == "part" else holder
 
 
-def removable_places(path_state: PathState, line: Sequence[PathEntry]) -> list[int]:
-    """Places of what may leave: call groups and what the assistant said between them, but for the newest group, groups
-    that opened a frame on the path, and what was just recalled; behind what is sealed, if anything is."""
-    fixed = _pinned_entries(path_state, line) | _mixed_turns(path_state, line)
+def removable_places(path_state: PathState, context: Sequence[PathEntry]) -> list[int]:
+    """Positions of call groups and intermediate messages that may leave."""
+    fixed = _pinned_entries(path_state, context) | _mixed_turns(path_state, context)
     calls: dict[str, bool] = {}
-    found: list[int] = []
-    border = newest_sealed_place(path_state, line) + 1
-    for at, path_entry in enumerate(line[border:], border):
+    removable: list[int] = []
+    first = newest_sealed_place(path_state, context) + 1
+    for position, path_entry in enumerate(context[first:], first):
         message = message_of(path_entry)
         if message is None:
             continue
         if message.role == "assistant":
-            goes = path_entry.entry.id not in fixed and (bool(message.calls) or not _ends_turn(line, at))
-            calls.update((c.id, goes) for c in message.calls)
+            may_leave = path_entry.entry.id not in fixed and (bool(message.calls) or not _ends_turn(context, position))
+            calls.update((c.id, may_leave) for c in message.calls)
         elif message.answers:
-            goes = calls.get(message.answers, False)
+            may_leave = calls.get(message.answers, False)
         else:
-            goes = path_entry.entry.kind is EntryKind.OVERLAY and path_entry.entry.id not in fixed
-        if goes:
-            found.append(at)
-    return found
+            may_leave = path_entry.entry.kind is EntryKind.OVERLAY and path_entry.entry.id not in fixed
+        if may_leave:
+            removable.append(position)
+    return removable
 
 
-def newest_sealed_place(path_state: PathState, line: Sequence[PathEntry]) -> int:
-    """The place of the newest entry on the line that stands for all before it; -1 where there is none."""
+def newest_sealed_place(path_state: PathState, context: Sequence[PathEntry]) -> int:
+    """The position of the newest compaction made by the provider; -1 if there is none."""
     sealed = path_state.tree.provider_compactions
-    return next((at for at in range(len(line) - 1, -1, -1) if line[at].entry.id in sealed), -1) if sealed else -1
+    return next((i for i in range(len(context) - 1, -1, -1) if context[i].entry.id in sealed), -1) if sealed else -1
 
 
-def _pinned_entries(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
-    """Entries that stay whatever it costs."""
+def _pinned_entries(path_state: PathState, context: Sequence[PathEntry]) -> frozenset[str]:
     tree = path_state.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
-    last = next((at for at in range(len(line) - 1, -1, -1) if is_assistant(line[at])), len(line))
-    newest = {p.entry.id for p in line[last:]}
-    return frozenset(opened | newest) | recently_recalled_entries(line)
+    last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+    newest = {p.entry.id for p in context[last:]}
+    return frozenset(opened | newest) | recently_recalled_entries(context)
 
 
-def _mixed_turns(path_state: PathState, line: Sequence[PathEntry]) -> frozenset[str]:
-    """Turns that cannot leave, because an entry leaves with all of its rounds: of some, one round ends a frame and the
-    next one is its parent's; of others, one says the closing words."""
+def _mixed_turns(path_state: PathState, context: Sequence[PathEntry]) -> frozenset[str]:
+    """Turns whose rounds belong to different frames, or include a closing message that stays. An entry leaves with all
+    its rounds, so these turns stay."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
-    for at, path_entry in enumerate(line):
+    for position, path_entry in enumerate(context):
         message = message_of(path_entry)
         if path_entry.round and message:
             owner = owner_of(path_state, path_entry).partition("#")[0]
-            stays = not message.calls and _ends_turn(line, at)
+            stays = not message.calls and _ends_turn(context, position)
             rounds.setdefault(path_entry.entry.id, set()).add(
                 (outermost_finished(path_state.tree, owner) or owner, stays)
             )
     return frozenset(entry for entry, kinds in rounds.items() if len(kinds) > 1)
 
 
-def _ends_turn(line: Sequence[PathEntry], at: int) -> bool:
-    """Whether an answer without calls ended its turn: the user spoke next."""
-    behind = (line[later] for later in range(at + 1, len(line)))
-    following = next((p for p in behind if p.entry.kind is not EntryKind.OVERLAY), None)
+def _ends_turn(context: Sequence[PathEntry], position: int) -> bool:
+    """Whether the user spoke next."""
+    later_entries = (context[later] for later in range(position + 1, len(context)))
+    following = next((p for p in later_entries if p.entry.kind is not EntryKind.OVERLAY), None)
     message = message_of(following) if following else None
     return message is None or message.role == "user"
 
@@ -250,34 +245,35 @@ def is_user(path_entry: PathEntry) -> bool:
 
 
 def tokens_in_context(path_state: PathState, path_entry: PathEntry, count: CountTokens) -> int:
-    """Tokens that it takes on the line in the words in which it is told there; `count` is asked for those of ours."""
+    """Tokens of an entry in its present wording; `count` is used for texts of the proxy."""
     if (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
         return count(words)
-    made, told = path_entry.round, path_state.tree.result_texts
-    if made is None or not (made.results and told):
+    stack_round, texts = path_entry.round, path_state.tree.result_texts
+    if stack_round is None or not (stack_round.results and texts):
         return original_tokens(path_entry)
-    by_now = ((r, told.get((path_entry.entry.id, call_key(made.number, r.answers)))) for r in made.results)
+    by_now = (
+        (r, texts.get((path_entry.entry.id, call_key(stack_round.number, r.answers)))) for r in stack_round.results
+    )
     results = (count(text) if text and text != result.text else result.tokens for result, text in by_now)
-    return made.spoken.message.tokens + sum(results)
+    return stack_round.spoken.message.tokens + sum(results)
 
 
 def reasoning_tokens(
     path_entries: Iterable[PathEntry], mute: Container[str], bare: Callable[[Message], Message]
 ) -> int:
-    """Tokens of the reasoning in answers among `path_entry`, but for those in `mute`, about: nobody tells them, and
-    what is encrypted cannot be counted, so they are a quarter of its characters. `bare` is a message less its
-    reasoning."""
+    """Estimated reasoning tokens of the answers outside `mute`: a quarter of the characters, since encrypted reasoning
+    cannot be counted. `bare` removes the reasoning of a message."""
     answers = (m for p in path_entries if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
     return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
 def _composed_tokens(text: str, composer: MessageComposer) -> int:
-    """Tokens of a text of ours; the scribe remembers what it has written."""
+    """The composer caches its messages, so this is cheap."""
     return composer.user_message(text).tokens
 
 
 def original_tokens(path_entry: PathEntry) -> int:
-    """Tokens that it takes on the line as it came, with the results of ours."""
+    """Tokens of an entry and its stack results in their original wording."""
     message = message_of(path_entry)
     own = sum(r.tokens for r in path_entry.round.results) if path_entry.round else 0
     return own + (message.tokens if message else 0)

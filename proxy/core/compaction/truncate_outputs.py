@@ -1,29 +1,10 @@
-"""Outputs of tools told in fewer words: one that is too long for the line, and old ones when a line would overflow.
+"""Shortens tool outputs: `cut_long_outputs` cuts the middle of a new output above `output_cap`; `clear_old_outputs`
+replaces outputs older than the newest 40,000 tokens of them by a breadcrumb that says what they were. Rules
+(`output_rules`) change this by tool name, name pattern or tool role, in that order.
 
-    cut       one new output that alone is longer than `output_cap`: its beginning and its end stay
-    cleared   old outputs behind the newest 40,000 tokens of them: a breadcrumb stays, which names what was there
-
-How long an output has to be for that, and what more of it stays, may be told by tool (`output_rules`).
-
-The law: **marked, never deleted**. A call keeps its result and every result its place; only the words change, once and
-for good, by an event with the new text. What was stored stays as it was, and the new text says under which ref
-`stack_recall` gives it back.
-
-What this module does not do: it never decides that pruning pays. Clearing in a warm cache costs more than it saves
-(S4-36, C25), so it is asked for only where the line does not fit otherwise.
-
-How much of a tool's outputs is told on the line, as somebody wrote it down: by the tool's name, or by what it is
-for.
-
-    keep whole    it stands there as it came: no `output_cap` cuts it, and it is not cleared when it grows old
-    cap           tokens from which a new output is cut, instead of `output_cap`
-    head, tail    tokens of its beginning and its end that stay when it is cleared
-
-Of several rules the one with the tool's own name counts, then the first pattern that fits, then that of its role.
-
-The law: **what no rule is about is told as if there were none**. Nothing here looks at what an output says.
-
-What this module does not do: it shortens nothing (`pruning` and `minimizing` do), and knows no window.
+Each result keeps its place; only the text changes, once, through an event with the new text, which names the ref of the
+stored original. Clearing in a warm cache costs more than it saves, so it is used only if the context does not fit
+otherwise.
 """
 
 from __future__ import annotations
@@ -50,7 +31,7 @@ from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, cut_for_display
 
 
 class OutputRule(msgspec.Struct, frozen=True):
-    """One rule, by the words it stands under. `cap`, `head` and `tail` are tokens; a cap of 0 is that of all."""
+    """One rule. `cap`, `head` and `tail` are tokens; a `cap` of 0 means the general one."""
 
     name: str
     keep_whole: bool = False
@@ -59,14 +40,14 @@ class OutputRule(msgspec.Struct, frozen=True):
     tail: int = 0
 
     def head_and_tail(self, text: str) -> tuple[str, str]:
-        """Beginning and end of an old output as they stay, in tokens of so many characters as clearing estimates."""
+        """The beginning and end of an old output that stay."""
         head = text[: self.head * CHARACTERS_PER_TOKEN]
         tail = text[len(head) :][-self.tail * CHARACTERS_PER_TOKEN :] if self.tail else ""
         return head, tail
 
 
 class OutputRules(msgspec.Struct, frozen=True):
-    """All rules, in the order they were written; `names` says what tools are for."""
+    """All rules in configured order; `names` gives the role of each tool."""
 
     rules: Sequence[OutputRule] = ()
     names: ToolRoles = msgspec.field(default=DEFAULT_TOOL_ROLES)
@@ -75,7 +56,7 @@ class OutputRules(msgspec.Struct, frozen=True):
         return bool(self.rules)
 
     def rule_for(self, tool: str) -> OutputRule | None:
-        """The rule that the outputs of `tool` come under."""
+        """The rule for the outputs of `tool`, if any."""
         return next(self._matching_rules(tool), None)
 
     def _matching_rules(self, tool: str) -> Iterator[OutputRule]:
@@ -90,53 +71,54 @@ NO_OUTPUT_RULES = OutputRules()
 
 
 PROTECTED_TOKENS = 40_000
-"""Tokens of the newest outputs that are never cleared (S4-30)."""
+"""The newest outputs, up to so many tokens, are never cleared."""
 MIN_SAVED_TOKENS = 20_000
-"""Tokens that clearing must save, or nothing is cleared (S4-31)."""
+"""Clearing must save so many tokens, or nothing is cleared."""
 CLEARED_PREFIX = "[Old tool result content cleared]"
-"""How a cleared output begins (S4-34)."""
+"""The first words of a cleared output."""
 CUT_REASON, PRUNED_REASON = "output_cap", "pruned"
-"""Why an output is told in other words."""
+"""Reasons stored with the events."""
 HEAD_SHARE = 0.6
-"""Of what stays of a cut output, what stays of its beginning; the rest is its end, where results and errors stand."""
+"""Share of a cut output that goes to its beginning; the rest is its end, where results and errors are."""
 ENTRY_REF_CHARACTERS = 12
-"""Characters of an entry's id in a ref: recall takes any unique beginning."""
+"""Characters of an entry id in a ref; recall accepts any unique prefix."""
 MAX_PATHS, MAX_SYMBOLS = 24, 12
-"""Names that a breadcrumb keeps at most."""
+"""Maximum names in a breadcrumb."""
 COMMAND_CHARACTERS = 100
-"""Characters of a command in a breadcrumb."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- cut
 def cut_long_outputs(
     path_state: PathState, cap: int, count: CountTokens, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0
 ) -> tuple[ResultReplaced, ...]:
-    """The outputs behind the last answer that alone are longer than `cap` tokens, or than their rule says, cut to that
-    (L4, S4-64). 0 is no cap; whatever a rule says, nothing stays longer than `most`."""
+    """Cut each output behind the last answer that is longer than `cap` tokens, or than the cap of its rule. A cap of 0
+    is no cap; a rule never allows more than `most` tokens."""
     return tuple(
         ResultReplaced(
-            placed.entry.id, cut_middle(message.text, message.tokens, own, recall_ref(placed), count), CUT_REASON
+            path_entry.entry.id,
+            cut_middle(message.text, message.tokens, limit, recall_ref(path_entry), count),
+            CUT_REASON,
         )
-        for placed, message, own in _outputs_over_cap(path_state, cap, rules, most)
+        for path_entry, message, limit in _outputs_over_cap(path_state, cap, rules, most)
     )
 
 
 def tokens_removed_by_cuts(path_state: PathState, cap: int, rules: OutputRules = NO_OUTPUT_RULES, most: int = 0) -> int:
-    """Tokens that these cuts take off the line, about; nothing is cut for it."""
-    return sum(message.tokens - own for _, message, own in _outputs_over_cap(path_state, cap, rules, most))
+    """An estimate of the tokens saved, without cutting anything."""
+    return sum(message.tokens - limit for _, message, limit in _outputs_over_cap(path_state, cap, rules, most))
 
 
 def _outputs_over_cap(
     path_state: PathState, cap: int, rules: OutputRules, most: int
 ) -> Iterator[tuple[PathEntry, Message, int]]:
-    """New outputs that are cut, each with the tokens it may have."""
+    """New outputs to cut, each with its token limit."""
     called = _tool_names_by_call(path_state) if rules else {}
-    for placed in unread_entries(path_state):
-        message = placed.entry.message
-        if message and message.answers and placed.entry.id not in path_state.tree.replaced_results:
-            own = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
-            if own and message.tokens > own:
-                yield placed, message, own
+    for path_entry in unread_entries(path_state):
+        message = path_entry.entry.message
+        if message and message.answers and path_entry.entry.id not in path_state.tree.replaced_results:
+            limit = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
+            if limit and message.tokens > limit:
+                yield path_entry, message, limit
 
 
 def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
@@ -146,25 +128,24 @@ def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
 
 
 def _tool_names_by_call(path_state: PathState) -> dict[str, str]:
-    """The tools whose results have not been read, by the ids of their calls."""
-    for placed in reversed(path_state.entries):
-        message = placed.round.spoken.message if placed.round else placed.entry.message
+    """Tool names of the calls whose results are unread, by call id."""
+    for path_entry in reversed(path_state.entries):
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None and message.role == "assistant":
             return {call.id: call.name for call in message.calls}
     return {}
 
 
 def unread_entries(path_state: PathState) -> Iterator[PathEntry]:
-    """What stands behind the last answer, the newest first."""
-    for placed in reversed(path_state.entries):
-        if placed.round is not None or (placed.entry.message and placed.entry.message.role == "assistant"):
+    """Entries behind the last answer, newest first."""
+    for path_entry in reversed(path_state.entries):
+        if path_entry.round is not None or (path_entry.entry.message and path_entry.entry.message.role == "assistant"):
             return
-        yield placed
+        yield path_entry
 
 
 def cut_middle(text: str, tokens: int, cap: int, ref: str, count: CountTokens) -> str:
-    """`text` of so many tokens, cut to about `cap`, never more: its beginning, a line of ours, its end. The same text
-    is cut the same way always."""
+    """`text` (of `tokens` tokens) cut to at most `cap`: its beginning, a line about the gap, its end. Deterministic."""
     share = cap / max(tokens, 1)
     while True:
         kept = int(len(text) * share)
@@ -182,18 +163,17 @@ def cut_middle(text: str, tokens: int, cap: int, ref: str, count: CountTokens) -
 
 
 SHRINK_FACTOR = 0.97
-"""Less stays in each further try, or there would be no end to them."""
+"""Each further attempt keeps less, so the loop ends."""
 
 
-def recall_ref(placed: PathEntry) -> str:
-    """Under which ref recall gives the stored text of an entry."""
-    return placed.entry.id[:ENTRY_REF_CHARACTERS]
+def recall_ref(path_entry: PathEntry) -> str:
+    """The ref under which recall returns an entry."""
+    return path_entry.entry.id[:ENTRY_REF_CHARACTERS]
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
 class ToolOutput(msgspec.Struct, frozen=True):
-    """The result of a client's tool on the line, with the call it answers; `text` as the line tells it,
-    `failed` as the client does."""
+    """A result of a client's tool with its call. `text` is the present wording; `failed` is what the client said."""
 
     path_entry: PathEntry
     call: Call
@@ -202,13 +182,13 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 def clear_old_outputs(
-    path_state: PathState, line: Context, rules: OutputRules = NO_OUTPUT_RULES
+    path_state: PathState, context: Context, rules: OutputRules = NO_OUTPUT_RULES
 ) -> tuple[ResultReplaced, ...]:
-    """The old outputs on the line, cleared, the newest first; nothing where that saves too little (S4-30 to S4-36).
-    What a rule keeps whole is none of them."""
+    """Breadcrumbs for old outputs, newest first; empty if they save too little. Outputs that a rule keeps whole are
+    skipped."""
     spared, saved = 0, 0
-    found: list[ResultReplaced] = []
-    for output in reversed(old_tool_outputs(path_state, line.entries)):
+    replaced: list[ResultReplaced] = []
+    for output in reversed(old_tool_outputs(path_state, context.entries)):
         rule = rules.rule_for(output.call.name) if rules else None
         if output.text.startswith(CLEARED_PREFIX) or (rule and rule.keep_whole):
             continue
@@ -219,44 +199,44 @@ def clear_old_outputs(
         gain = estimate_output_tokens(output.text) - estimate_output_tokens(crumb)
         if gain > 0:
             saved += gain
-            found.append(ResultReplaced(output.path_entry.entry.id, crumb, PRUNED_REASON))
-    return tuple(found) if saved > MIN_SAVED_TOKENS else ()
+            replaced.append(ResultReplaced(output.path_entry.entry.id, crumb, PRUNED_REASON))
+    return tuple(replaced) if saved > MIN_SAVED_TOKENS else ()
 
 
 def estimate_output_tokens(text: str) -> int:
-    """Tokens as a quarter of the characters: exact enough to choose by (S4-35)."""
+    """A quarter of the characters: exact enough for this choice."""
     return max(0, round(len(text) / 4))
 
 
-def old_tool_outputs(path_state: PathState, on_line: Container[str]) -> list[ToolOutput]:
-    """Results of the client's own tools among the entries on the line, oldest first: those before its newest ones,
-    behind the newest trace. What stands before a trace was chosen to stay when that was written (S4-32)."""
+def old_tool_outputs(path_state: PathState, in_context: Container[str]) -> list[ToolOutput]:
+    """Results of the client's tools in the context, oldest first, without its newest entries. Only results behind the
+    newest trace: those before it were kept on purpose."""
     traced = frozenset(trim.at for trim in path_state.tree.removals)
     calls: dict[str, Call] = {}
-    found: list[ToolOutput] = []
-    for placed in _entries_before_newest(path_state):
-        message = placed.round.spoken.message if placed.round else placed.entry.message
+    outputs: list[ToolOutput] = []
+    for path_entry in _entries_before_newest(path_state):
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None:
             calls |= {c.id: c for c in message.calls}
             call = calls.get(message.answers) if message.answers else None
-            if call is not None and not call.is_stack_call and placed.path_id in on_line:
-                text = path_state.tree.replaced_results.get(placed.entry.id, message.text)
-                found.append(ToolOutput(placed, call, text, message.failed))
-        if placed.path_id in traced or placed.entry.id in traced:
-            found.clear()
-    return found
+            if call is not None and not call.is_stack_call and path_entry.path_id in in_context:
+                text = path_state.tree.replaced_results.get(path_entry.entry.id, message.text)
+                outputs.append(ToolOutput(path_entry, call, text, message.failed))
+        if path_entry.path_id in traced or path_entry.entry.id in traced:
+            outputs.clear()
+    return outputs
 
 
 def _entries_before_newest(path_state: PathState) -> Iterator[PathEntry]:
-    """What stands before what the client sent last: that stays as it was sent, also behind rounds that the client does
-    not see (L4)."""
+    """Entries before the client's newest ones; those are sent unchanged, even behind rounds that the client does not
+    see."""
     newest = path_state.newest_client_entries[0] if path_state.newest_client_entries else None
-    return takewhile(lambda placed: placed is not newest, path_state.entries)
+    return takewhile(lambda path_entry: path_entry is not newest, path_state.entries)
 
 
 def breadcrumb(output: ToolOutput, rule: OutputRule | None = None, names: ToolRoles = DEFAULT_TOOL_ROLES) -> str:
-    """What stays of an output: which call it was, how large it was, how it ended, the names in it, and the ref
-    (S2-12 to S2-14); below it what of its beginning and its end its rule keeps (S2-44)."""
+    """What remains of an output: its call, size, exit code, the names in it, the ref, and the beginning and end that
+    its rule keeps."""
     text = output.text
     code = exit_code(text)
     parts = [
@@ -280,11 +260,11 @@ def _describe_call(call: Call, names: ToolRoles) -> str:
 
 
 def _describe_names(text: str) -> list[str]:
-    """The paths that an output showed, and the other names it spoke of most."""
+    """Paths in an output, and the other names it mentions most."""
     named = rank_names([Message("tool", b"", "", text)])
     paths = [name for name in named if "/" in name]
     symbols = [name for name in named if "/" not in name]
-    told = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))
+    groups = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))
     return [
-        f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in told if kept
+        f"{what}: {', '.join(kept)}{f' +{n - len(kept)}' if n > len(kept) else ''}" for what, kept, n in groups if kept
     ]

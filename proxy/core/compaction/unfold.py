@@ -1,11 +1,8 @@
-"""Taking a fold back: what a person asks for, and when it comes.
+"""Takes folds back when a person asks for it.
 
-A fold can have been wrong; only a person sees that. What is asked for comes back where it stood, byte for byte, at the
-next moment that is cheap: nothing of the line is cached any more, or another rewrite breaks the cache with the same
-request. The laws: **what was asked back is never folded again**, and **nobody's cache is broken for it unasked**: "at
-once, whatever it costs" has to be said.
-
-What this module does not do: it chooses no folds (`folding` does), and it neither stores nor sends.
+The messages return to their place byte for byte, at the next cheap moment: nothing is cached, or another rewrite breaks
+the cache in the same request. A person can also demand it at once, at any cost. An unfolded frame is never folded
+again.
 """
 
 from __future__ import annotations
@@ -38,8 +35,8 @@ from proxy.errors import NotAllowed
 
 # ----------------------------------------------------------------------------------------------------------------- ask
 class UnfoldTarget(msgspec.Struct, frozen=True):
-    """What asking for a frame comes to: the fold of `frame` is taken back, and every path has to know that has one of
-    `entries` on it, where it was folded. `is_new` is False where the same was asked before."""
+    """The fold to take back. `entries` are the entries at which `frame` was folded; every path through one of them must
+    know. `is_new` is False if the same was asked before."""
 
     frame: str
     entries: tuple[str, ...]
@@ -47,40 +44,43 @@ class UnfoldTarget(msgspec.Struct, frozen=True):
 
 
 def find_unfold_target(ledger: Ledger, path_state: PathState, frame: str, *, now: bool = False) -> UnfoldTarget:
-    """What it takes to bring back `frame`, a frame of `path_state`: its own fold, or the one that holds what it did.
-
-    Raises NotAllowed where there is nothing to bring back; the message says why, and what to do instead.
-    """
+    """The fold to take back for `frame`: its own, or the one that contains its work. Raises NotAllowed if there is
+    none, with the reason and what to do instead."""
     holder = unfoldable_frames(ledger, path_state).get(frame)
     if not holder:
         raise NotAllowed(_refusal_text(path_state, frame), code="not_folded")
     entries = tuple(fold_at for fold_at, folded in _recorded_folds(ledger) if folded.frame == holder)
-    asked = path_state.tree.kept_frames.get(holder)
-    return UnfoldTarget(holder, entries, is_new=asked is None or (now and not asked))
+    earlier_request = path_state.tree.kept_frames.get(holder)
+    return UnfoldTarget(holder, entries, is_new=earlier_request is None or (now and not earlier_request))
 
 
 def unfoldable_frames(ledger: Ledger, path_state: PathState) -> Mapping[str, str]:
-    """Every frame of `path_state` that can be asked back, with the frame whose fold is taken back for it: the one
-    for which the trace stands that stands for what it did. A trace may have taken the place of an earlier one."""
-    held = {trim.frame: trim.entries for trim in path_state.tree.removals if trim.frame}
-    if not held:
+    """Every frame that can be unfolded, with the frame whose fold contains its work; a trace may have replaced earlier
+    ones."""
+    removed_by_frame = {trim.frame: trim.entries for trim in path_state.tree.removals if trim.frame}
+    if not removed_by_frame:
         return {}
-    did: dict[str, set[str]] = {}
+    entries_by_frame: dict[str, set[str]] = {}
     for path_entry in path_state.entries:
-        did.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
+        entries_by_frame.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
     for _, folded in _recorded_folds(ledger):
-        did.setdefault(folded.frame, set()).update(folded.entries)
-    found = ((frame, _frame_holding(frame, did.get(frame, set()), held)) for frame in path_state.tree.frames)
-    return {frame: holder for frame, holder in found if holder}
+        entries_by_frame.setdefault(folded.frame, set()).update(folded.entries)
+    holders = (
+        (frame, _frame_holding(frame, entries_by_frame.get(frame, set()), removed_by_frame))
+        for frame in path_state.tree.frames
+    )
+    return {frame: holder for frame, holder in holders if holder}
 
 
-def _frame_holding(frame: str, own: Set[str], held: Mapping[str, frozenset[str]]) -> str:
-    """The frame in `held` that holds `own`, what `frame` did; empty where none does."""
-    return frame if frame in held else next((of for of, entries in held.items() if entries & own), "")
+def _frame_holding(frame: str, own: Set[str], removed_by_frame: Mapping[str, frozenset[str]]) -> str:
+    """The frame in `removed_by_frame` whose entries include some of `own`; empty if none."""
+    if frame in removed_by_frame:
+        return frame
+    return next((holder for holder, removed in removed_by_frame.items() if removed & own), "")
 
 
 def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
-    """Every fold of the conversation, with the entry it was decided at."""
+    """Every fold of the conversation, with the entry at which it was decided."""
     for entry, events in ledger.events.items():
         for event in events:
             if event.kind == "folded" and isinstance(folded := decode_event(event), FrameFolded):
@@ -93,11 +93,11 @@ def _entry_ids_of(path_state: PathState, frame: str) -> frozenset[str]:
 
 def _refusal_text(path_state: PathState, frame: str) -> str:
     tree = path_state.tree
-    found = tree.frames[frame]
+    refused = tree.frames[frame]
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
-    if found.parent and not found.has_no_opening_call:
+    if refused.parent and not refused.has_no_opening_call:
         return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
     if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
         return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"
@@ -106,29 +106,29 @@ def _refusal_text(path_state: PathState, frame: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- come
 def plan_unfolds(
-    path_state: PathState, compaction_input: CompactionInput, done: CompactionPlan, composer: MessageComposer
+    path_state: PathState, compaction_input: CompactionInput, plan: CompactionPlan, composer: MessageComposer
 ) -> CompactionPlan:
-    """`done`, with what a person wants back and comes at this moment; what has to wait is a decision too."""
+    """`plan` plus the unfolds that happen now; those that have to wait are added as decisions."""
     tree = path_state.tree
-    asked = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
-    cheap = _is_rewrite_free(compaction_input) or bool(done.events)
-    come = tuple(frame for frame in asked if cheap or tree.kept_frames[frame])
-    wait = tuple(frame for frame in asked if frame not in come)
-    events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, come))
-    if compaction_input.binds_reasoning and (muted := _answers_with_stale_reasoning(path_state, come, composer)):
+    requested = tuple(dict.fromkeys(trim.frame for trim in tree.removals if trim.frame in tree.kept_frames))
+    cheap = _is_rewrite_free(compaction_input) or bool(plan.events)
+    now = tuple(frame for frame in requested if cheap or tree.kept_frames[frame])
+    later = tuple(frame for frame in requested if frame not in now)
+    events: tuple[FrameEvent, ...] = tuple(map(FrameUnfolded, now))
+    if compaction_input.binds_reasoning and (muted := _answers_with_stale_reasoning(path_state, now, composer)):
         events = (*events, ReasoningRemoved(muted))
     decisions = tuple(
         CompactionDecision(
-            "unfold", frames, _unfold_verdict(path_state, frames, compaction_input, composer, worth=frames is come)
+            "unfold", frames, _unfold_verdict(path_state, frames, compaction_input, composer, worth=frames is now)
         )
-        for frames in (come, wait)
+        for frames in (now, later)
         if frames
     )
-    return CompactionPlan((*events, *done.events), (*done.decisions, *decisions))
+    return CompactionPlan((*events, *plan.events), (*plan.decisions, *decisions))
 
 
 def _is_rewrite_free(compaction_input: CompactionInput) -> bool:
-    """Nothing is cached, or a cached token costs as much as one that has to be written: no rewrite costs more."""
+    """Nothing is cached, or a cached token costs as much as a written one."""
     return compaction_input.cold or compaction_input.prices.read >= compaction_input.prices.write
 
 
@@ -139,11 +139,12 @@ def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
 
 
 def _context_after_unfold(path_state: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
-    """The line with these frames back on it, the place of the first that comes back, and what comes back."""
-    placement = {id(path_entry) for path_entry in context_entries(path_state)}
+    """The context with these frames back, the position of the first returned entry, and the Python ids of returned
+    entries."""
+    visible = {id(path_entry) for path_entry in context_entries(path_state)}
     after = context_entries(replace(path_state, tree=_tree_without_traces(path_state.tree, frames, 0)))
-    back = {id(path_entry) for path_entry in after} - placement
-    first = next((at for at, path_entry in enumerate(after) if id(path_entry) in back), len(after))
+    back = {id(path_entry) for path_entry in after} - visible
+    first = next((position for position, path_entry in enumerate(after) if id(path_entry) in back), len(after))
     return after, first, back
 
 
@@ -155,7 +156,7 @@ def _unfold_verdict(
     *,
     worth: bool,
 ) -> GateVerdict:
-    """The figures of bringing them back: nothing is removed, so it never pays. A person wants it."""
+    """The figures of an unfold. It removes nothing and never pays: a person wants it."""
     after, first, back = _context_after_unfold(path_state, frames)
     tokens = [
         tokens_in_context(path_state, path_entry, lambda text: composer.user_message(text).tokens)
@@ -173,8 +174,8 @@ def _unfold_verdict(
 def _answers_with_stale_reasoning(
     path_state: PathState, frames: Sequence[str], composer: MessageComposer
 ) -> tuple[str, ...]:
-    """L8: answers from the first place on that changes whose reasoning no longer fits what stands before it."""
+    """Answers behind the first change whose reasoning no longer matches the messages before it."""
     after, first, _ = _context_after_unfold(path_state, frames)
-    said = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
-    reasoning = (entry for entry, m in said if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
+    spoken = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
+    reasoning = (entry for entry, m in spoken if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
     return tuple(dict.fromkeys(entry for entry in reasoning if entry not in path_state.tree.without_reasoning))

@@ -1,10 +1,5 @@
-"""How full the window is, and whether the model should hear of it before anything is evicted (S2-43).
-
-The law: **once for each rise**. What was told is not told again until the line has become clearly shorter, by a fold or
-a pop, and has grown anew; so a line that swings about the bound brings one note.
-
-What this module does not do: it evicts nothing (`trim`, `pruning`), and of a window that nobody knows it says nothing.
-"""
+"""Warns the model once before a full window forces outputs out of the context. The warning is repeated only after the
+context has become clearly shorter and has grown again. There is no warning if the window size is unknown."""
 
 from __future__ import annotations
 
@@ -18,13 +13,14 @@ from proxy.core.frames import ContextPressureRelieved, ContextPressureWarned, Pa
 from proxy.core.text import element, escape_xml
 
 RELIEVED_SHARE = 0.8
-"""Of the bound: a line below this share of it has become shorter again."""
+"""Below this share of the warning threshold the pressure counts as relieved."""
 MAX_BOUND_SHARE = 0.95
-"""Of what a prompt may fill, the most that the bound may be: what evicts would come first otherwise."""
+"""Largest threshold, as a share of the prompt limit; above it, outputs would leave before the warning."""
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
-    """What a window holds: `tokens` in all, of which a prompt may fill `limit`; `share` of it is the bound."""
+    """`window_tokens` in all, of which a prompt may fill `prompt_limit`; `warning_share` of the window is the
+    threshold."""
 
     window_tokens: int
     prompt_limit: int
@@ -32,14 +28,14 @@ class WindowLimits(msgspec.Struct, frozen=True):
 
     @property
     def warning_tokens(self) -> int:
-        """Tokens of a request from which it is told of."""
+        """Request size from which the model is warned."""
         return int(min(self.warning_share * self.window_tokens, MAX_BOUND_SHARE * self.prompt_limit))
 
 
 def pressure_change(
     path_state: PathState, filled: int, room: WindowLimits
 ) -> ContextPressureWarned | ContextPressureRelieved | None:
-    """What has changed with a request of so many tokens; None where nothing has."""
+    """The event for a request of `filled` tokens; None if nothing changed."""
     if path_state.tree.is_pressure_warned:
         return ContextPressureRelieved() if filled < RELIEVED_SHARE * room.warning_tokens else None
     return (
@@ -50,13 +46,13 @@ def pressure_change(
 
 
 def count_context_tokens(path_state: PathState, count: Callable[[str], int]) -> int:
-    """Tokens of the messages on the line, about; `count` is asked for our own texts among them."""
-    told = sum(tokens_in_context(path_state, path_entry, count) for path_entry in context_entries(path_state))
-    return told + sum(count(trim.trace) for trim in path_state.tree.removals)
+    """Estimated tokens of the context; `count` is used for texts of the proxy."""
+    tokens = sum(tokens_in_context(path_state, path_entry, count) for path_entry in context_entries(path_state))
+    return tokens + sum(count(trim.trace) for trim in path_state.tree.removals)
 
 
 def pressure_note(event: ContextPressureWarned, nonce: str) -> str:
-    """What the model is told; no text of a tool can forge it, for none knows the nonce."""
+    """The warning. Tool output cannot forge it without the nonce."""
     words = (
         f"The context window is {event.filled / event.window:.0%} full: {event.filled:,} of {event.window:,} tokens. "
         "Before long, older outputs will leave it; they stay stored, and stack_recall brings them back. Finish what is "

@@ -1,4 +1,5 @@
-"""To be written."""
+"""The message list sent upstream for the active frame, and the frame block that tells the model where it is in the
+tree."""
 
 from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
 from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block

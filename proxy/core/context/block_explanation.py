@@ -1,10 +1,7 @@
-"""Why each ancestor and each finished sibling stands in a frame's block, or does not (S1-54, S1-56).
+"""Explains why each ancestor and each finished sibling is, or is not, in the block that a frame received.
 
-The law: **nothing is weighed anew**. Scores come from the functions that chose (`ranking`, `surroundings`), of the tree
-and the time at which the frame was entered, and whether one stands there is read in the block itself.
-
-What this module does not do: it looks for no event (`views.explained` finds that tree and that time), and chooses
-nothing.
+Scores come from the functions that made the choice (`relevance`, `relatives`), with the tree and time of entry; whether
+a frame was shown is read from the block text itself.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ from proxy.core.frames import Frame, Tree, path_to
 from proxy.core.text import CountTokens
 
 MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
-"""The form that tells the goal and the task, and no sibling."""
+"""The minimal form, which shows no siblings."""
 
 
 class SelectionReason(StrEnum):
-    """What decided."""
+    """Why a frame was shown or left out."""
 
     ROOT = "root"  # the goal always stands
     PARENT = "parent"  # so does the frame above
@@ -48,8 +45,8 @@ class SelectionReason(StrEnum):
 
 
 class ExplainedAncestor(msgspec.Struct, frozen=True):
-    """`depth` is 1 for the parent. `tokens` is what it takes in the block; of one that is left out, what it would have
-    taken at most."""
+    """`depth` is 1 for the parent. `tokens` is the size in the block, or the largest possible size of an ancestor left
+    out."""
 
     frame: Frame
     depth: int
@@ -61,8 +58,8 @@ class ExplainedAncestor(msgspec.Struct, frozen=True):
 
 
 class ExplainedSibling(msgspec.Struct, frozen=True):
-    """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance` is the part of the score on which the
-    threshold is (D4)."""
+    """`level` is 0 for siblings of the frame, 1 for siblings of its parent, and so on. `relevance` is the part of the
+    score that is compared with `MINIMUM_RELEVANCE`."""
 
     frame: Frame
     level: int
@@ -76,22 +73,22 @@ class ExplainedSibling(msgspec.Struct, frozen=True):
 
 
 class BlockExplanation(msgspec.Struct, frozen=True):
-    """The parent first, then by score; siblings by level, and in each by score."""
+    """Ancestors: the parent first, then by score. Siblings: by level, then by score."""
 
     ancestors: tuple[ExplainedAncestor, ...]
     siblings: tuple[ExplainedSibling, ...]
 
 
 def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountTokens) -> BlockExplanation:
-    """Of the block that `frame` was told as it was entered: `tree` is the state with it begun, `now` (ms) when that
-    was."""
-    view = surroundings_of(tree, frame, now)
-    shown = _BlockReader(
+    """Explain `block`, which `frame` received on entry. `tree` is the state just after the frame began; `now` is the
+    time of entry in ms."""
+    surroundings = surroundings_of(tree, frame, now)
+    reader = _BlockReader(
         block[max(0, block.rfind("<stack-context ")) :], count
     )  # before it, words on an earlier attempt
-    above = [_explain_ancestor(view, shown, depth) for depth in range(1, len(view.lineage) + 1)]
+    above = [_explain_ancestor(surroundings, reader, depth) for depth in range(1, len(surroundings.lineage) + 1)]
     levels = finished_siblings(tree, path_to(tree, frame))
-    beside = [_explain_sibling(view, shown, f, level) for level, found in enumerate(levels) for f in found]
+    beside = [_explain_sibling(surroundings, reader, f, level) for level, found in enumerate(levels) for f in found]
     return BlockExplanation(
         tuple(sorted(above, key=lambda a: (a.why is not SelectionReason.PARENT, -a.score, a.depth))),
         tuple(sorted(beside, key=lambda s: (s.level, -s.score, -s.frame.order))),
@@ -99,18 +96,20 @@ def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountToke
 
 
 class _BlockReader(msgspec.Struct, frozen=True):
-    """What stands in a block. All text in it is escaped, so nothing anybody wrote looks like the start of a frame."""
+    """Reads frames out of a block. All text in a block is escaped, so no quoted text can look like a frame element."""
 
     block: str
     count: CountTokens
 
     def element_of(self, frame: Frame) -> str:
-        """What it says of a frame itself; empty where it says nothing of it."""
-        found = re.search(rf'<([a-z-]+)(?: [a-z-]+="[^"]*")*? (?:id|ref)="{re.escape(frame.id)}"[^>]*>', self.block)
-        if found is None:
+        """The element of a frame without its children; empty if the frame is not in the block."""
+        start_tag = re.search(rf'<([a-z-]+)(?: [a-z-]+="[^"]*")*? (?:id|ref)="{re.escape(frame.id)}"[^>]*>', self.block)
+        if start_tag is None:
             return ""
-        end = re.compile(rf"<child |</{found[1]}>").search(self.block, found.end())
-        return self.block[found.start() : end.end() if end and end[0][1] == "/" else end.start() if end else None]
+        end = re.compile(rf"<child |</{start_tag[1]}>").search(self.block, start_tag.end())
+        if end is None:
+            return self.block[start_tag.start() :]
+        return self.block[start_tag.start() : end.start() if end[0].startswith("<child") else end.end()]
 
     def frame_tokens(self, frame: Frame, attributes: Mapping[str, str]) -> int:
         return self.count(self.element_of(frame) or frame_element(frame, attributes, MAX_FRAME_TOKENS, self.count))
@@ -120,38 +119,38 @@ class _BlockReader(msgspec.Struct, frozen=True):
         return MINIMAL_BLOCK_TAG.search(self.block) is not None
 
 
-def _explain_ancestor(view: FrameSurroundings, shown: _BlockReader, depth: int) -> ExplainedAncestor:
+def _explain_ancestor(view: FrameSurroundings, reader: _BlockReader, depth: int) -> ExplainedAncestor:
     frame = view.lineage[depth - 1]
     parts = ancestor_score_parts(frame, depth, view.ages_hours[frame.id])
-    kept = bool(shown.element_of(frame))
-    tokens = shown.frame_tokens(frame, {"id": frame.id, "status": frame.status})
+    kept = bool(reader.element_of(frame))
+    tokens = reader.frame_tokens(frame, {"id": frame.id, "status": frame.status})
     return ExplainedAncestor(
-        frame, depth, parts.total, parts, kept, _ancestor_reason(view, shown, depth, kept=kept), tokens
+        frame, depth, parts.total, parts, kept, _ancestor_reason(view, reader, depth, kept=kept), tokens
     )
 
 
-def _ancestor_reason(view: FrameSurroundings, shown: _BlockReader, depth: int, *, kept: bool) -> SelectionReason:
+def _ancestor_reason(view: FrameSurroundings, reader: _BlockReader, depth: int, *, kept: bool) -> SelectionReason:
     if not kept:
-        return SelectionReason.VIEW if shown.is_minimal else SelectionReason.NO_ROOM
+        return SelectionReason.VIEW if reader.is_minimal else SelectionReason.NO_ROOM
     if depth == 1:
         return SelectionReason.PARENT
     return SelectionReason.ROOT if depth == len(view.lineage) else SelectionReason.SCORE
 
 
-def _explain_sibling(view: FrameSurroundings, shown: _BlockReader, frame: Frame, level: int) -> ExplainedSibling:
+def _explain_sibling(view: FrameSurroundings, reader: _BlockReader, frame: Frame, level: int) -> ExplainedSibling:
     score = view.scores[frame.id]
     words, rest = (
         score_shared_words(frame, keywords_of(view.frame)),
         sibling_base_score(frame, view.ages_hours[frame.id]),
     )
-    kept = bool(shown.element_of(frame))
-    tokens = shown.frame_tokens(frame, sibling_attributes(view, frame))
-    why = _sibling_reason(view, shown, frame, kept=kept)
+    kept = bool(reader.element_of(frame))
+    tokens = reader.frame_tokens(frame, sibling_attributes(view, frame))
+    why = _sibling_reason(view, reader, frame, kept=kept)
     return ExplainedSibling(frame, level, score.total, score.relevance, words, rest, kept, why, tokens)
 
 
-def _sibling_reason(view: FrameSurroundings, shown: _BlockReader, frame: Frame, *, kept: bool) -> SelectionReason:
-    if not kept and shown.is_minimal:
+def _sibling_reason(view: FrameSurroundings, reader: _BlockReader, frame: Frame, *, kept: bool) -> SelectionReason:
+    if not kept and reader.is_minimal:
         return SelectionReason.VIEW
     if not any(frame in level for level in view.sibling_levels):
         return SelectionReason.OTHER_WORDS

@@ -1,10 +1,7 @@
-"""In which form a frame is told of the tree around it: as lists (flat), as one tree (nested), or what it needs to know
-now (minimal).
+"""Chooses the form of a frame block: flat (lists), nested (one tree) or minimal (small windows).
 
-The law: **the form is chosen as a frame is entered**, and the block it gave is what stands (C8): another setting, or
-another model, counts for frames that are entered later.
-
-What this module does not do: it renders nothing; each form is a module of its own.
+The form is chosen when a frame is entered and the block never changes afterwards; a later change of setting or model
+affects only frames entered later.
 """
 
 from __future__ import annotations
@@ -22,14 +19,13 @@ from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens
 
 DrawMap = Callable[[PathState, Tree, str, int, CountTokens], str]
-"""What else a block tells of the files that were seen: for a frame, in at most so many tokens."""
+"""Renders the map of seen files for a frame within a number of tokens."""
 CLOSING_TAG = "\n</stack-context>"
 
 
 class BlockFormat(msgspec.Struct, frozen=True):
-    """How blocks are written. `minimal` goes before `nested`; `figures` are told in the flat form alone. `names` tell
-    what the client's tools are for, `patterns` which more commands are probes. With `draw_map` blocks of the first two
-    forms end with a map of seen files (S2-25)."""
+    """`minimal` wins over `nested`. `shows_budgets` affects only the flat form, `draw_map` (a map of seen files) only
+    the flat and nested forms. `names` are the roles of the client's tools; `probe_patterns` define more probes."""
 
     nested: bool = False
     minimal: bool = False
@@ -54,10 +50,10 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     count: CountTokens,
     session: str = "",
 ) -> str:
-    """The block of a frame as it is entered: `tree` is the state with that frame begun, `path_state` the path up to
-    then, `now` is in ms."""
+    """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
+    `now` is in ms."""
     if form.minimal:
-        actions = [format_action(done) for done in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
+        actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
     if form.nested:
@@ -80,9 +76,11 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     )
 
 
-def _with_map(block: str, drawn: str, budgets: BlockBudgets, count: CountTokens) -> str:
-    """The map is the first thing that a block has no room for."""
-    told = (
-        f"{block.removesuffix(CLOSING_TAG)}\n{drawn}{CLOSING_TAG}" if drawn and block.endswith(CLOSING_TAG) else block
+def _with_map(block: str, file_map: str, budgets: BlockBudgets, count: CountTokens) -> str:
+    """The block with the map inside, or the block alone if both do not fit the budget."""
+    with_map = (
+        f"{block.removesuffix(CLOSING_TAG)}\n{file_map}{CLOSING_TAG}"
+        if file_map and block.endswith(CLOSING_TAG)
+        else block
     )
-    return told if count(told) <= budgets.total else block
+    return with_map if count(with_map) <= budgets.total else block

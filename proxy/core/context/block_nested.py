@@ -1,25 +1,14 @@
-"""The frame block as one tree: each frame inside the frame it belongs to (S0-24, C3).
+"""The frame block as one tree, and the block that shows a subagent the frames above it.
 
-    <stack-context id status>        the root, with what every frame has: title, success-criteria, results, artifacts
-      <child id status> ... </child> what was finished under it, each with its results
-      <child id status>              the next frame on the way to the active one, and so on down to that
+    <stack-context id status>        the root: title, success-criteria, results, artifacts
+      <child id status> ... </child> frames finished under it, each with its results
+      <child id status>              the next frame on the path, and so on down to the active one
 
-A root that ended before this one stands in it too, and says that it is one: `root="true"`.
+An earlier root is shown with `root="true"`. Budgets, selection and the order of cuts are those of the flat form;
+position, next action and decisions are left out.
 
-What is said, and how much of it, is as in the flat form (`block`): the same budgets, the same choice, the same order in
-which parts are cut. The law is the same too: a block is frozen.
-
-What this module does not do: it urges nothing (position, next action), and of the frame that is entered it tells no
-decisions. Those have no place in this form.
-
-What a subagent is told of the frames it was delegated by: the way from the root of that conversation down to the
-frame in which the call was made, each with its title, its criteria and what it came to so far (S1-71i).
-
-The law: **it is data about another conversation**. It says so itself, and has neither a current frame nor a next
-action; what is to be done is what the subagent was told by its client.
-
-What this module does not do: it chooses and cuts nothing by itself; budgets and parts are those of the flat form
-(`block`), whatever form the subagent's own block has.
+The lineage block (`render_lineage`) describes another conversation: it says so itself, and has no current frame and no
+next action.
 """
 
 from __future__ import annotations
@@ -50,8 +39,8 @@ from proxy.core.text import CountTokens, element, text_element
 
 
 class _NestedBlockParts(msgspec.Struct, frozen=True):
-    """The parts of a block as they stand without one another, for their size; `frames` are those on the way that are
-    shown, the root first, and `inside` is what each of them holds, its finished children too."""
+    """The parts of a block, kept apart so that each can be counted. `frames` are the frames shown on the path, root
+    first; `contents` has what each contains, finished children included."""
 
     root: str
     path: str
@@ -61,7 +50,7 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
     frames: tuple[Frame, ...]
     contents: Mapping[str, str]
     next_sibling: str
-    """The planned sibling of the active frame that comes next."""
+    """The next planned sibling of the active frame."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str:
         root, *_ = self.frames
@@ -75,7 +64,7 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
 def render_nested(  # noqa: PLR0913  as the flat form
     tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: CountTokens, session: str = ""
 ) -> str:
-    """The block of a frame as it is entered; `now` is in ms."""
+    """The block of a frame on entry; `now` is in ms."""
     view, count = surroundings_of(tree, frame_id, now), cache(count)
     draw = partial(
         _draw_nested_parts,
@@ -90,11 +79,11 @@ def _draw_nested_parts(
     view: FrameSurroundings, count: CountTokens, finished: FinishedSiblings, shares: BlockShares
 ) -> _NestedBlockParts:
     path = shown_ancestors(view, shares, count, _frame_content)
-    beside = finished.fit(shares.siblings)
-    own = _frame_content(
+    siblings = finished.fit(shares.siblings)
+    current = _frame_content(
         view.frame, shares.current - int(shares.current * PLAN_SHARE if view.planned_children else 0), count
     )
-    following = next_planned(view.frame, view.frame_and_siblings) if shares.current else None
+    next_sibling = next_planned(view.frame, view.frame_and_siblings) if shares.current else None
     shown = {f.id: path[f.id] for f in reversed(view.lineage) if f.id in path}
     root = parent = ""
     if view.lineage:
@@ -102,36 +91,36 @@ def _draw_nested_parts(
         shown = {view.lineage[-1].id: root, **shown}
     if len(view.lineage) > 1 and shares.parent:
         parent = shown[view.lineage[0].id] = _frame_content(view.lineage[0], shares.parent, count)
-    way = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
+    visible_path = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
     inside = {
         **shown,
-        view.frame.id: "\n".join((own, *_planned_elements(view, int(shares.current * PLAN_SHARE), count))),
+        view.frame.id: "\n".join((current, *_planned_elements(view, int(shares.current * PLAN_SHARE), count))),
     }
-    for frame, text in beside.items():
-        home = _containing_frame(view, way, frame)
+    for frame, text in siblings.items():
+        home = _containing_frame(view, visible_path, frame)
         inside[home] = f"{inside[home]}\n{text}"
     return _NestedBlockParts(
         root,
         "\n".join(path.values()),
         parent,
-        "\n".join(beside.values()),
-        own,
-        way,
+        "\n".join(siblings.values()),
+        current,
+        visible_path,
         inside,
-        _title_only_element(following),
+        _title_only_element(next_sibling),
     )
 
 
-def _containing_frame(view: FrameSurroundings, way: tuple[Frame, ...], frame: str) -> str:
-    """The frame on the way in which a finished one stands: its parent, or the nearest above that is shown; another
-    root, which has nothing above it, in the root."""
-    shown = {f.id for f in way}
+def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], frame: str) -> str:
+    """The id of the frame that contains a finished one: its parent, or the nearest ancestor that is shown. Earlier
+    roots go into the root."""
+    visible_ids = {f.id for f in visible_path}
     level = next(at for at, level in enumerate(view.sibling_levels) if any(f.id == frame for f in level))
-    return next((f.id for f in view.lineage[level:] if f.id in shown), way[0].id)
+    return next((f.id for f in view.lineage[level:] if f.id in visible_ids), visible_path[0].id)
 
 
 def _planned_elements(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """The planned children, as many as fit `budget` tokens."""
+    """As many planned children as fit `budget` tokens."""
     rows: list[str] = []
     for frame in view.planned_children:
         budget -= count(row := _title_only_element(frame)) + 1
@@ -169,8 +158,8 @@ ABOUT_PARENTS = (
 def render_lineage(  # noqa: PLR0913  as the flat form
     tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: CountTokens
 ) -> str:
-    """The frames above `frame_id`, the subagent's in the `tree` of the conversation that delegated it; `now` is in ms.
-    Of the budgets only those for the whole and for ancestors count."""
+    """The frames above `frame_id` (the subagent's frame in the delegating conversation's `tree`). `now` is in ms; only
+    the total and the ancestors' budget count."""
     view, count, about = surroundings_of(tree, frame_id, now), cache(count), text_element("about", ABOUT_PARENTS)
     return fit_budgets(
         lambda shares: replace(

@@ -1,16 +1,10 @@
-"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML.
+"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML. It names the root (the
+goal), the ancestors, the finished siblings with the `ref` that `stack_recall` takes, the planned children and the next
+step.
 
-It names the goal (the root), the way to this frame (ancestors), what was done beside it and beside its parents
-(finished siblings, each with the `ref` that `stack_recall` takes, where there is something to recall), what is planned
-below it, and what to do next.
-
-The law: **a block is frozen**. It is rendered once, when a frame is entered, and replayed byte for byte; so no clock,
-counter or budget figure stands in it, and the same state gives the same bytes. All of it together fits the total
-budget (S1-48, D5). What leaves first is what matters least: siblings, then the path, the parent, the current frame,
-the root; the root's title stays whatever happens (S0-21, S2-32).
-
-All text is escaped and stripped of what XML cannot hold, so nothing a user, a model or a tool wrote can end an
-element (S1-156, T4). What this module does not do: it decides nothing and knows no line.
+A block is rendered once, when a frame is entered, and replayed byte for byte, so it holds no clock or counter and the
+same state gives the same bytes. It fits the total budget: siblings are cut first, then the path, the parent, the
+current frame and the root, whose title always stays. All text is escaped, so quoted text cannot end an element.
 """
 
 from __future__ import annotations
@@ -40,24 +34,24 @@ from proxy.core.text import (
 RESULTS_SHARE = 0.7  # S1-59: of what one frame may take
 DECISIONS_SHARE = 0.5  # S1-59: of the budget of the current frame
 MIN_FRAME_TOKENS = 120
-"""Tokens a frame gets at least, so that many frames become fewer, not unreadable."""
+"""Minimum tokens of a frame: with a small budget fewer frames are shown, not unreadable ones."""
 MAX_FRAME_TOKENS = 400
-"""Tokens a frame gets at most: what more there is stands behind its ref."""
+"""Maximum tokens of a frame; the rest is available through its ref."""
 SIBLING_FILL_TARGET = 1_500
-"""Tokens of a whole block that finished siblings may fill it up to; what a budget allows beyond is for the rest."""
+"""Finished siblings may fill the whole block up to so many tokens; budget beyond that is for the other parts."""
 MIN_SIBLINGS_TOKENS = 600
-"""Tokens that finished siblings may have even so."""
+"""Tokens that finished siblings may have even then."""
 LINEAGE_SHARE = 0.2
-"""Of the total, for the root and for the parent each, so that neither crowds out the current frame."""
+"""Share of the total for the root and for the parent each, so that neither crowds out the current frame."""
 PLAN_SHARE = 0.3
-"""Of the budget of the current frame, for its planned children."""
+"""Share of the current frame's budget for its planned children."""
 OMITTED_DECISIONS = "[more decisions omitted]"  # S1-59
 WRAPPER_TOKENS = 24
-"""Tokens kept for the tags around a list."""
+"""Tokens reserved for the tags around a list."""
 MIN_ANCESTORS_WITH_MIDDLE = 3
-"""Ancestors there must be for one to lie between the root and the parent."""
+"""With fewer ancestors there is none between the root and the parent."""
 SESSION_ID_CHARACTERS = 8
-"""Characters of the conversation's id: enough to tell two apart, and nothing takes it."""
+"""Characters shown of the conversation id: enough to tell two apart; no tool takes it."""
 INITIAL_PLANNING = (
     "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
     "(for example: find the cause; fix it; check it), then activate the first. A small task needs none."
@@ -70,7 +64,7 @@ SEVERAL_IN_PROGRESS_WARNING = (
 
 
 class BlockBudgets(Protocol):
-    """Tokens for the block and its parts (S1-48 to S1-51)."""
+    """Tokens for the block and its parts."""
 
     @property
     def total(self) -> int: ...
@@ -83,7 +77,7 @@ class BlockBudgets(Protocol):
 
 
 class BlockShares(msgspec.Struct, frozen=True):
-    """Tokens each part of a block may take; the parts stand in the order in which they are cut (S2-32)."""
+    """Tokens that each part may take, in the order in which parts are cut."""
 
     siblings: int
     path: int
@@ -96,14 +90,14 @@ CUT_ORDER = ("siblings", "path", "parent", "current", "root")
 
 
 class BlockParts(Protocol):
-    """A block with these shares: the text of each part, by the names of `Shares`, and all of it together."""
+    """A rendered block: one attribute with the text of each part of `BlockShares`, and `to_xml` for all of it."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str: ...
 
 
 class FlatBlockParts(msgspec.Struct, frozen=True):
-    """The parts of a block, rendered. `path` are the frames between the root and the parent; `filtered` counts the
-    finished siblings that were left out. With `budgets` the block tells what it was given."""
+    """`path` are the frames between root and parent. With `budgets` the block ends with the budgets and the numbers
+    left out."""
 
     root: str
     path: str
@@ -115,7 +109,7 @@ class FlatBlockParts(msgspec.Struct, frozen=True):
     omitted_siblings: int
     budgets: BlockBudgets | None = None
     about: str = ""
-    """What the whole of it is, where that is not a frame of this conversation."""
+    """An introduction, for a block about another conversation."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str:
         lineage = {"count": str(self.depth - self.omitted_ancestors), "omitted": str(self.omitted_ancestors)}
@@ -125,7 +119,6 @@ class FlatBlockParts(msgspec.Struct, frozen=True):
         )
 
     def _budget_metadata(self) -> str:
-        """S1-151."""
         if (given := self.budgets) is None:
             return ""
         named = {name: str(getattr(given, name)) for name in ("total", "ancestors", "siblings", "current")}
@@ -145,17 +138,14 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     plain: bool = False,
     figures: bool = False,
 ) -> str:
-    """The block of a frame as it is entered: `tree` is the state with that frame begun, `now` is in ms.
-
-    `plain` leaves out what only urges the model on (position, next action, planning): the state alone. With `figures`
-    it tells its budgets and what they left out.
-    """
+    """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
+    position, next action and planning hints. `figures` adds the budgets and what they left out."""
     view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
-    beside = FinishedSiblings(view, count, _sibling_element)
-    told = budgets if figures else None
+    siblings = FinishedSiblings(view, count, _sibling_element)
+    shown_budgets = budgets if figures else None
     return fit_budgets(
-        lambda shares: replace(draw_flat_parts(view, shares, count, beside, urge=not plain), budgets=told),
+        lambda shares: replace(draw_flat_parts(view, shares, count, siblings, urge=not plain), budgets=shown_budgets),
         wrapper_attributes(session, frame_id, nonce),
         view,
         budgets,
@@ -164,7 +154,7 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
 
 
 def wrapper_attributes(session: str, frame_id: str, nonce: str) -> dict[str, str]:
-    """What the outermost element of each form of the block says."""
+    """Attributes of the outermost element, the same in every form."""
     return {"session": session[:SESSION_ID_CHARACTERS], "frame": frame_id, "nonce": nonce}
 
 
@@ -175,10 +165,10 @@ def fit_budgets(
     budgets: BlockBudgets,
     count: CountTokens,
 ) -> str:
-    """The block that `draw` makes, with as much in each part as fits the budgets."""
-    always = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
+    """Draw the block again with smaller shares until it fits the budgets."""
+    required_count = min(2, max(1, len(view.lineage)))  # the root and the parent stand whatever the budget
     share = min(share_per_frame(budgets.ancestors, len(view.lineage)), int(budgets.total * LINEAGE_SHARE))
-    share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // always))
+    share = min(share, max(1, (budgets.ancestors - WRAPPER_TOKENS) // required_count))
     shares = BlockShares(budgets.siblings, budgets.ancestors, share, budgets.current, share)
     block = draw(shares)
     cuts = [
@@ -186,9 +176,9 @@ def fit_budgets(
         *((name, budgets.total, 0) for name in CUT_ORDER),
     ]
     for name, limit, least in cuts:
-        while (over := count(block.to_xml(wrapper)) - limit) > 0 and getattr(shares, name) > least:
+        while (excess := count(block.to_xml(wrapper)) - limit) > 0 and getattr(shares, name) > least:
             used = min(getattr(shares, name), count(getattr(block, name)))
-            shares = replace(shares, **{name: max(least, used - over)})
+            shares = replace(shares, **{name: max(least, used - excess)})
             block = draw(shares)
     return block.to_xml(wrapper)
 
@@ -197,9 +187,9 @@ def fit_budgets(
 def draw_flat_parts(
     view: FrameSurroundings, shares: BlockShares, count: CountTokens, finished: FinishedSiblings | None, *, urge: bool
 ) -> FlatBlockParts:
-    """The parts within these shares, those beside it where `finished` tells them; with `urge` also what comes next."""
+    """The parts within these shares. `finished` is None to leave siblings out; `urge` adds position and next action."""
     path = shown_ancestors(view, shares, count, _ancestor_element)
-    beside = finished.fit(shares.siblings) if finished else {}
+    siblings = finished.fit(shares.siblings) if finished else {}
     for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
     current = [
         _current_frame_element(view.frame, shares.current, for_plan, count),
@@ -211,34 +201,35 @@ def draw_flat_parts(
         _ancestor_element(view.lineage[-1], shares.root, count) if view.lineage else "",
         "\n".join(path.values()),
         _ancestor_element(view.lineage[0], shares.parent, count) if len(view.lineage) > 1 and shares.parent else "",
-        _siblings_element(view, beside) if shares.siblings else "",
+        _siblings_element(view, siblings) if shares.siblings else "",
         "\n".join(current),
         len(view.lineage),
         len(view.lineage) - len(path) - min(len(view.lineage), 2 if shares.parent else 1),
-        view.finished_count - len(beside),
+        view.finished_count - len(siblings),
     )
 
 
 def shown_ancestors(
     view: FrameSurroundings, shares: BlockShares, count: CountTokens, draw: Callable[[Frame, int, CountTokens], str]
 ) -> dict[str, str]:
-    """The frames between the root and the parent that fit, as `draw` writes them, by id, the upper ones first."""
+    """Rendered frames between root and parent that fit, by id, upper ones first."""
     if len(view.lineage) < MIN_ANCESTORS_WITH_MIDDLE or not shares.path:
         return {}
     parent, *_ = lineage = view.lineage[:-1]
-    each = share_per_frame(shares.path, len(view.lineage))
-    shown = {f.id: draw(f, shares.parent if f is parent else each, count) for f in lineage}
-    costs = {frame: count(text) for frame, text in shown.items()}
-    left = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER_TOKENS
-    chosen = select_ancestors(lineage, costs, view.ages_hours, left).chosen
-    return {f.id: shown[f.id] for f in chosen if f is not parent}
+    share = share_per_frame(shares.path, len(view.lineage))
+    texts = {f.id: draw(f, shares.parent if f is parent else share, count) for f in lineage}
+    costs = {frame: count(text) for frame, text in texts.items()}
+    room = shares.path - count(draw(view.lineage[-1], shares.root, count)) - WRAPPER_TOKENS
+    chosen = select_ancestors(lineage, costs, view.ages_hours, room).chosen
+    return {f.id: texts[f.id] for f in chosen if f is not parent}
 
 
 class FinishedSiblings:
-    """What was finished beside a frame and beside its parents, as `draw` writes it within so many tokens, by id.
+    """Renders finished siblings within a budget.
 
-    A block is drawn until it fits, and there may be a thousand of them: each is written once for a share, and only
-    where it has room for its title."""
+    A block is drawn several times until it fits, and there may be a thousand siblings: each is rendered once per share,
+    and only if its title fits.
+    """
 
     def __init__(
         self,
@@ -251,7 +242,6 @@ class FinishedSiblings:
         self._text = cache(lambda frame, share: draw(view, self._ranked[frame], share, count))
 
     def fit(self, budget: int) -> dict[str, str]:
-        """Those that fit one budget (C2)."""
         if not self._view.finished_count or not budget:
             return {}
         share = share_per_frame(budget, len(self._ranked))
@@ -264,15 +254,15 @@ class FinishedSiblings:
 
 
 class _LazyCosts(dict[str, int]):
-    """Tokens by frame, each asked for when somebody wants to know."""
+    """Tokens by frame, counted on first use."""
 
     def __init__(self, cost: Callable[[str], int]) -> None:
         super().__init__()
         self._cost = cost
 
     def __missing__(self, frame: str) -> int:
-        found = self[frame] = self._cost(frame)
-        return found
+        tokens = self[frame] = self._cost(frame)
+        return tokens
 
 
 def _ancestor_element(frame: Frame, share: int, count: CountTokens) -> str:
@@ -287,7 +277,7 @@ def _sibling_element(view: FrameSurroundings, frame: Frame, share: int, count: C
 
 
 def sibling_attributes(view: FrameSurroundings, frame: Frame) -> dict[str, str]:
-    """How a finished sibling is named: by what `stack_recall` takes, where it finds something."""
+    """Attributes of a finished sibling: `ref` if `stack_recall` finds messages of it, else `id`."""
     return {"id" if frame.id in view.without_messages else "ref": frame.id, "status": frame.status}
 
 
@@ -299,8 +289,8 @@ def _siblings_element(view: FrameSurroundings, shown: Mapping[str, str]) -> str:
 
 
 def _current_frame_element(frame: Frame, share: int, for_plan: int, count: CountTokens) -> str:
-    """The frame itself, in what its plan leaves of its share. Criteria and decisions get half of it each at most, the
-    newest decisions first (S1-59)."""
+    """The current frame in what its plan leaves of `share`. Criteria and decisions get at most half each; the newest
+    decisions are kept."""
     attributes = {"id": frame.id, "status": frame.status}
     title = title_element(frame)
     left = share - count(element("current-frame", attributes, title)) - for_plan
@@ -312,7 +302,7 @@ def _current_frame_element(frame: Frame, share: int, for_plan: int, count: Count
 
 
 def _planned_children_element(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """The planned children with their full ids, which activate takes (D9)."""
+    """Planned children with full ids, which `stack_frame_activate` takes."""
     if not view.planned_children or not budget:
         return []
     rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in view.planned_children]
@@ -322,32 +312,33 @@ def _planned_children_element(view: FrameSurroundings, budget: int, count: Count
 
 
 def _next_step_hints(view: FrameSurroundings) -> list[str]:
-    """Where the frame stands and what comes next (S1-142, S1-145 to S1-149)."""
-    place, of = position_of(view.frame, view.frame_and_siblings)
-    found = [text_element("position", f"Task {place} of {of}"), *_sibling_statuses(view)] if of > 1 and place else []
-    following = next_planned(view.frame, view.frame_and_siblings)
+    position, of = position_of(view.frame, view.frame_and_siblings)
+    hints = (
+        [text_element("position", f"Task {position} of {of}"), *_sibling_statuses(view)] if of > 1 and position else []
+    )
+    next_sibling = next_planned(view.frame, view.frame_and_siblings)
     if view.planned_children:
         first = view.planned_children[0]
-        found.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
+        hints.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
         action = f"Activate the first planned child, {first.id}."
-    elif following:
-        found.append(element("next-sibling", {"id": following.id, "title": cut_for_display(following.title)}))
-        action = f"When the criteria are met, pop with results; then activate {following.id}."
+    elif next_sibling:
+        hints.append(element("next-sibling", {"id": next_sibling.id, "title": cut_for_display(next_sibling.title)}))
+        action = f"When the criteria are met, pop with results; then activate {next_sibling.id}."
     elif not view.lineage:
-        found.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
+        hints.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
         action = "Plan the steps or work on; when the overall goal is reached, pop with results."
     else:
         action = "When the criteria are met, pop with results."
-    return [*found, text_element("next-action", action)]
+    return [*hints, text_element("next-action", action)]
 
 
 def _sibling_statuses(view: FrameSurroundings) -> list[str]:
-    """How many of the family stand where, itself included, and which of them was begun and left beside it. What a
-    subagent does runs beside its siblings by right (S1-146, S1-147)."""
+    """Number of siblings by status (the frame included), and a warning if another one is in progress. Subagents are not
+    warned about: they run beside their siblings by design."""
     family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
-    shown = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
-    status = element("sibling-status", {name: str(counted[each]) for name, each in shown.items()})
+    labels = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
+    status = element("sibling-status", {name: str(counted[frame_status]) for name, frame_status in labels.items()})
     open_beside = [
         f"{f.id} ({cut_for_display(f.title)})"
         for f in family
@@ -364,10 +355,10 @@ def _sibling_statuses(view: FrameSurroundings) -> list[str]:
 def frame_element(
     frame: Frame, attributes: Mapping[str, str], share: int, count: CountTokens, name: str = "frame"
 ) -> str:
-    """A frame within `share` tokens, or by its title alone, where they hold no more."""
+    """A frame within `share` tokens, or its title alone if no more fits."""
     bare = element(name, attributes, title_element(frame))
-    left = share - count(bare) if share > 0 else 0
-    return element(name, attributes, *frame_details(frame, left, share, count)) if left > 0 else bare
+    room = share - count(bare) if share > 0 else 0
+    return element(name, attributes, *frame_details(frame, room, share, count)) if room > 0 else bare
 
 
 def title_element(frame: Frame) -> str:
@@ -375,8 +366,8 @@ def title_element(frame: Frame) -> str:
 
 
 def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tuple[str, ...]:
-    """Its title, and what else is said of a frame in the tokens that are `left` of its `share`: results first, then
-    criteria, then artifacts."""
+    """Title, criteria, results and artifacts in the `left` tokens of `share`. Results get room first, then criteria,
+    then artifacts."""
     largest = int(share * RESULTS_SHARE)
     results = truncated_element("results", frame.results_compacted or frame.results, min(left, largest), count)
     left -= count(results)
@@ -388,8 +379,8 @@ def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tu
 
 
 def truncated_element(name: str, text: str, budget: int, count: CountTokens) -> str:
-    """An element of at most `budget` tokens; where it had to be cut it says so. Empty where there is nothing to say,
-    or no room to say a word of it."""
+    """An element of at most `budget` tokens, marked `truncated` if it was cut. Empty if there is no text, or no room
+    for any."""
     text = text.strip()
     whole = text_element(name, text)
     if not remove_illegal_xml(text) or count(whole) <= budget:
@@ -408,17 +399,16 @@ def artifacts_element(artifacts: Sequence[str], budget: int, count: CountTokens)
 
 
 def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest ones that fit, in the order they were made."""
+    """The newest decisions that fit, in the order in which they were made."""
     if not decisions or budget <= WRAPPER_TOKENS:
         return ""
-    lines = [f"- {one}" for one in decisions]
+    lines = [f"- {decision}" for decision in decisions]
     kept = _count_fitting([escape_xml(line) + "\n" for line in reversed(lines)], budget - WRAPPER_TOKENS, count)
     omitted = [OMITTED_DECISIONS] if kept < len(lines) else []
     return text_element("decisions", "\n".join([*omitted, *lines[len(lines) - kept :]]))
 
 
 def _count_fitting(texts: Sequence[str], budget: int, count: CountTokens) -> int:
-    """How many of the first texts fit `budget` tokens together."""
     for at, text in enumerate(texts):
         budget -= count(text) + 1  # one for the border between two of them
         if budget < 0:
@@ -427,5 +417,4 @@ def _count_fitting(texts: Sequence[str], budget: int, count: CountTokens) -> int
 
 
 def share_per_frame(budget: int, frames: int) -> int:
-    """Tokens for each of `frames` under one budget."""
     return min(budget, MAX_FRAME_TOKENS, max(MIN_FRAME_TOKENS, budget // max(1, frames)))

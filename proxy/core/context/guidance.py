@@ -1,14 +1,8 @@
-"""What a model is told of task frames as its thread wakes, before its first block.
+"""The guidance on task frames that a model gets when its thread wakes.
 
-It comes in two wordings. `mirror` has the model keep the plan tools of its client, whose items become frames by
-themselves. `replace` has it plan with the stack tools alone, and calls each plan tool that the client offers by its
-name (C19).
-
-The laws: **a wording is chosen once**, as the guidance is written, and what was written stands; and **at most 300
-tokens**, whatever the client calls its tools. Both are words alone: no tool of the client is taken away, and one that
-is called all the same is mirrored.
-
-What this module does not do: it writes no block and offers no tool.
+Wording `mirror` lets the model keep the client's plan tools, whose items become frames; `replace` has it plan with the
+stack tools only, and names the client's plan tools as forbidden. Both stay under 300 tokens. The wording is chosen
+once, and no client tool is removed.
 """
 
 from __future__ import annotations
@@ -44,19 +38,17 @@ _REPLACE_PLANNING = "Frames are your only plan: lay out and track all work with 
 _ANY_OTHER_PLAN_TOOL = "any other todo or plan tool"
 
 PLAN_TOOL_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
-"""Roles of the tools that a plan is kept with. A goal is what the user set, and no plan."""
+"""Roles of plan tools. A goal is set by the user, so goal tools are not among them."""
 PLAN_TOOL_NAMES_CHARACTERS = 160
-"""Characters that the names of the client's plan tools may take."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,64}")
-"""A name as the APIs allow them."""
+"""Tool names as the provider APIs allow them."""
 
 MIRROR_GUIDANCE = _GUIDANCE_TEMPLATE.format(planning=_MIRROR_PLANNING)
-"""Constant, and the same for every conversation, so that it is cached once (S1-150)."""
+"""The same for every conversation, so that providers cache it once."""
 
 
 def guidance_text(wording: GuidanceWording, offered: Iterable[str], names: ToolRoles) -> str:
-    """The guidance in this wording. `offered` are the names of the client's tools, in its order; `names` tell what each
-    is for."""
+    """`offered` are the names of the client's tools, in its order; `names` give their roles."""
     if wording == "mirror":
         return MIRROR_GUIDANCE
     named = ", ".join(_names_that_fit(name for name in offered if names.role_of(name) in PLAN_TOOL_ROLES))
@@ -65,8 +57,7 @@ def guidance_text(wording: GuidanceWording, offered: Iterable[str], names: ToolR
 
 
 def _names_that_fit(names: Iterable[str]) -> Iterator[str]:
-    """The first of them that have room, each once."""
-    left = PLAN_TOOL_NAMES_CHARACTERS
+    room = PLAN_TOOL_NAMES_CHARACTERS
     for name in dict.fromkeys(names):
-        if _TOOL_NAME.fullmatch(name) and (left := left - len(name)) >= 0:
+        if _TOOL_NAME.fullmatch(name) and (room := room - len(name)) >= 0:
             yield name

@@ -1,15 +1,11 @@
-"""What the model sees: the line of the active frame.
+"""Builds the context: the message list that is sent upstream for the active frame.
 
-line(F) = head + own entries of the frames on the path root..F, in ledger order. Finished children are not on the
-path, so not on the line; the result of the call that opened a frame says what it is told while it runs and what it
-returned afterwards.
+context(F) = head + entries owned by the frames on the path root..F, in ledger order. Finished children are not on the
+path; the result of the call that opened a frame carries its block while it runs and its summary after it returned.
 
-The laws kept here: **within a frame a line only grows** (every piece is stored bytes, or rendered from stored text
-and nothing else), and **a call group is never cut through**: each result stands behind its call, each call has its
-result. Messages are selected and inserted, never edited; a message of the client is its bytes.
-
-What this module does not do: it decides no event, counts nothing, and knows no wire format; what it must write itself
-(results of our calls, the block of an isolated view) is written by the `Scribe` that is handed in.
+Within a frame the list only grows, so the provider's prompt cache stays valid. Every call is followed by its result.
+Messages are selected and inserted, never edited: a client's message keeps its bytes. Our own messages (tool results,
+traces, blocks) are written by the `MessageComposer` of the dialect.
 """
 
 from __future__ import annotations
@@ -27,11 +23,11 @@ from proxy.core.frames import PathEntry, PathState, Tree, call_key, path_to, vis
 from proxy.core.ledger import INSTRUCTION_ROLES, ROUND_SEPARATOR, Call, EntryKind, Message
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
-"""The result of a call that the client never answered (S4-53)."""
+"""Inserted as the result of a call that the client never answered."""
 
 
 class MessageComposer(Protocol):
-    """Writes the messages that are ours, in the dialect of the line."""
+    """Writes our own messages in the wire format of the context."""
 
     def tool_result(self, call: str, text: str) -> Message: ...
 
@@ -47,17 +43,16 @@ class MessageComposer(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True, dict=True):
-    """The messages behind the head, in order, and the entries they come from. `tokens` counts them; `left_out` are
-    the entries of the path that are not on it."""
+    """The messages behind the head, in order. `entries` are the ledger entries they come from, `left_out` the entries
+    of the path that are not in the context."""
 
     messages: tuple[Message, ...]
     entries: frozenset[str]
     left_out: frozenset[str]
     own_tokens: int = 0
-    """Of `tokens`, those of messages that are ours."""
+    """The part of `tokens` that belongs to messages of the proxy."""
     inherited_message_count: int = 0
-    """How many messages stand before the first one that the active frame owns: what its parent's line began with.
-    0 in the root, and where it owns none."""
+    """Number of messages before the first one that the active frame owns; 0 in the root, or if the frame owns none."""
 
     @cached_property
     def tokens(self) -> int:
@@ -68,11 +63,11 @@ _NO_RESULTS: Mapping[str, Message] = {}
 
 
 class ContextItem(NamedTuple):
-    """A message on its way to the line. `ours` are the results of the stack calls in it, by call id; `cut` the ids of
-    the calls in an answer that broke off which nobody has run: a client may not have kept them. `is_told`: it is words
-    of ours that hang on an entry.
+    """A message about to enter the context. `stack_results` are results of stack calls by call id. `unrun_calls` are
+    ids of calls in an answer that broke off and that nobody ran. `is_overlay` marks a text of ours attached to an
+    entry.
 
-    A tuple and not a dataclass because one is made per message of every line: a fifth of the time.
+    A tuple instead of a dataclass because one is made per message of every context: that saves a fifth of the time.
     """
 
     message: Message
@@ -85,15 +80,15 @@ class ContextItem(NamedTuple):
 _get_path_id = attrgetter("path_id")
 _get_entry_id = attrgetter("entry.id")
 _get_ids = attrgetter("entry.id", "path_id")
-"""The ids that something on a path goes by."""
+"""The two ids of a path entry."""
 
 
 def build_context(
     path_state: PathState, composer: MessageComposer, *, suffixed: bool = False, bound: bool = False
 ) -> Context:
-    """The line of the active frame at the end of `path_state`. `suffixed`: no user message may stand behind a
-    result, so a text of ours that would is told at the end of that result. `bound`: the model takes reasoning only
-    behind what it was made behind, so of steps that a view shows without what stood before them it is left out (L8)."""
+    """The context of the active frame at the end of `path_state`. With `suffixed` no user message may follow a tool
+    result, so our notes are appended to that result. With `bound` the model accepts reasoning only behind the messages
+    it was made behind, so reasoning is removed from the parent's steps that a narrower view shows."""
     selected = path_state.visible_entries
     units = (
         _apply_frame_view(path_state, selected, composer, bound=bound)
@@ -106,8 +101,8 @@ def build_context(
     messages = tuple(_pair_calls_and_results(units, composer))
     if suffixed:
         overlays = {p.path_id for p in selected if p.entry.is_overlay}
-        ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
-        messages = tuple(_merge_notes_into_results(messages, ours, composer))
+        overlay_ids = {id(u.message) for u in units if not u.entry or u.entry in overlays}
+        messages = tuple(_merge_notes_into_results(messages, overlay_ids, composer))
     entries = frozenset([u.entry for u in units if u.entry])
     left_out = frozenset(map(_get_path_id, path_state.entries)) - entries
     return Context(
@@ -122,17 +117,19 @@ def build_context(
 def _with_stack_guidance(
     path_state: PathState, units: list[ContextItem], composer: MessageComposer
 ) -> list[ContextItem]:
-    """The units with the message that tells of our tools, where they are not told in front of all: behind the entry at
-    which the thread woke, or what is left of what stood before it; in front of the first answer where nothing is."""
-    waking = path_state.tree.wake_state
-    if waking is None or not waking.appended:
+    """Insert the message about the stack tools if it is not part of the system text: behind the entry at which the
+    thread woke (or what is left before it), else in front of the first assistant message."""
+    wake_state = path_state.tree.wake_state
+    if wake_state is None or not wake_state.appended:
         return units
     order = {p.path_id: number for number, p in enumerate(path_state.entries)}
-    woken = max((n for n, p in enumerate(path_state.entries) if waking.at in (p.path_id, p.entry.id)), default=-1)
-    before = [number for number, unit in enumerate(units) if order.get(unit.entry, woken + 1) <= woken]
+    wake_position = max(
+        (n for n, p in enumerate(path_state.entries) if wake_state.at in (p.path_id, p.entry.id)), default=-1
+    )
+    earlier = [number for number, unit in enumerate(units) if order.get(unit.entry, wake_position + 1) <= wake_position]
     answers = (number for number, unit in enumerate(units) if unit.message.role == "assistant")
-    place = before[-1] + 1 if before else next(answers, len(units))
-    return [*units[:place], ContextItem(composer.parse_appended_tools(waking.appended), ""), *units[place:]]
+    position = earlier[-1] + 1 if earlier else next(answers, len(units))
+    return [*units[:position], ContextItem(composer.parse_appended_tools(wake_state.appended), ""), *units[position:]]
 
 
 def _count_inherited_messages(
@@ -141,41 +138,43 @@ def _count_inherited_messages(
     frame = path_state.tree.frames.get(path_state.tree.active)
     if frame is None or not frame.parent:
         return 0
-    own = {p.path_id for p in selected if owner_of(path_state, p) == frame.owner}
-    begins = next((u.message for u in units if u.entry in own), None)
-    return next((at for at, m in enumerate(messages) if m is begins), 0)
+    own_entries = {p.path_id for p in selected if owner_of(path_state, p) == frame.owner}
+    first_own = next((u.message for u in units if u.entry in own_entries), None)
+    return next((number for number, m in enumerate(messages) if m is first_own), 0)
 
 
 def answers_with_stale_reasoning(
     path_state: PathState, before: Context, after: Context, composer: MessageComposer
 ) -> tuple[str, ...]:
-    """L8: the answers of `path_state` on the line `after` whose reasoning was made behind a message that `before`
-    has and `after` has not, as it stood: all behind the first difference."""
+    """Ids of answers in `after` whose reasoning was made behind a message that differs between `before` and `after`:
+    all behind the first difference."""
     pairs = zip(before.messages, after.messages, strict=False)
-    same = next((at for at, (was, now) in enumerate(pairs) if was.wire != now.wire), len(before.messages))
-    behind = {id(m) for m in after.messages[same:]}
-    said = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
-    answers = ((entry, m) for entry, m in said if m and id(m) in behind and m.role == "assistant")
+    first_change = next(
+        (number for number, (old, new) in enumerate(pairs) if old.wire != new.wire), len(before.messages)
+    )
+    changed = {id(m) for m in after.messages[first_change:]}
+    spoken = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
+    answers = ((entry, m) for entry, m in spoken if m and id(m) in changed and m.role == "assistant")
     return tuple(dict.fromkeys(entry for entry, m in answers if composer.without_reasoning(m) is not m))
 
 
 def entries_after_client_rewrite(path_state: PathState) -> tuple[PathEntry, ...]:
-    """L8: what was taken over from the path that this one went on from, where the client changed its own history: all
-    behind the first place at which the two lines differ."""
-    before = replace(path_state, entries=tuple(p for some in path_state.adopted.values() for p in some))
-    was, now = context_entries(before), context_entries(path_state)
-    same = next(
+    """The entries adopted from the previous path that stand behind the first difference, after the client rewrote its
+    own history."""
+    previous = replace(path_state, entries=tuple(p for adopted in path_state.adopted.values() for p in adopted))
+    old_entries, new_entries = context_entries(previous), context_entries(path_state)
+    first_change = next(
         (
-            at
-            for at, pair in enumerate(zip(was, now, strict=False))
+            number
+            for number, pair in enumerate(zip(old_entries, new_entries, strict=False))
             if _entry_round_key(pair[0]) != _entry_round_key(pair[1])
         ),
-        len(was),
+        len(old_entries),
     )
-    held, left = ({p.entry.id for p in each.entries} for each in (before, path_state))
-    if any(trim.entries & held and not trim.entries & left for trim in path_state.tree.removals):
-        same = 0  # a trace has nothing left to stand for
-    return tuple(p for p in now[same:] if p.path_id != p.entry.id)
+    old_ids, new_ids = ({p.entry.id for p in state.entries} for state in (previous, path_state))
+    if any(trim.entries & old_ids and not trim.entries & new_ids for trim in path_state.tree.removals):
+        first_change = 0  # a trace would replace nothing
+    return tuple(p for p in new_entries[first_change:] if p.path_id != p.entry.id)
 
 
 def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
@@ -183,18 +182,17 @@ def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
 
 
 def _count_own_tokens(units: Iterable[ContextItem]) -> int:
-    """Tokens of what is ours in them: texts, and results of our calls."""
-    own = 0
+    tokens = 0
     for unit in units:
         if unit.is_overlay or not unit.entry:
-            own += unit.message.tokens
+            tokens += unit.message.tokens
         elif unit.stack_results:
-            own += sum([result.tokens for result in unit.stack_results.values()])
-    return own
+            tokens += sum([result.tokens for result in unit.stack_results.values()])
+    return tokens
 
 
 def owner_of(path_state: PathState, path_entry: PathEntry) -> str:
-    """The segment that owns it now: a pop hands user messages of the unfinished turn on."""
+    """The segment that owns an entry now; on pop, user messages of the unfinished turn pass to the parent."""
     carried = path_state.tree.carried_owners
     if not carried:
         return path_entry.owner
@@ -204,7 +202,7 @@ def owner_of(path_state: PathState, path_entry: PathEntry) -> str:
 def entries_owned_by(
     path_state: PathState, frames: Container[str], path_entries: Iterable[PathEntry]
 ) -> list[PathEntry]:
-    """Those of `path_entry` that these frames own now, in whichever of their segments."""
+    """The entries that any segment of `frames` owns now."""
     carried = path_state.tree.carried_owners
     if not carried:
         return [p for p in path_entries if p.owner.partition("#")[0] in frames]
@@ -217,73 +215,75 @@ def entries_owned_by(
 
 
 def context_entries(path_state: PathState) -> list[PathEntry]:
-    """What stands on the line of the active frame, in ledger order, whatever view its frames have."""
+    """Entries in the context of the active frame, in ledger order, ignoring the views of frames."""
     return list(compress(path_state.visible_entries, _in_context_flags(path_state, path_state.visible_entries)))
 
 
 def _in_context_flags(path_state: PathState, path_entries: Sequence[PathEntry]) -> Iterable[bool]:
-    """Of each of `path_entry`, whether it still stands on a line: most of a long path has left it."""
+    """For each entry whether it is still in the context."""
     return map(path_state.tree.removed_entries.isdisjoint, map(_get_ids, path_entries))
 
 
 def _context_items(
     path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
 ) -> list[ContextItem]:
-    """Messages of entries; where some were trimmed, the trace that stands for them."""
+    """Messages of the entries that are still in the context, and the traces that replace the others."""
     if not path_state.tree.removed_entries:
-        return [unit for placement in path_entries for unit in _items_of_entry(path_state, placement, composer)]
+        return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer)]
     units: list[ContextItem] = []
-    placement = set(compress(count(), _in_context_flags(path_state, path_entries)))
+    visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
     traces = _traces_by_position(path_state, path_entries, composer)
-    for at in sorted(placement | traces.keys()):
-        if at in placement:
-            units += _items_of_entry(path_state, path_entries[at], composer)
-        units += traces.get(at, ())
+    for position in sorted(visible | traces.keys()):
+        if position in visible:
+            units += _items_of_entry(path_state, path_entries[position], composer)
+        units += traces.get(position, ())
     return units
 
 
 def _traces_by_position(
     path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
 ) -> dict[int, list[ContextItem]]:
-    """The traces by the position behind which they stand, the oldest first; -1 is in front of all.
+    """Traces by the position behind which they go, oldest first; -1 is in front of everything.
 
-    What a client leaves out of its own history needs no trace; where it left out only the entry in front of one, the
-    trace stands where the first entry was that it stands for.
+    If the client dropped the entry in front of a trace, the trace goes where its first remaining entry was. If the
+    client dropped all entries of a trace, there is no trace.
     """
     position = _positions_by_id(path_entries)
-    found: dict[int, list[ContextItem]] = {}
+    traces: dict[int, list[ContextItem]] = {}
     for trim in path_state.tree.removals:
         if trim.entries.isdisjoint(position):
             continue
         if not trim.at:
-            behind = -1
+            after = -1
         elif trim.at in position:
-            behind = position[trim.at]
+            after = position[trim.at]
         else:
-            behind = min([position[entry] for entry in trim.entries if entry in position])
-        found.setdefault(behind, []).append(ContextItem(composer.user_message(trim.trace), ""))
-    return found
+            after = min([position[entry] for entry in trim.entries if entry in position])
+        traces.setdefault(after, []).append(ContextItem(composer.user_message(trim.trace), ""))
+    return traces
 
 
 def _positions_by_id(path_entries: Sequence[PathEntry]) -> dict[str, int]:
-    """Where each stands, by both of its names."""
-    ats, entries = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
-    found = dict(zip(ats, count(), strict=False))
-    if ats != entries:
-        found |= {entry: place for place, (entry, at) in enumerate(zip(entries, ats, strict=True)) if entry != at}
-    return found
+    """Positions by path id and by entry id."""
+    path_ids, entry_ids = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
+    positions = dict(zip(path_ids, count(), strict=False))
+    if path_ids != entry_ids:
+        positions |= {
+            entry: number for number, (entry, at) in enumerate(zip(entry_ids, path_ids, strict=True)) if entry != at
+        }
+    return positions
 
 
 def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: MessageComposer) -> list[ContextItem]:
     muted = path_entry.entry.id in path_state.tree.without_reasoning
     if path_entry.round is None:
-        own = path_entry.entry.message
-        if own is not None and (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
-            own = composer.with_content(own, words)
-        if own is None:
+        original = path_entry.entry.message
+        if original is not None and (words := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
+            original = composer.with_content(original, words)
+        if original is None:
             return []
-        is_told = path_entry.entry.kind is EntryKind.OVERLAY
-        return [ContextItem(composer.without_reasoning(own) if muted else own, path_entry.path_id, is_overlay=is_told)]
+        shown = composer.without_reasoning(original) if muted else original
+        return [ContextItem(shown, path_entry.path_id, is_overlay=path_entry.entry.kind is EntryKind.OVERLAY)]
     message = path_entry.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
@@ -292,11 +292,13 @@ def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: Mess
     stored = {r.answers: r for r in path_entry.round.results}
     number = path_entry.round.number
     answered = path_entry.round.spoken.own_calls
-    told = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
-    found = {call: composer.tool_result(call, text) if text else stored.get(call) for call, text in told.items()}
-    ours = {call: result for call, result in found.items() if result}
-    cut = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in ours)
-    return [ContextItem(message, path_entry.path_id, ours, cut)]
+    texts = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
+    results_by_call = {
+        call: composer.tool_result(call, text) if text else stored.get(call) for call, text in texts.items()
+    }
+    stack_results = {call: result for call, result in results_by_call.items() if result}
+    unrun = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in stack_results)
+    return [ContextItem(message, path_entry.path_id, stack_results, unrun)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -309,31 +311,31 @@ def _apply_frame_view(
     if narrow is None or narrow.opening is None:
         return _context_items(path_state, selected, composer)
     below = visible_owners_of(path_state.tree, path[path.index(narrow) :])
-    own = [p for p in selected if owner_of(path_state, p) in below]
+    own_entries = [p for p in selected if owner_of(path_state, p) in below]
     above = [p for p in selected if owner_of(path_state, p) not in below]
-    shown = _context_items(
+    parent_items = _context_items(
         path_state, _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)), composer
     )
     text = path_state.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
-        *(_without_reasoning(shown, composer) if bound else shown),
+        *(_without_reasoning(parent_items, composer) if bound else parent_items),
         ContextItem(composer.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_context_items(path_state, own, composer),
+        *_context_items(path_state, own_entries, composer),
     ]
 
 
 def _parent_groups_shown(view: str) -> int:
-    """`isolate` shows none of the parent's call groups, `last:k` the newest k."""
+    """The number of the parent's call groups shown: none for `isolate`, the newest k for `last:k`."""
     return int(view.removeprefix("last:")) if view.startswith("last:") else 0
 
 
 def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
-    """All user messages and instructions, what is sealed, and the last complete call groups; the group that opened the
-    frame is not one of them. A result is shown with the call before it: ids repeat."""
+    """User messages and instructions, compactions of the provider, and the last `groups` call groups before the one
+    that opened the frame. A result counts for the nearest call before it, because ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
-    kept = calls[len(calls) - groups :] if groups else []
-    kept += [p for p in above if p.entry.id in tree.provider_compactions]
-    wanted = {id(p) for p in kept}
+    always_shown = calls[len(calls) - groups :] if groups else []
+    always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
+    wanted = {id(p) for p in always_shown}
     shown: list[PathEntry] = []
     answered: set[str] = set()
     for path_entry in above:
@@ -352,30 +354,29 @@ def _without_reasoning(units: Iterable[ContextItem], composer: MessageComposer) 
 
 
 def _is_user_or_instruction(path_entry: PathEntry) -> bool:
-    """Whether it is what the model is told: the user's words, and instructions in mid-history."""
     message = None if path_entry.round else path_entry.entry.message
     return message is not None and (message.role == "user" or message.role in INSTRUCTION_ROLES)
 
 
 # ------------------------------------------------------------------------------------------------------------- pairing
 def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
-    """L4: of an answer that broke off a client keeps the words and seldom the calls, the last of which is mostly half
-    of one, and refused by some providers. Those it answers none of it has not kept, and ours beside them were not
-    run."""
+    """Drop calls that nobody ran from answers that broke off. A client keeps the words of such an answer and seldom the
+    calls; the last call is usually incomplete, and some providers refuse it. Calls that the client answered are
+    kept."""
     for at, unit in enumerate(units):
         if not unit.unrun_calls or not _client_result_positions(units, at, unit.message.calls).keys().isdisjoint(
             unit.unrun_calls
         ):
             yield unit
             continue
-        left = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
-        if left.message.calls or left.message.text.strip():
-            yield left
+        remaining = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
+        if remaining.message.calls or remaining.message.text.strip():
+            yield remaining
 
 
 def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[Message]:
-    """L1: each result behind its call, each call with a result. What the client answered in its own order stays in
-    it, unless results of ours stand between."""
+    """Put each result behind its call and add a result where one is missing. The client's order of results is kept
+    unless our results come between them."""
     taken: set[int] = set()
     for at, unit in enumerate(units):
         if at in taken:
@@ -388,7 +389,7 @@ def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageCompo
 
 
 def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -> bool:
-    """One call and its result right behind it, as nearly always: they stand as they should."""
+    """The usual case: a single call with its result directly behind it."""
     if unit.stack_results or len(unit.message.calls) != 1 or at + 1 == len(units):
         return False
     following = units[at + 1].message
@@ -396,7 +397,7 @@ def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -
 
 
 def _client_result_positions(units: Sequence[ContextItem], at: int, calls: Sequence[Call]) -> dict[str, int]:
-    """Where the client's results of these calls stand: behind the call and before the next assistant message."""
+    """Positions of the client's results for `calls`, between the call and the next assistant message."""
     wanted = {c.id for c in calls}
     found: dict[str, int] = {}
     for position in range(at + 1, len(units)):
@@ -427,7 +428,7 @@ def _results_in_order(
 def _merge_notes_into_results(
     messages: Iterable[Message], ours: Container[int], composer: MessageComposer
 ) -> Iterable[Message]:
-    """The messages with each text of ours (by its Python id) that stands behind a result at the end of that result."""
+    """Append each of our notes (`ours` are Python ids of messages) to the tool result in front of it."""
     last: Message | None = None
     for message in messages:
         if last and last.answers and id(message) in ours and message.role == "user":
@@ -441,13 +442,13 @@ def _merge_notes_into_results(
 
 
 def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:
-    """L1, checked: ids of calls whose results do not all stand right behind them, before anything else."""
-    broken: list[str] = []
+    """Ids of calls whose results do not all follow directly. Used to check the context before it is sent."""
+    unpaired: list[str] = []
     for at, message in enumerate(messages):
         if not message.calls:
             continue
         if len(message.calls) == 1 and at + 1 < len(messages) and messages[at + 1].answers == message.calls[0].id:
             continue
         wanted = {c.id for c in message.calls}
-        broken += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
-    return tuple(broken)
+        unpaired += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
+    return tuple(unpaired)

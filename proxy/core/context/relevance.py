@@ -1,4 +1,4 @@
-"""Which ancestors and siblings a frame is told of: scores and selections."""
+"""Scores ancestors and siblings and selects those that a frame block shows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ KEPT_NEWEST_SIBLINGS = 3  # C10
 
 
 class SiblingScore(msgspec.Struct, frozen=True):
-    """`relevance` is what shared words give; the threshold is on it alone, since what every finished frame has
-    anyway would lift all of them over it (D4)."""
+    """`relevance` comes from shared words and alone is compared with the threshold; `base` is what every finished frame
+    has."""
 
     relevance: int
     base: float
@@ -41,7 +41,7 @@ class SiblingScore(msgspec.Struct, frozen=True):
 
 
 class AncestorScoreParts(msgspec.Struct, frozen=True):
-    """What the score of an ancestor is the sum of (S1-54)."""
+    """The summands of an ancestor's score."""
 
     nearness: int
     recency: float
@@ -55,8 +55,7 @@ class AncestorScoreParts(msgspec.Struct, frozen=True):
 
 
 class SharedWordScore(msgspec.Struct, frozen=True):
-    """What the words give that a sibling shares with the frame being entered: those of its title and criteria, of its
-    results, of its artifacts (S1-56)."""
+    """Points for words that a sibling shares with the frame being entered, by where they occur."""
 
     criteria: int
     results: int
@@ -68,7 +67,7 @@ class SharedWordScore(msgspec.Struct, frozen=True):
 
 
 class SiblingBaseScore(msgspec.Struct, frozen=True):
-    """What a sibling's score has beside that, whatever it is about (S1-56)."""
+    """Points of a sibling that do not depend on its words."""
 
     recency: float
     results: int
@@ -92,12 +91,11 @@ def ancestor_score_parts(frame: Frame, depth: int, age_hours: float) -> Ancestor
 
 
 def score_ancestor(frame: Frame, depth: int, age_hours: float) -> float:
-    """`depth` is 1 for the parent (S1-54)."""
+    """`depth` is 1 for the parent."""
     return ancestor_score_parts(frame, depth, age_hours).total
 
 
 def score_shared_words(frame: Frame, keywords: frozenset[str]) -> SharedWordScore:
-    """`keywords` are those of the frame that is being entered."""
     return SharedWordScore(
         SIBLING_CRITERIA_HIT * count_shared_keywords(keywords, f"{frame.title} {frame.criteria}"),
         SIBLING_RESULTS_HIT * count_shared_keywords(keywords, f"{frame.results} {frame.results_compacted}"),
@@ -115,26 +113,25 @@ def sibling_base_score(frame: Frame, age_hours: float) -> SiblingBaseScore:
 
 
 def score_sibling(frame: Frame, keywords: frozenset[str], age_hours: float) -> SiblingScore:
-    """`keywords` are those of the frame that is being entered (S1-56)."""
     return SiblingScore(score_shared_words(frame, keywords).total, sibling_base_score(frame, age_hours).total)
 
 
 class FrameSelection(msgspec.Struct, frozen=True):
-    """The frames chosen, in the order they are shown, and how many were left out."""
+    """The selected frames in display order, and how many were left out."""
 
     chosen: tuple[Frame, ...]
     omitted: int
 
 
 MinimumTokens = Callable[[Frame], int]
-"""Tokens that a frame takes at least, told sooner than what it takes."""
+"""A cheap lower bound of a frame's tokens."""
 
 
 def select_within_budget(
     frames: Iterable[Frame], costs: Mapping[str, int], budget: int, least: MinimumTokens = lambda _: 0
 ) -> tuple[Frame, ...]:
-    """The frames, first come first served, that fit `budget` tokens; one that does not fit is skipped, and its cost not
-    asked for where the `least` it takes is too much."""
+    """Take frames in order as long as they fit `budget` tokens; a frame that does not fit is skipped. `costs` is not
+    read for a frame whose lower bound `least` is too large."""
     chosen: list[Frame] = []
     for frame in frames:
         if least(frame) <= budget and costs[frame.id] <= budget:
@@ -146,10 +143,8 @@ def select_within_budget(
 def select_ancestors(
     lineage: Sequence[Frame], costs: Mapping[str, int], ages: Mapping[str, float], budget: int
 ) -> FrameSelection:
-    """Of `lineage` (the parent first), what fits `budget`, shown from the root down (S1-55).
-
-    The parent is always there: whoever renders it truncates it. The others follow by score.
-    """
+    """The frames of `lineage` (parent first) that fit `budget`, in display order (root first). The parent is always
+    selected, and truncated when rendered; the others follow by score."""
     if not lineage:
         return FrameSelection((), 0)
     parent, *others = lineage
@@ -165,8 +160,8 @@ def relevant_siblings(
     minimum: int = MINIMUM_RELEVANCE,
     keep: int = KEPT_NEWEST_SIBLINGS,
 ) -> tuple[tuple[Frame, ...], ...]:
-    """Of `levels` (the nearest first) the frames that shared words speak for, and the `keep` newest of all whatever
-    they are about (C10); in each level by score."""
+    """In each of `levels` (nearest first) the frames with enough relevance, and the `keep` newest of all levels
+    regardless of it, ranked by score."""
     newest = {f.id for f in sorted((f for level in levels for f in level), key=_newest_first)[:keep]}
     return tuple(
         tuple(
@@ -182,32 +177,30 @@ def relevant_siblings(
 def select_siblings(
     levels: Sequence[Sequence[Frame]], costs: Mapping[str, int], budget: int, least: MinimumTokens = lambda _: 0
 ) -> FrameSelection:
-    """Of `levels` (the nearest first, ranked) what fits one `budget`; shown level by level, most recent first (S1-57,
-    C2)."""
+    """The frames of `levels` (nearest first, ranked) that fit `budget`, shown by level and most recent first."""
     chosen = {f.id for f in select_within_budget((f for level in levels for f in level), costs, budget, least)}
     shown = [f for level in levels for f in sorted(level, key=_newest_first) if f.id in chosen]
     return FrameSelection(tuple(shown), sum(map(len, levels)) - len(shown))
 
 
 def _newest_first(frame: Frame) -> tuple[int, int]:
-    """The most recent first."""
     return (-frame.updated_at, -frame.order)
 
 
 def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
-    """Children of one parent in the order they are to be done: as they were made, those withdrawn left out."""
-    placement = (f for f in frames if f.status is not Status.INVALIDATED)
-    return tuple(sorted(placement, key=lambda f: f.order))
+    """Children of one parent in creation order, without invalidated ones."""
+    valid = (f for f in frames if f.status is not Status.INVALIDATED)
+    return tuple(sorted(valid, key=lambda f: f.order))
 
 
 def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
-    """n of m among the children of one parent, itself included, counted from 1 (S1-145)."""
+    """Position among the siblings and their number, counted from 1; position 0 if the frame was invalidated."""
     order = [f.id for f in ordered_siblings(family)]
     return (order.index(frame.id) + 1 if frame.id in order else 0, len(order))
 
 
 def next_planned(frame: Frame, family: Iterable[Frame]) -> Frame | None:
-    """The first planned frame behind `frame`, else the first one before it (S1-149)."""
+    """The first planned frame after `frame`, else the first one before it."""
     planned = [f for f in ordered_siblings(family) if f.status is Status.PLANNED and f.id != frame.id]
-    behind = (f for f in planned if f.order > frame.order)
-    return next(behind, planned[0] if planned else None)
+    later = (f for f in planned if f.order > frame.order)
+    return next(later, planned[0] if planned else None)

@@ -1,4 +1,5 @@
-"""To be written."""
+"""Stored texts of a conversation: cutting them into pieces and pages, searching them, and detecting and serving
+re-reads."""
 
 from proxy.core.recall.as_text import context_parts, parts_as_text
 from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of

@@ -1,10 +1,7 @@
-"""A line told as one text, within a room: for whoever asks about a conversation and cannot be sent its messages.
+"""Renders a context as one text within a token limit, for a reader that cannot receive the messages themselves.
 
-What it tells, as far as it fits, in this order: every message of the user, what finished work left, and the newest
-steps whole, a step being an answer with the results of its calls. Told is in the order of the line. The law: **nothing
-is told in other words**; what does not fit is left out, and a line says how much.
-
-What this module does not do: it assembles no line (`context` does), and finds no place for the text.
+Priority: user messages, then traces and notes, then the newest steps (an answer with its results). Parts are shown in
+context order and unchanged; a line states how many were left out.
 """
 
 from __future__ import annotations
@@ -22,9 +19,9 @@ from proxy.core.recall.recalled_texts import is_recall
 from proxy.core.text import escape_xml, estimate_tokens
 
 LABEL_TOKENS = 8
-"""Tokens of what stands above a message, at most."""
+"""Upper limit for the label above a message."""
 _NONCE_ATTRIBUTE = re.compile(r' nonce="[0-9a-f]+"')
-"""The mark of our own texts, which is for the model that works with them alone."""
+"""Our nonce is meant only for the model that works in the conversation."""
 
 
 class PartKind(Enum):
@@ -34,41 +31,42 @@ class PartKind(Enum):
 
 
 class ContextPart(msgspec.Struct, frozen=True):
-    """A text of the line and its tokens, about."""
+    """A text of the context with its estimated tokens."""
 
     kind: PartKind
     text: str
     tokens: int
 
 
-def context_parts(path_state: PathState, line: Context) -> list[ContextPart]:
-    """The parts of the line of `path_state`, in order; in front of them what the user said that neither the line
-    nor what stands on it says."""
-    told = list(_message_parts(line.messages, theirs={id(message) for message in _user_messages(path_state)}))
-    known = {part.text for part in told if part.kind is PartKind.USER}
-    traces = "\n".join(part.text for part in told if part.kind is PartKind.TRACE)
-    gone = (m for m in _user_messages(path_state) if _user_part(m).text not in known)
-    missing = [m for m in gone if m.text.strip() and m.text not in traces and escape_xml(m.text) not in traces]
-    return [*map(_user_part, missing), *told]
+def context_parts(path_state: PathState, context: Context) -> list[ContextPart]:
+    """The parts of the context in order, preceded by user messages that neither the context nor its traces contain."""
+    parts = list(
+        _message_parts(context.messages, user_message_ids={id(message) for message in _user_messages(path_state)})
+    )
+    shown = {part.text for part in parts if part.kind is PartKind.USER}
+    traces = "\n".join(part.text for part in parts if part.kind is PartKind.TRACE)
+    unseen = (m for m in _user_messages(path_state) if _user_part(m).text not in shown)
+    missing = [m for m in unseen if m.text.strip() and m.text not in traces and escape_xml(m.text) not in traces]
+    return [*map(_user_part, missing), *parts]
 
 
 def parts_as_text(parts: Sequence[ContextPart], room: int) -> str:
-    """What of these parts fits `room` tokens, as a text."""
+    """The parts that fit `room` tokens, as one text."""
     kept: set[int] = set()
-    for what in PartKind:
-        for at in (at for at in range(len(parts) - 1, -1, -1) if parts[at].kind is what):
-            if parts[at].tokens > room:
+    for kind in PartKind:
+        for position in (position for position in range(len(parts) - 1, -1, -1) if parts[position].kind is kind):
+            if parts[position].tokens > room:
                 break  # the newest, without a gap
-            room -= parts[at].tokens
-            kept.add(at)
+            room -= parts[position].tokens
+            kept.add(position)
     return ROUND_SEPARATOR.join(_with_gap_lines(parts, kept))
 
 
 def _with_gap_lines(parts: Sequence[ContextPart], kept: set[int]) -> Iterator[str]:
-    """The kept texts; where some were left out, a line that says so, once in a row."""
+    """The kept texts, with one line for each gap."""
     gap = 0
-    for at, part in enumerate(parts):
-        if at not in kept:
+    for position, part in enumerate(parts):
+        if position not in kept:
             gap += 1
             continue
         if gap:
@@ -97,39 +95,39 @@ def _user_part(message: Message) -> ContextPart:
     return ContextPart(PartKind.USER, f"[user]\n{message.text}", message.tokens + LABEL_TOKENS)
 
 
-def _message_parts(messages: Iterable[Message], *, theirs: set[int]) -> Iterator[ContextPart]:
-    """`theirs`: the Python ids of what the user said; other words in the user's role are ours."""
+def _message_parts(messages: Iterable[Message], *, user_message_ids: set[int]) -> Iterator[ContextPart]:
+    """`user_message_ids` are the Python ids of real user messages; other messages in the user role are ours."""
     step: list[Message] = []
-    behind: list[ContextPart] = []
-    ours: set[str] = set()
+    notes: list[ContextPart] = []
+    own_calls: set[str] = set()
     for message in messages:
-        if message.answers in ours:
-            behind.append(_note_part(message))
+        if message.answers in own_calls:
+            notes.append(_note_part(message))
             continue
         if message.answers:
             step.append(message)
             continue
-        yield from (*_step_part(step), *behind)
-        step, behind, ours = [], [], set()
+        yield from (*_step_part(step), *notes)
+        step, notes, own_calls = [], [], set()
         if message.role == "assistant":
             step.append(message)
-            ours = {call.id for call in message.calls if call.is_stack_call and not is_recall(call)}
+            own_calls = {call.id for call in message.calls if call.is_stack_call and not is_recall(call)}
         else:
-            yield _user_part(message) if id(message) in theirs else _note_part(message)
-    yield from (*_step_part(step), *behind)
+            yield _user_part(message) if id(message) in user_message_ids else _note_part(message)
+    yield from (*_step_part(step), *notes)
 
 
 def _note_part(message: Message) -> ContextPart:
-    """What stands where work left, a note of ours, what a stack call was answered with."""
+    """A trace, a note of the proxy, or the result of a stack call."""
     text = _NONCE_ATTRIBUTE.sub("", message.text)
     return ContextPart(PartKind.TRACE, f"[note of the proxy]\n{text}", message.tokens or estimate_tokens(text))
 
 
 def _step_part(messages: Sequence[Message]) -> Iterator[ContextPart]:
-    told = [text for message in messages for text in _message_texts(message)]
-    if told:
+    texts = [text for message in messages for text in _message_texts(message)]
+    if texts:
         tokens = sum(message.tokens + LABEL_TOKENS * (1 + len(message.calls)) for message in messages)
-        yield ContextPart(PartKind.STEP, "\n".join(told), tokens)
+        yield ContextPart(PartKind.STEP, "\n".join(texts), tokens)
 
 
 def _message_texts(message: Message) -> Iterator[str]:

@@ -1,10 +1,7 @@
-"""Stored texts as they are given back: in pages between marker lines.
+"""Divides stored texts into pages between marker lines.
 
-The law: **the pages together are the texts**. A long text is cut between two lines (or, where one line is longer than
-a page, inside it), the marker says which part it is, and the parts joined are the text. A page is made when it is
-asked for; of a text of many megabytes only so many pages are counted as are needed.
-
-What this module does not do: it finds no texts (that is `recall`), and changes none.
+A long text is cut between lines, or inside a line longer than a page; its numbered parts joined are the text. Pages are
+made lazily, so of a text of many megabytes only the requested pages are counted.
 """
 
 from __future__ import annotations
@@ -17,22 +14,22 @@ from proxy.core.recall.stored_texts import StoredPiece, wrap_in_markers
 from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, longest_fitting
 
 MIN_PAGE_TEXT_TOKENS = 32
-"""Tokens of text a page holds at least, however small a page is configured."""
+"""Minimum tokens of text on a page, however small the configured page is."""
 LARGEST_PART_NUMBER = (999, 999)
 WIDEST_PAGE_LABEL = "999/999"
-"""Stands for a page or part whose number is not known yet, where tokens are counted."""
+"""The widest page label, used for counting while the number is unknown."""
 MAX_CHARACTERS_PER_TOKEN = 16
-"""Characters for each token of room that are looked at for the next cut: more hardly ever fit."""
+"""Characters per token examined for the next cut; more hardly ever fit."""
 MAX_CHARACTERS_FOR_PART_COUNT = 1_000_000
-"""Of a longer text it is not counted how many parts it has: that would take seconds."""
+"""Parts of longer texts are not counted in advance: that would take seconds."""
 UNKNOWN_PART_COUNT = 0
 MAX_GUESSES = 6
 GUESS_MARGIN = 0.97
-"""Of what fits by the density of the text, what is tried."""
+"""Share of the estimated fitting length that is tried."""
 
 
 class PagePart(msgspec.Struct, frozen=True):
-    """A piece, or one part of it: number `number` of `of`, or of an unknown number."""
+    """A piece or one part of it; `part_count` is 0 if unknown."""
 
     piece: StoredPiece
     text: str
@@ -40,7 +37,7 @@ class PagePart(msgspec.Struct, frozen=True):
     part_count: int = 1
 
     def render(self, nonce: str, page: str = WIDEST_PAGE_LABEL) -> str:
-        """The part between its two marker lines. `page` is `2/5`."""
+        """The part between its marker lines. `page` looks like `2/5`."""
         part = (
             ""
             if self.part_count == 1
@@ -52,7 +49,7 @@ class PagePart(msgspec.Struct, frozen=True):
 
 
 class PageSize(msgspec.Struct, frozen=True):
-    """Tokens of a page, markers included, and of one that a single text without line breaks may take alone."""
+    """Tokens of a page with markers, and the larger limit for a single text without line breaks."""
 
     page_tokens: int
     single_text_tokens: int
@@ -61,46 +58,44 @@ class PageSize(msgspec.Struct, frozen=True):
 def pages_of(
     pieces: Sequence[StoredPiece], size: PageSize, nonce: str, count: CountTokens
 ) -> Iterator[tuple[PagePart, ...]]:
-    """The pieces in pages. A piece that fits a page of its own is not cut."""
+    """A piece that fits a page is not cut."""
     page: list[PagePart] = []
-    left = size.page_tokens
+    room = size.page_tokens
     for piece in pieces:
-        for part, cost in _parts_of_piece(piece, left, size, nonce, count):
-            if cost > left and page:
+        for part, cost in _parts_of_piece(piece, room, size, nonce, count):
+            if cost > room and page:
                 yield tuple(page)
-                page, left = [], size.page_tokens
+                page, room = [], size.page_tokens
             page.append(part)
-            left -= cost
+            room -= cost
     if page:
         yield tuple(page)
 
 
 def _parts_of_piece(
-    piece: StoredPiece, left: int, size: PageSize, nonce: str, count: CountTokens
+    piece: StoredPiece, room_left: int, size: PageSize, nonce: str, count: CountTokens
 ) -> Iterator[tuple[PagePart, int]]:
-    """The piece whole, or in parts of which the first fits what is `left` of a page; with their tokens as they are
-    written."""
+    """The piece, or its parts of which the first fits the `room_left` tokens; each with its rendered tokens."""
     whole = PagePart(piece, piece.text)
-    most = size.page_tokens if "\n" in piece.text.rstrip("\n") else size.single_text_tokens
-    if len(piece.text) <= most * MAX_CHARACTERS_PER_TOKEN and (tokens := count(whole.render(nonce)) + 1) <= most:
+    limit = size.page_tokens if "\n" in piece.text.rstrip("\n") else size.single_text_tokens
+    if len(piece.text) <= limit * MAX_CHARACTERS_PER_TOKEN and (tokens := count(whole.render(nonce)) + 1) <= limit:
         yield whole, tokens
         return
     markers = count(PagePart(piece, "", *LARGEST_PART_NUMBER).render(nonce)) + 1
     room = max(MIN_PAGE_TEXT_TOKENS, size.page_tokens - markers)
-    first = left - markers if left - markers >= MIN_PAGE_TEXT_TOKENS else room
+    first = room_left - markers if room_left - markers >= MIN_PAGE_TEXT_TOKENS else room
     texts: Iterable[str] = _cut_text(piece.text, first, room, count)
-    of = UNKNOWN_PART_COUNT
+    part_count = UNKNOWN_PART_COUNT
     if len(piece.text) <= MAX_CHARACTERS_FOR_PART_COUNT:
         texts = tuple(texts)
-        of = len(texts)
+        part_count = len(texts)
     for number, text in enumerate(texts, 1):
-        part = PagePart(piece, text, number, of)
+        part = PagePart(piece, text, number, part_count)
         yield part, count(part.render(nonce)) + 1
 
 
 def _cut_text(text: str, first: int, room: int, count: CountTokens) -> Iterator[str]:
-    """`text` in parts of at most `room` tokens (the first of at most `first`), which joined are the text: cut between
-    lines where lines fit."""
+    """Parts of at most `room` tokens (the first of at most `first`), cut between lines if possible."""
     start, limit = 0, first
     while start < len(text):
         ahead = text[start : start + limit * MAX_CHARACTERS_PER_TOKEN]
@@ -112,8 +107,8 @@ def _cut_text(text: str, first: int, room: int, count: CountTokens) -> Iterator[
 
 
 def _fitting_length(text: str, limit: int, count: CountTokens) -> int:
-    """About as many characters as fit `limit` tokens, at least one: guessed by how dense the text is, for a search
-    that counts every half of it costs ten times as much."""
+    """About as many characters as fit `limit` tokens, at least one. Guessing from the density of the text costs a tenth
+    of a bisection."""
     fitting, guess = 0, min(len(text), limit * CHARACTERS_PER_TOKEN)
     for _ in range(MAX_GUESSES):
         tokens = count(text[:guess])

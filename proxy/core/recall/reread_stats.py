@@ -1,12 +1,8 @@
-"""Files that were read again, told from the stored conversation: the part of a task's price that no receipt shows.
+"""Counts files that the model read again, a cost of context compaction that no receipt shows.
 
-A read counts as a second one where an earlier read in front of it had all that it asks for: the whole file, or the same
-part of it. The law: **a read is told as our cost only where our line lacked it**: where the client still sent
-what was read before, and nothing of it stood on the line that the model asked from. What the client dropped by itself
-would have been missing without us as well.
-
-What this module does not do: it asks nobody why. A file that changed in between is read again for a reason, and it
-counts all the same. Reads by a command line and calls that name several files are not among those told.
+A read is a re-read if an earlier read covered the whole file or the same part. It is attributed to the proxy only if
+the client still sent the earlier result and our context lacked it. Reads by shell commands and calls that name several
+files are not counted; a file that changed in between is.
 """
 
 from __future__ import annotations
@@ -27,8 +23,7 @@ from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_same_fil
 
 @dataclass(frozen=True, slots=True)
 class RereadCount:
-    """How many reads asked for what had been read before; of these, `gone` asked for what we had taken off the line,
-    each with one of the tools `by`."""
+    """`total` re-reads, of which `of_removed` asked for texts that the proxy had removed, each by one of `tools`."""
 
     total: int = 0
     of_removed: int = 0
@@ -39,7 +34,7 @@ class RereadCount:
 
 
 class _FileRead(msgspec.Struct, frozen=True):
-    """A read that worked: the turn or message that asked for it, and the entry of its result."""
+    """A successful read: the turn or message that requested it, and the entry of its result."""
 
     requested_by: Entry
     result: Entry
@@ -49,7 +44,7 @@ class _FileRead(msgspec.Struct, frozen=True):
 
     @property
     def file_name(self) -> str:
-        """By which reads of one file find each other, however much of the path they tell."""
+        """The last part of the path: the key under which reads of one file are grouped."""
         return self.path.replace("\\", "/").rpartition("/")[2]
 
     def covers(self, other: _FileRead) -> bool:
@@ -57,14 +52,14 @@ class _FileRead(msgspec.Struct, frozen=True):
 
 
 class _ContextAtRequest(msgspec.Struct, frozen=True):
-    """What a model had in front of it when it asked. `held` is what the client sent, by the entry it is stored in."""
+    """What the model had in its context when it asked. `entries_by_id` is what the client sent, by stored entry."""
 
     story: PathState
     context_ids: frozenset[str]
     entries_by_id: Mapping[str, PathEntry]
 
     def shows(self, read: _FileRead) -> bool:
-        """Whether what was read stands on the line as it was stored, or was given again there."""
+        """Whether the text is in the context as stored, or was restored there."""
         path_entry, tree = self.entries_by_id[read.result.id], self.story.tree
         if STORED_CONTENT_HEADER in tree.replaced_results.get(read.result.id, ""):
             return path_entry.path_id in self.context_ids
@@ -74,75 +69,74 @@ class _ContextAtRequest(msgspec.Struct, frozen=True):
 def count_rereads(
     ledger: Ledger, ours: Container[str], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> dict[str, RereadCount]:
-    """What was read again, by the entry that the asking request ended with. `ours` are those of them that were answered
-    from our line; all others went upstream as the client sent them. `names` say which tools read."""
-    found: dict[str, RereadCount] = {}
-    before: dict[str, list[_FileRead]] = {}
+    """Re-reads by the last entry of the asking request. `ours` are requests answered from our context; all others went
+    upstream unchanged."""
+    counts: dict[str, RereadCount] = {}
+    reads_by_file: dict[str, list[_FileRead]] = {}
     stories: dict[str, PathState] = {}
     for read in _file_reads(ledger, names):
-        earlier = [one for one in before.get(read.file_name, ()) if one.covers(read)]
-        before.setdefault(read.file_name, []).append(read)
+        earlier = [previous for previous in reads_by_file.get(read.file_name, ()) if previous.covers(read)]
+        reads_by_file.setdefault(read.file_name, []).append(read)
         if not earlier or read.requested_by.kind is not EntryKind.TURN:
             continue
         asking = _context_at_turn(ledger, read.requested_by, stories)
         node = read.requested_by.parent
-        if again := _classify_reread(ledger, asking, earlier, is_ours=node in ours):
-            found[node] = found.get(node, RereadCount()) + RereadCount(
-                again.total, again.of_removed, (read.tool,) * again.of_removed
+        if reread := _classify_reread(ledger, asking, earlier, is_ours=node in ours):
+            counts[node] = counts.get(node, RereadCount()) + RereadCount(
+                reread.total, reread.of_removed, (read.tool,) * reread.of_removed
             )
-    return found
+    return counts
 
 
 def _classify_reread(
     ledger: Ledger, asking: _ContextAtRequest, earlier: Sequence[_FileRead], *, is_ours: bool
 ) -> RereadCount | None:
-    """None where the earlier reads are those of another branch."""
+    """None if the earlier reads are on another branch."""
     sent = [read for read in earlier if read.result.id in asking.entries_by_id]
     if not sent:
-        known = {path_entry.entry.id for path_entry in all_path_entries(ledger, asking.story)}
-        return RereadCount(1) if any(read.result.id in known for read in earlier) else None
-    told = [read for read in sent if not _is_note_without_content(read, asking)]
-    return RereadCount(1, int(is_ours and bool(told) and not any(map(asking.shows, told))))
+        path_ids = {path_entry.entry.id for path_entry in all_path_entries(ledger, asking.story)}
+        return RereadCount(1) if any(read.result.id in path_ids for read in earlier) else None
+    with_content = [read for read in sent if not _is_note_without_content(read, asking)]
+    return RereadCount(1, int(is_ours and bool(with_content) and not any(map(asking.shows, with_content))))
 
 
 def _is_note_without_content(read: _FileRead, asking: _ContextAtRequest) -> bool:
-    """A note that nothing has changed holds no content, unless that was told with it."""
+    """An "unchanged" note holds no content unless the proxy restored it there."""
     message = read.result.message
-    given = STORED_CONTENT_HEADER in asking.story.tree.replaced_results.get(read.result.id, "")
-    return message is not None and is_unchanged_note(message.text) and not given
+    restored = STORED_CONTENT_HEADER in asking.story.tree.replaced_results.get(read.result.id, "")
+    return message is not None and is_unchanged_note(message.text) and not restored
 
 
 def reread_tools(
     ledger: Ledger, turn: Entry, path_state: PathState, results: Sequence[Entry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[str, ...]:
-    """The tools by which a turn, whose request ended the path of `path_state`, asked for what our line no longer had:
-    `results` are what came back. The same as `read_again` says of them, found without looking at everything: for a
-    counter that runs along. Nothing where no line of ours was asked from, or nothing had left it."""
+    """The tools by which `turn` asked for texts that our context no longer had; `results` are what came back. Agrees
+    with `count_rereads` without scanning the whole conversation, for running counters."""
     found_reads = (_file_read_of(ledger, entry, names) for entry in results)
     reads = [read for read in found_reads if read is not None and read.requested_by.id == turn.id]
     if not reads:
         return ()
     asking = _context_at_turn(ledger, turn, {path_state.tip: path_state})
-    found: list[str] = []
+    tools: list[str] = []
     for read in reads:
-        earlier = [one for one in _earlier_reads(ledger, asking, read, names) if one.covers(read)]
-        again = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
-        found += [read.tool] * (again.of_removed if again else 0)
-    return tuple(found)
+        earlier = [previous for previous in _earlier_reads(ledger, asking, read, names) if previous.covers(read)]
+        reread = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
+        tools += [read.tool] * (reread.of_removed if reread else 0)
+    return tuple(tools)
 
 
 def _earlier_reads(
-    ledger: Ledger, asking: _ContextAtRequest, again: _FileRead, names: ToolRoles
+    ledger: Ledger, asking: _ContextAtRequest, reread: _FileRead, names: ToolRoles
 ) -> Iterator[_FileRead]:
-    """Reads of the file on the path that is read `again`. Calls that do not have its name among their arguments are
-    passed over, which is nearly all of them, and those of other files of that name."""
-    name = again.file_name
+    """Earlier reads of the same file on the path. Arguments are searched for the file name first, since nearly all
+    calls can be skipped."""
+    name = reread.file_name
     calls: set[str] = set()
     for path_entry in asking.entries_by_id.values():
         message = message_of(path_entry)
         if message is None:
             continue
-        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, again.path, names)}
+        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, reread.path, names)}
         if message.answers in calls and (read := _file_read_of(ledger, path_entry.entry, names)) is not None:
             yield read
 
@@ -153,8 +147,7 @@ def _names_file(call: Call, path: str, names: ToolRoles) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------- reads
 def _file_reads(ledger: Ledger, names: ToolRoles) -> Iterator[_FileRead]:
-    """The reads that worked, in the order of their results, each once: a client that rewrites its history gives results
-    again."""
+    """Successful reads in order of their results, each once: a client that rewrites its history sends results again."""
     seen: set[tuple[str, str]] = set()
     for entry in sorted(ledger.entries.values(), key=lambda entry: entry.seq):
         read = _file_read_of(ledger, entry, names, seen)
@@ -165,45 +158,46 @@ def _file_reads(ledger: Ledger, names: ToolRoles) -> Iterator[_FileRead]:
 def _file_read_of(
     ledger: Ledger, entry: Entry, names: ToolRoles, seen: set[tuple[str, str]] | None = None
 ) -> _FileRead | None:
-    """The read that an entry is the result of, if it is one. `seen` are turns and calls that were told of already."""
+    """The read whose result `entry` is, if any. `seen` are turn and call ids already counted."""
     message = entry.message
-    asked = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
-    if message is None or asked is None:
+    request = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
+    if message is None or request is None:
         return None
-    round_sender, call = asked
+    requester, call = request
     if seen is not None:
-        if (round_sender.id, call.id) in seen:
+        if (requester.id, call.id) in seen:
             return None
-        seen.add((round_sender.id, call.id))
+        seen.add((requester.id, call.id))
     touched = files_touched_by(call, names)
     is_read = len(touched) == 1 and touched[0].how == READ
     if not is_read or call_failed(ToolExecution(call, message.text, entry.id, failed=message.failed)):
         return None
-    return _FileRead(round_sender, entry, touched[0].path, requested_part(call), call.name)
+    return _FileRead(requester, entry, touched[0].path, requested_part(call), call.name)
 
 
 def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
-    """The entry that made this call, in the form it was stored in first, and the call: the newest group before it."""
-    at = result.parent
-    while at:
-        placement = ledger.entries[at]
-        stored = ledger.entries.get(placement.alias, placement)
+    """The entry that made this call, in its first stored form, and the call; searched in the newest call group before
+    the result."""
+    entry_id = result.parent
+    while entry_id:
+        entry = ledger.entries[entry_id]
+        stored = ledger.entries.get(entry.alias, entry)
         calls = stored.message.calls if stored.message else visible_calls(ledger.rounds.get(stored.id, ()))
         if calls or stored.kind is EntryKind.TURN:
-            return next(((stored, made) for made in calls if made.id == call and not made.is_stack_call), None)
-        at = placement.parent
+            return next(((stored, c) for c in calls if c.id == call and not c.is_stack_call), None)
+        entry_id = entry.parent
     return None
 
 
 # --------------------------------------------------------------------------------------------------------------- asking
 def _context_at_turn(ledger: Ledger, turn: Entry, stories: dict[str, PathState]) -> _ContextAtRequest:
-    """What stood before the model when it wrote the last round of `turn`: what it decided in the rounds before that has
-    changed its line. `stories` keeps the newest story of each thread, to go on from."""
+    """The context in which the model wrote the last round of `turn`; events of earlier rounds have changed it.
+    `stories` caches the newest path state of each thread."""
     path_state = replay(
         ledger, ledger.path(turn.parent), {path_state.tip: path_state for path_state in stories.values()}
     )
     stories[turn.thread] = path_state
-    last = max((done.number for done in ledger.rounds.get(turn.id, ())), default=0)
+    last = max((r.number for r in ledger.rounds.get(turn.id, ())), default=0)
     tree = path_state.tree
     for event in ledger.events.get(turn.id, ()):
         if event.round < last:

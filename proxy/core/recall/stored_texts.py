@@ -1,11 +1,7 @@
-"""Stored texts: all that a conversation holds, as pieces, and how a piece is shown to the model again.
+"""Divides a conversation into stored pieces and wraps a piece in markers to show it to the model again.
 
-Between two marker lines of ours stands one text, or a part of it. The markers carry the nonce of the conversation,
-the ref of the frame, who said it and where it came from. The law: **what stands between two markers is data, byte for
-byte as it was stored**; only our own attributes are escaped.
-
-What this module does not do: it finds nothing and cuts nothing. It says which pieces the model still has on its line,
-so that nobody gives it what it has.
+The marker lines carry the conversation's nonce, the frame's ref, the role and the source. The text between them is
+stored data, byte for byte. `split_by_visibility` tells which pieces the model still has in its context.
 """
 
 from __future__ import annotations
@@ -22,13 +18,13 @@ from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
 from proxy.core.text import cut_for_display, escape_xml
 
 ENTRY_ID_CHARACTERS = 12
-"""Characters of an entry id on a marker."""
+"""Characters of an entry id in a marker."""
 SOURCE_CHARACTERS = 60
 
 
 class StoredPiece(msgspec.Struct, frozen=True):
-    """One stored text. `ref` is the frame that owns it now, `owner` the segment it was made in, `at` the entry of the
-    path it stands for, `lines` which of its lines these are (empty: all)."""
+    """One stored text. `ref` is the owning frame, `owner` the segment it was created in, `at` the entry of the path,
+    `lines` the range shown (empty: all)."""
 
     ref: str
     entry_ref: str
@@ -40,64 +36,62 @@ class StoredPiece(msgspec.Struct, frozen=True):
     call: Call | None = None
     lines: str = ""
     entry_id: str = ""
-    """Of the entry it is stored in."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What tells it from the others, whichever of its lines it shows."""
+        """Identifies the text, whichever of its lines are shown."""
         return (self.entry_ref, self.role, self.source, self.call.id if self.call else "")
 
     @property
     def created_in_frame(self) -> str:
-        """The frame it was made in; a pop hands user messages on, and inferred frames take over what began them."""
+        """The frame it was created in; a pop and frame inference can change the owner later."""
         return self.owner.partition("#")[0]
 
     @property
     def is_call_arguments(self) -> bool:
-        """It is the arguments of a call, not what somebody said or a result."""
+        """Arguments of a call, not a text or a result."""
         return self.role == "assistant" and self.call is not None
 
 
 # -------------------------------------------------------------------------------------------------------------- pieces
 def all_path_entries(ledger: Ledger, path_state: PathState) -> tuple[PathEntry, ...]:
-    """All that stands on this path, on whichever of its lines, and on the ones it went on from where the client rewrote
-    or compacted its history: oldest first, each once, with the owner it has now."""
+    """All entries of this path, of its other branches, and of the paths that it continues after the client rewrote or
+    compacted its history. Oldest first, each once, with its present owner."""
     stories, seen = [path_state, *path_state.other_branches.values()], {path_state.tip}
     waiting = _adopted_tips(ledger, path_state.tip)
-    known: dict[str, PathState] = {}
+    states: dict[str, PathState] = {}
     while waiting:
         tip = waiting.pop()
         if tip not in seen:
             seen.add(tip)
-            earlier = path_state_at(ledger, tip, known)
+            earlier = path_state_at(ledger, tip, states)
             stories += [earlier, *earlier.other_branches.values()]
             waiting += _adopted_tips(ledger, tip)
-    held: dict[tuple[str, int], PathEntry] = {}
-    for path_entry in (p for each in stories for p in each.entries):
-        held.setdefault((path_entry.entry.id, path_entry.round.number if path_entry.round else 0), path_entry)
-    return tuple(sorted(held.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
+    entries: dict[tuple[str, int], PathEntry] = {}
+    for path_entry in (p for state in stories for p in state.entries):
+        entries.setdefault((path_entry.entry.id, path_entry.round.number if path_entry.round else 0), path_entry)
+    return tuple(sorted(entries.values(), key=lambda p: (p.entry.seq, p.round.number if p.round else 0)))
 
 
 def _adopted_tips(ledger: Ledger, tip: str) -> list[str]:
-    """The places whose state the path to `tip` went on from."""
+    """The tips of the paths that the path to `tip` continues."""
     return [e.adopts for e in ledger.path(tip) if e.adopts in ledger.entries] if tip in ledger.entries else []
 
 
 def pieces_of(
     path_state: PathState, path_entries: Iterable[PathEntry], names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[StoredPiece, ...]:
-    """The stored texts of entries, in order: what was said, then the calls with their arguments, then results. What
-    our own tools answered stands in no entry, so it is not among them; nor are notes of ours: the user never said them,
-    and they were true of their moment."""
-    found: list[StoredPiece] = []
+    """Texts of entries in order: text, then call arguments, then results. Results of stack tools and notes of the proxy
+    are left out."""
+    pieces: list[StoredPiece] = []
     calls: dict[str, Call] = {}
-    for placement in path_entries:
-        message = placement.round.spoken.message if placement.round else placement.entry.message
-        if message is None or placement.entry.kind is EntryKind.OVERLAY:
+    for path_entry in path_entries:
+        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             continue
-        found += _pieces_of_message(path_state, placement, message, calls, names)
+        pieces += _pieces_of_message(path_state, path_entry, message, calls, names)
         calls |= {c.id: c for c in message.calls}
-    return tuple(found)
+    return tuple(pieces)
 
 
 def _pieces_of_message(
@@ -106,61 +100,62 @@ def _pieces_of_message(
     call = calls.get(message.answers) if message.answers else None
     entry = path_entry.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{path_entry.round.number}" if path_entry.round else "")
     ref = owner_of(path_state, path_entry).partition("#")[0] or entry
-    at = path_entry.path_id or path_entry.entry.id
+    path_id = path_entry.path_id or path_entry.entry.id
     base = StoredPiece(
-        ref, entry, at, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
+        ref, entry, path_id, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
     )
     if message.text:
         yield replace(base, source=_call_source(call, names) if call else "")
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
-    for made in message.calls:
-        yield replace(base, source=f"call {_call_source(made, names)}", text=made.arguments, call=made)
+    for own_call in message.calls:
+        yield replace(base, source=f"call {_call_source(own_call, names)}", text=own_call.arguments, call=own_call)
 
 
 def _call_source(call: Call, names: ToolRoles) -> str:
-    """`read src/a.py`: the tool, and the first file it names."""
+    """`read src/a.py`: the tool and the first file it names."""
     files = files_touched_by(call, names)
     return f"{call.name} {files[0].path}" if files else call.name
 
 
-# ------------------------------------------------------------------------------------------------------------ the line
+# ---------------------------------------------------------------------------------------------------------- visibility
 def split_by_visibility(
-    tree: Tree, on_line: Container[str], pieces: Sequence[StoredPiece]
+    tree: Tree, in_context: Container[str], pieces: Sequence[StoredPiece]
 ) -> tuple[tuple[StoredPiece, ...], tuple[StoredPiece, ...]]:
-    """What left the line, and what the model still sees as it was stored. `on_line` are the entries on the line."""
+    """Pieces no longer in the context, and those the model still sees unchanged. `in_context` are entries in the
+    context."""
     owners = _visible_owners(tree)
-    here = [_is_in_context(tree, on_line, owners, piece) for piece in pieces]
-    away = tuple(p for p, is_here in zip(pieces, here, strict=True) if not is_here)
-    return away, tuple(p for p, is_here in zip(pieces, here, strict=True) if is_here)
+    visible = [_is_in_context(tree, in_context, owners, piece) for piece in pieces]
+    away = tuple(p for p, is_visible in zip(pieces, visible, strict=True) if not is_visible)
+    return away, tuple(p for p, is_visible in zip(pieces, visible, strict=True) if is_visible)
 
 
-def _is_in_context(tree: Tree, on_line: Container[str], owners: Container[str], piece: StoredPiece) -> bool:
-    if piece.at not in on_line or piece.entry_id in tree.replaced_results:
+def _is_in_context(tree: Tree, in_context: Container[str], owners: Container[str], piece: StoredPiece) -> bool:
+    if piece.at not in in_context or piece.entry_id in tree.replaced_results:
         return False
     return piece.owner in owners or piece.role == "user"
 
 
 def _visible_owners(tree: Tree) -> frozenset[str]:
-    """The segments whose rounds are on the line. One entry holds rounds of several frames, so that it is on the line
-    does not say that all of it is; a child with a narrower view sees no rounds of its parents for certain."""
+    """Segments whose rounds are in the context. An entry can hold rounds of several frames, and a child with a narrower
+    view may see none of its parents' rounds."""
     path = path_to(tree, tree.active) if tree.active else ()
     narrow = [at for at, f in enumerate(path) if f.opening and f.opening.view != "fork"]
     return visible_owners_of(tree, path[narrow[-1] if narrow else 0 :])
 
 
 # ------------------------------------------------------------------------------------------------------------- markers
-def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **told: str) -> str:
-    """`text`, the piece or a part of it, between its two marker lines. `told` are further attributes, such as the
+def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> str:
+    """`text`, which is the piece or a part of it, between marker lines. `extra` are further attributes, such as the
     page."""
-    named = {
+    attributes = {
         "ref": piece.ref,
         "entry": piece.entry_ref,
         "role": piece.role,
         "source": piece.source,
         "lines": piece.lines,
     }
-    shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (named | told).items() if value)
+    shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (attributes | extra).items() if value)
     return f'<<recall {shown} nonce="{_marker_attribute(nonce)}">>\n{text}\n<<end nonce="{_marker_attribute(nonce)}">>'
 
 

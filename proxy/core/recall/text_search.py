@@ -1,10 +1,7 @@
-"""Searching stored texts: which of them hold the words, and which lines of a long one are worth showing.
+"""Searches stored texts by words, without case, and selects the lines to show.
 
-The law: **what holds the words is found, and shown in whole lines of the original**. A text is shown whole where it
-is short or where there is room; of a longer one the lines around the hits; of a line longer than one call may give,
-the stretch around its first hit. Words are compared without case; the words as they stand together come first.
-
-What this module does not do: it knows no meaning, only words, and it decides nothing about pages.
+Short texts, and longer ones if the page has room, are shown whole; otherwise the lines around the hits, or the stretch
+around the first hit of a very long line. Texts that contain the words as a phrase rank first.
 """
 
 from __future__ import annotations
@@ -23,70 +20,70 @@ from proxy.core.recall.stored_texts import StoredPiece
 from proxy.core.text import CountTokens, longest_fitting
 
 WHOLE_TEXT_TOKENS = 300
-"""A text of at most so many tokens is shown whole."""
+"""Texts of at most so many tokens are shown whole."""
 LINES_AROUND_HIT = 4
-"""Lines before and after a hit."""
+"""Lines shown before and after a hit."""
 MAX_PASSAGE_LINES = 60
-"""Lines of one passage: more of them are several."""
+"""Longer passages are split."""
 LONG_LINES_CHARACTERS = 3_000
-"""Characters from which lines around hits are left out: their own lines are long enough."""
+"""From this length on no lines around a hit are added."""
 MAX_PASSAGES = 100
-"""Passages of one search that are kept, the best ones; more words find the others."""
+"""Passages kept per search, best first."""
 MARKER_TOKENS = 60
-"""Tokens of the two marker lines around a text, about."""
+"""Estimated tokens of the two marker lines."""
 LONGEST_TOKEN_CHARACTERS = 128
-"""Characters: a run of spaces."""
+"""The longest token there is: a run of spaces."""
 CLOSE_SCORE_SHARE = 0.5
-"""Of the best score a text without all the words needs to be called close."""
+"""Share of the best score that a text without all the words needs."""
 MAX_REPEATS = 99
 
 
 class SearchHits(msgspec.Struct, frozen=True):
-    """What a search found: passages, the best first, and how many texts they come from."""
+    """Passages, best first, and the number of texts they come from."""
 
     passages: tuple[StoredPiece, ...]
     text_count: int
 
 
 def search(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
-    """The passages of those `pieces` (oldest first) that have all the words of `query`."""
-    sought = SearchQuery.parse(query)
+    """Passages from those `pieces` (oldest first) that contain all words of `query`."""
+    search_query = SearchQuery.parse(query)
     return _rank_passages(
-        [(at, piece) for at, piece in enumerate(pieces) if sought.matches(piece)], sought, count, size
+        [(i, piece) for i, piece in enumerate(pieces) if search_query.matches(piece)], search_query, count, size
     )
 
 
 def pieces_with_all_words(pieces: Sequence[StoredPiece], query: str) -> tuple[StoredPiece, ...]:
-    """The pieces that have all the words, as they are."""
-    sought = SearchQuery.parse(query)
-    return tuple(piece for piece in pieces if sought.matches(piece))
+    """Whole pieces that contain all words."""
+    search_query = SearchQuery.parse(query)
+    return tuple(piece for piece in pieces if search_query.matches(piece))
 
 
 def search_closest(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
-    """Of pieces none of which has all the words those that come close: a rare word counts for more."""
-    sought = SearchQuery.parse(query)
-    held = [sought.words_in(searchable_text(piece).casefold()) for piece in pieces]
-    having: dict[str, int] = {}
-    for words in held:
+    """For when no piece has all words: the pieces that come closest; rare words count more."""
+    search_query = SearchQuery.parse(query)
+    words_by_piece = [search_query.words_in(searchable_text(piece).casefold()) for piece in pieces]
+    piece_counts: dict[str, int] = {}
+    for words in words_by_piece:
         for word in words:
-            having[word] = having.get(word, 0) + 1
-    weight = {word: log(1 + len(held) / texts) for word, texts in having.items()}
-    scores = [sum(weight[word] for word in words) for words in held]
+            piece_counts[word] = piece_counts.get(word, 0) + 1
+    weight = {word: log(1 + len(words_by_piece) / texts) for word, texts in piece_counts.items()}
+    scores = [sum(weight[word] for word in words) for words in words_by_piece]
     enough = CLOSE_SCORE_SHARE * max(scores, default=0.0)
-    close = [(at, piece) for at, piece in enumerate(pieces) if scores[at] and scores[at] >= enough]
-    return _rank_passages(close, sought, count, size)
+    close = [(i, piece) for i, piece in enumerate(pieces) if scores[i] and scores[i] >= enough]
+    return _rank_passages(close, search_query, count, size)
 
 
 def _rank_passages(
-    chosen: Sequence[tuple[int, StoredPiece]], sought: SearchQuery, count: CountTokens, size: PageSize
+    chosen: Sequence[tuple[int, StoredPiece]], search_query: SearchQuery, count: CountTokens, size: PageSize
 ) -> SearchHits:
-    """Their passages, the best first; of passages with the same text the newest."""
+    """Best first; of equal texts only the newest."""
     ranked = [
-        (_passage_rank(passage, sought, at, size), passage)
-        for at, piece in chosen
-        for passage in _passages_of(piece, sought, count, size)
+        (_passage_rank(passage, search_query, i, size), passage)
+        for i, piece in chosen
+        for passage in _passages_of(piece, search_query, count, size)
     ]
-    ranked.sort(key=lambda found: found[0], reverse=True)
+    ranked.sort(key=lambda pair: pair[0], reverse=True)
     distinct: dict[str, StoredPiece] = {}
     for _, passage in ranked:
         distinct.setdefault(passage.text, passage)
@@ -95,8 +92,8 @@ def _rank_passages(
 
 
 def searchable_text(piece: StoredPiece) -> str:
-    """What the words of a query are looked for in: the text; of a call its name too, and the strings in its arguments
-    as they read without the escapes of JSON."""
+    """The text in which words are searched. For calls also the tool name and the argument strings without JSON
+    escapes."""
     if not piece.is_call_arguments or piece.call is None:
         return piece.text
     named = f"{piece.call.name}\n{piece.text}"
@@ -112,18 +109,18 @@ def searchable_text(piece: StoredPiece) -> str:
 def _strings_in(value: object) -> Iterator[str]:
     waiting = [value]
     while waiting:
-        at = waiting.pop()
-        if isinstance(at, str):
-            yield at
-        elif isinstance(at, dict):
-            waiting += at.values()
-        elif isinstance(at, list):
-            waiting += at
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
 
 
 # --------------------------------------------------------------------------------------------------------------- words
 class SearchQuery(msgspec.Struct, frozen=True):
-    """A query: as it was written, without case, and its words."""
+    """The query as written, in lower case, and its words."""
 
     exact: str
     phrase: str
@@ -131,7 +128,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: str) -> SearchQuery:
-        """Quotes around the whole of it only say that it belongs together."""
+        """Quotes around the whole query are ignored."""
         exact = query.strip()
         if len(exact) > 2 and exact[0] == exact[-1] and exact[0] in "\"'`":
             exact = exact[1:-1].strip()
@@ -139,55 +136,62 @@ class SearchQuery(msgspec.Struct, frozen=True):
         return cls(exact, phrase, tuple(dict.fromkeys(phrase.split())))
 
     def words_in(self, text: str) -> frozenset[str]:
-        """Its words that stand in `text`, which is without case."""
+        """`text` must be in lower case."""
         return frozenset(word for word in self.words if word in text)
 
     def matches(self, piece: StoredPiece) -> bool:
-        """Whether the piece has all its words."""
         text = searchable_text(piece).casefold() if self.words else ""
         return bool(self.words) and all(word in text for word in self.words)
 
     def is_phrase_in(self, text: str) -> bool:
-        """Whether the words stand together in `text`, which is without case; how much space is between them does not
-        count."""
+        """Whether the words stand together, whatever space is between them. `text` must be in lower case."""
         return self.phrase in text or (len(self.words) > 1 and " ".join(self.words) in " ".join(text.split()))
 
 
 PassageRank = tuple[bool, bool, bool, int, bool, int, int]
-"""The whole words as they were written, the words together, without case, how many of them; fits a page; how often;
-the newest."""
+"""Compared in this order: exact phrase, phrase without case, number of words, fits a page, number of hits, newest."""
 
 
-def _passage_rank(passage: StoredPiece, sought: SearchQuery, at: int, size: PageSize) -> PassageRank:
+def _passage_rank(passage: StoredPiece, search_query: SearchQuery, at: int, size: PageSize) -> PassageRank:
     text = searchable_text(passage)
     plain = text.casefold()
-    alone = re.search(rf"(?<!\w){re.escape(sought.exact)}(?!\w)", text) is not None
-    repeats = min(MAX_REPEATS, sum(plain.count(word) for word in sought.words))
+    alone = re.search(rf"(?<!\w){re.escape(search_query.exact)}(?!\w)", text) is not None
+    repeats = min(MAX_REPEATS, sum(plain.count(word) for word in search_query.words))
     fits = len(passage.text) <= size.page_tokens * 4
-    return (alone, sought.exact in text, sought.is_phrase_in(plain), len(sought.words_in(plain)), fits, repeats, at)
+    return (
+        alone,
+        search_query.exact in text,
+        search_query.is_phrase_in(plain),
+        len(search_query.words_in(plain)),
+        fits,
+        repeats,
+        at,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ passages
-def _passages_of(piece: StoredPiece, sought: SearchQuery, count: CountTokens, size: PageSize) -> Iterator[StoredPiece]:
+def _passages_of(
+    piece: StoredPiece, search_query: SearchQuery, count: CountTokens, size: PageSize
+) -> Iterator[StoredPiece]:
     if _fits_tokens(count, WHOLE_TEXT_TOKENS, piece.text):
         yield piece
         return
     lines = [line + "\n" for line in piece.text.split("\n")]
     lines[-1] = lines[-1][:-1]
     plain = piece.text.casefold().split("\n")
-    hits = [at for at, line in enumerate(plain) if sought.phrase in line]
-    hits = hits or [at for at, line in enumerate(plain) if any(word in line for word in sought.words)]
+    hits = [i for i, line in enumerate(plain) if search_query.phrase in line]
+    hits = hits or [i for i, line in enumerate(plain) if any(word in line for word in search_query.words)]
     shown = line_windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
         whole = last - first == len(lines)
         passage = replace(piece, text="".join(lines[first:last]), lines="" if whole else numbers)
-        yield _excerpt_of_line(passage, sought, count, size) if last == first + 1 else passage
+        yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 
 
 def line_windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of lines around hits; those that touch are joined as long as they are not too many. No lines around where
-    the lines are long. `lengths` are the characters of each line."""
+    """Ranges of lines around hits; touching ranges are joined up to a maximum. No extra lines if the lines are long.
+    `lengths` are characters per line."""
     first = last = 0
     for hit in hits:
         start, end = max(0, hit - LINES_AROUND_HIT), min(len(lengths), hit + LINES_AROUND_HIT + 1)
@@ -203,20 +207,24 @@ def line_windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[
         yield first, last
 
 
-def _excerpt_of_line(line: StoredPiece, sought: SearchQuery, count: CountTokens, size: PageSize) -> StoredPiece:
-    """A single line that is longer than one call may give: the stretch around the first hit."""
+def _excerpt_of_line(line: StoredPiece, search_query: SearchQuery, count: CountTokens, size: PageSize) -> StoredPiece:
+    """The stretch around the first hit of a line that is too long for one result."""
     if _fits_tokens(count, size.single_text_tokens, line.text):
         return line
     plain = line.text.casefold()
-    places = [at for at in (plain.find(sought.phrase), *map(plain.find, sought.words)) if at >= 0]
-    hit = min(len(line.text) - 1, places[0] if places else 0)
-    behind = longest_fitting(
+    positions = [
+        position
+        for position in (plain.find(search_query.phrase), *map(plain.find, search_query.words))
+        if position >= 0
+    ]
+    hit = min(len(line.text) - 1, positions[0] if positions else 0)
+    after = longest_fitting(
         line.text[hit : hit + size.page_tokens * 8], partial(_fits_tokens, count, size.page_tokens // 2)
     )
-    ahead = longest_fitting(
+    before = longest_fitting(
         line.text[max(0, hit - size.page_tokens * 8) : hit][::-1], partial(_fits_tokens, count, size.page_tokens // 3)
     )
-    first, last = hit - ahead, hit + behind
+    first, last = hit - before, hit + after
     return replace(line, text=line.text[first:last], lines=f"{line.lines or 1}, characters {first + 1}-{last}")
 
 
@@ -226,27 +234,27 @@ def _widen_to_whole_texts(
     count: CountTokens,
     size: PageSize,
 ) -> tuple[StoredPiece, ...]:
-    """Passages replaced by the whole texts they come from, the best first, as far as one page has room for all."""
+    """Replace passages by their whole texts, best first, while one page has room for all."""
     costs = [count(passage.text) + MARKER_TOKENS for passage in passages[: size.page_tokens // MARKER_TOKENS]]
-    left = size.page_tokens - sum(costs)
-    if left <= 0 or len(costs) < len(passages):
+    room = size.page_tokens - sum(costs)
+    if room <= 0 or len(costs) < len(passages):
         return tuple(passages)
     parts: dict[tuple[str, str, str, str], list[int]] = {}
-    for at, passage in enumerate(passages):
-        parts.setdefault(passage.key, []).append(at)
+    for i, passage in enumerate(passages):
+        parts.setdefault(passage.key, []).append(i)
     widened: dict[int, StoredPiece] = dict(enumerate(passages))
     for key, positions in parts.items():
-        if not any(passages[at].lines for at in positions) or key not in wholes:
+        if not any(passages[i].lines for i in positions) or key not in wholes:
             continue
-        more = count(wholes[key].text) + MARKER_TOKENS - sum(costs[at] for at in positions)
-        if more <= left:
-            left -= more
+        extra = count(wholes[key].text) + MARKER_TOKENS - sum(costs[i] for i in positions)
+        if extra <= room:
+            room -= extra
             widened[positions[0]] = wholes[key]
-            for at in positions[1:]:
-                del widened[at]
-    return tuple(widened[at] for at in sorted(widened))
+            for i in positions[1:]:
+                del widened[i]
+    return tuple(widened[i] for i in sorted(widened))
 
 
 def _fits_tokens(count: CountTokens, limit: int, text: str) -> bool:
-    """Whether `text` is at most `limit` tokens. What is far too long is not counted."""
+    """Texts that are far too long are not counted."""
     return len(text) <= limit * LONGEST_TOKEN_CHARACTERS and count(text) <= limit

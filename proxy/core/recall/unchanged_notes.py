@@ -1,15 +1,9 @@
-"""Reading a file again: what a client answers with "unchanged, see above" while above is no longer on the line.
+"""Restores file contents behind "file unchanged" notes.
 
-Some clients remember which files the model has read and answer a second read of the same file with a note: nothing
-changed, look at the earlier result. They believe that everything they ever sent is still in front of the model. The
-law: **such a note is never a dead end**. Where the content it points at left the line, the note stays as it is and the
-stored content follows it inside the same result, between marker lines.
-
-A client gives the note only while the file is as it was when it was read, so the stored content is right; what was
-written or changed by calls since then is supplied along with it where that left the line too.
-
-What this module does not do: it decides values only. Whoever calls it makes the new text durable and puts it on the
-line.
+Some clients answer a second read of a file with a note that refers to the earlier result, which the proxy may have
+removed. Then the stored content is added to the same result, between marker lines, with later changes that left the
+context too. The client writes such a note only while the file is unchanged, so the stored content is right. This module
+only computes values.
 """
 
 from __future__ import annotations
@@ -32,7 +26,7 @@ from proxy.core.recall.stored_texts import (
 from proxy.core.text import longest_fitting
 
 MAX_NOTE_CHARACTERS = 1_500
-"""Characters of a note, reminders that a client hangs on it included. What is longer brings content of its own."""
+"""A longer result has content of its own. Includes reminders that clients append."""
 _UNCHANGED_NOTE = re.compile(
     r"""\A(?!\s*\d+[\t|:→])                                  # no numbered line of a file that happens to say so
     [^\n]{0,120}?\bfile\b[^\n]{0,500}?\b
@@ -46,16 +40,15 @@ RANGE_ARGUMENTS = (
     "page", "pages",
 )  # fmt: skip
 WHOLE_FILE_ARGUMENTS = ("content", "file_text", "contents", "text")
-"""Arguments in which a call that writes a file holds all of it."""
+"""Arguments in which a write call has the whole file."""
 MAX_OTHER_BRANCHES = 8
-"""Paths the client has left that are looked through, the newest ones."""
+"""Number of abandoned branches that are searched, newest first."""
 STORED_CONTENT_HEADER = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
 CONTENT_CUT_LINE = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
 class RestoreOptions(msgspec.Struct, frozen=True):
-    """What supplying takes: the nonce of the conversation's markers, a counter, the tokens one result may get, and what
-    the client's tools are for."""
+    """The nonce for markers, a token counter, the token limit of one result, and the roles of the client's tools."""
 
     nonce: str
     count: Callable[[str], int]
@@ -64,14 +57,14 @@ class RestoreOptions(msgspec.Struct, frozen=True):
 
 
 class _FileAccess(msgspec.Struct, frozen=True):
-    """One text about one file: the result of a read, or the arguments of a call that wrote or changed it."""
+    """One text about one file: the result of a read, or the arguments of a write."""
 
     piece: StoredPiece
     path: str
     kind: str
     part: str
     is_whole_file: bool
-    """All of the file, as far as the call tells."""
+    """The text covers the whole file, as far as the call tells."""
 
     @property
     def is_unchanged_note(self) -> bool:
@@ -79,58 +72,56 @@ class _FileAccess(msgspec.Struct, frozen=True):
 
 
 def is_unchanged_note(text: str) -> bool:
-    """Whether this result of a read says only that the file is as it was when it was read before."""
+    """Whether the result says only that the file has not changed since the last read."""
     return len(text) <= MAX_NOTE_CHARACTERS and _UNCHANGED_NOTE.match(text) is not None
 
 
 def uncached_entries(path_state: PathState, decided: Iterable[FrameEvent]) -> frozenset[str]:
-    """The entries on the path that no cache of the provider holds: what came since the last answer; behind a fold among
-    what was `decided` all from the first entry that left, for a prefix is broken there; all, where the thread wakes."""
-    gone: set[str] = set()
+    """Entries that the provider has not cached: those since the last answer, everything from the first entry that a
+    fold in `decided` removes, or all if the thread wakes."""
+    removed: set[str] = set()
     for event in decided:
         if isinstance(event, ThreadWoken) and not event.appended:
             return frozenset(p.path_id for p in path_state.entries)
-        gone.update(event.entries if isinstance(event, FrameFolded) else ())
-    since = next((at for at in range(len(path_state.entries) - 1, -1, -1) if path_state.entries[at].round), 0)
-    cut = next((at for at, p in enumerate(path_state.entries[:since]) if p.entry.id in gone), since)
+        removed.update(event.entries if isinstance(event, FrameFolded) else ())
+    since = next((i for i in range(len(path_state.entries) - 1, -1, -1) if path_state.entries[i].round), 0)
+    cut = next((i for i, p in enumerate(path_state.entries[:since]) if p.entry.id in removed), since)
     return frozenset(p.path_id for p in path_state.entries[cut:])
 
 
 def restore_file_contents(
-    ledger: Ledger, path_state: PathState, on_line: Container[str], new: Container[str], means: RestoreOptions
+    ledger: Ledger, path_state: PathState, in_context: Container[str], new: Container[str], options: RestoreOptions
 ) -> tuple[tuple[str, str], ...]:
-    """(entry id, its full new text) for each result among the entries `new` that is a note about content which left
-    the line.
-
-    `path_state` includes the new results; `on_line` are the entries on the line as it is about to be sent. New are
-    results that are sent anew: a note that the provider has cached stays as it is.
-    """
-    noted = {
+    """Entry id and full new text of each result among the entries `new` that refers to content no longer in the
+    context. `path_state` includes the new results; `in_context` are those about to be sent. Cached notes are left
+    alone."""
+    note_ids = {
         p.entry.id
         for p in path_state.entries
         if p.path_id in new and p.entry.message and is_unchanged_note(p.entry.message.text)
     }
-    told = dict(path_state.tree.replaced_results)
-    noted -= {entry for entry, text in told.items() if STORED_CONTENT_HEADER in text}
-    if not noted:
+    texts = dict(path_state.tree.replaced_results)
+    note_ids -= {entry for entry, text in texts.items() if STORED_CONTENT_HEADER in text}
+    if not note_ids:
         return ()
-    accesses = _file_accesses(pieces_of(path_state, all_path_entries(ledger, path_state), means.names), means.names)
-    found: dict[str, str] = {}
-    for at, note in enumerate(accesses):
-        if note.piece.entry_id not in noted or note.piece.at not in on_line or not note.is_unchanged_note:
+    accesses = _file_accesses(pieces_of(path_state, all_path_entries(ledger, path_state), options.names), options.names)
+    restored: dict[str, str] = {}
+    for i, note in enumerate(accesses):
+        if note.piece.entry_id not in note_ids or note.piece.at not in in_context or not note.is_unchanged_note:
             continue
-        needed = _newest_content(accesses[:at], note, told | found, on_line)
+        needed = _newest_content(accesses[:i], note, texts | restored, in_context)
         if needed is None:
-            needed = _content_on_other_branch(ledger, path_state, note, on_line, means.names)
-        away, _ = split_by_visibility(path_state.tree, on_line, needed)
+            needed = _content_on_other_branch(ledger, path_state, note, in_context, options.names)
+        away, _ = split_by_visibility(path_state.tree, in_context, needed)
         if away:
-            found[note.piece.entry_id] = _note_with_content(note.piece.text, away, means)
-    return tuple(found.items())
+            restored[note.piece.entry_id] = _note_with_content(note.piece.text, away, options)
+    return tuple(restored.items())
 
 
 # ------------------------------------------------------------------------------------------------------------ accesses
 def _file_accesses(pieces: Iterable[StoredPiece], names: ToolRoles) -> list[_FileAccess]:
-    """The texts that hold what is in a file, in their order. Calls that name several files are answered by no note."""
+    """Texts with file contents, in order. Calls that name several files are skipped: no client answers them with a
+    note."""
     return [access for piece in pieces if piece.call for access in _accesses_of_call(piece, piece.call, names)]
 
 
@@ -147,42 +138,46 @@ def _make_access(piece: StoredPiece, call: Call, touched: FileAccess) -> _FileAc
 
 
 def requested_part(call: Call) -> str:
-    """Which part of a file a read asks for, to be compared with that of another; empty: all of it."""
+    """A comparable form of the requested range; empty for the whole file."""
     arguments = _parsed_arguments(call.arguments)
-    asked = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
-    if asked.get("offset") in (0, 1):
-        del asked["offset"]
-    return repr(sorted(asked.items())) if asked else ""
+    range_arguments = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
+    if range_arguments.get("offset") in (0, 1):
+        del range_arguments["offset"]
+    return repr(sorted(range_arguments.items())) if range_arguments else ""
 
 
 def _parsed_arguments(arguments: str) -> Mapping[str, object]:
     try:
-        found = msgspec.json.decode(arguments)
+        parsed = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def is_same_file(one: str, other: str) -> bool:
-    """Clients take both forms of a path: from the root of the disk, and from the folder they work in."""
+    """Whether two paths match; clients use absolute and relative ones."""
     one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
     return one == other or one.endswith("/" + other) or other.endswith("/" + one)
 
 
 # ------------------------------------------------------------------------------------------------------------- content
 def _newest_content(
-    before: Sequence[_FileAccess], note: _FileAccess, told: Mapping[str, str], on_line: Container[str]
+    before: Sequence[_FileAccess], note: _FileAccess, texts: Mapping[str, str], in_context: Container[str]
 ) -> tuple[StoredPiece, ...] | None:
-    """The texts that together say what is in the file: the newest one with all that was asked for, and what changed it
-    since. None where no such text is known. `told` are the texts of entries that are told in other words."""
+    """The newest text that covers the request, and the changes since; None if there is none. `texts` are replaced texts
+    by entry."""
     changed: list[StoredPiece] = []
     for access in reversed(before):
         if not is_same_file(access.path, note.path) or _ERROR_RESULT.match(access.piece.text):
             continue
         has_all = access.is_whole_file or access.part == note.part
         if access.is_unchanged_note:
-            if has_all and access.piece.at in on_line and STORED_CONTENT_HEADER in told.get(access.piece.entry_id, ""):
-                return tuple(changed)  # an earlier note on the line was given the content
+            if (
+                has_all
+                and access.piece.at in in_context
+                and STORED_CONTENT_HEADER in texts.get(access.piece.entry_id, "")
+            ):
+                return tuple(changed)  # the content is in an earlier note in the context
         elif has_all if access.kind == READ else access.is_whole_file:
             return (access.piece, *changed)
         elif access.kind == CHANGED:
@@ -191,37 +186,37 @@ def _newest_content(
 
 
 def _content_on_other_branch(
-    ledger: Ledger, path_state: PathState, note: _FileAccess, on_line: Container[str], names: ToolRoles
+    ledger: Ledger, path_state: PathState, note: _FileAccess, in_context: Container[str], names: ToolRoles
 ) -> tuple[StoredPiece, ...]:
-    """What was read on a path that the client has left: it remembers the file all the same. The newest path first."""
+    """The content read on a branch that the client left, whose file it still remembers. Newest branch first."""
     tips = [entry for entry in ledger.entries if entry not in ledger.parent_ids and entry != path_state.tip]
     for tip in tips[: -MAX_OTHER_BRANCHES - 1 : -1]:
-        left = replay(ledger, ledger.path(tip), {})
-        accesses = _file_accesses(pieces_of(left, left.entries, names), names)
-        content = _newest_content(accesses, note, path_state.tree.replaced_results, on_line)
+        branch = replay(ledger, ledger.path(tip), {})
+        accesses = _file_accesses(pieces_of(branch, branch.entries, names), names)
+        content = _newest_content(accesses, note, path_state.tree.replaced_results, in_context)
         if content is not None:
             return content
     return ()
 
 
-def _note_with_content(note: str, away: Sequence[StoredPiece], means: RestoreOptions) -> str:
-    """The note, then the stored texts as far as there is room."""
+def _note_with_content(note: str, away: Sequence[StoredPiece], options: RestoreOptions) -> str:
+    """The note, followed by the stored texts that fit."""
     parts = [note, STORED_CONTENT_HEADER]
-    left = means.max_tokens
+    room = options.max_tokens
     for piece in away:
-        whole = wrap_in_markers(piece, piece.text, means.nonce)
-        cost = means.count(whole)
-        if cost > left:
-            return "\n".join([*parts, *_beginning_that_fits(piece, left, means)])
+        whole = wrap_in_markers(piece, piece.text, options.nonce)
+        cost = options.count(whole)
+        if cost > room:
+            return "\n".join([*parts, *_beginning_that_fits(piece, room, options)])
         parts.append(whole)
-        left -= cost
+        room -= cost
     return "\n".join(parts)
 
 
-def _beginning_that_fits(piece: StoredPiece, room: int, means: RestoreOptions) -> Iterator[str]:
-    """As much of a text as fits, up to the end of a line, and where the rest is."""
-    length = longest_fitting(piece.text, lambda kept: means.count(kept) <= room)
+def _beginning_that_fits(piece: StoredPiece, room: int, options: RestoreOptions) -> Iterator[str]:
+    """The beginning of a text, up to a line end, and where to find the rest."""
+    length = longest_fitting(piece.text, lambda kept: options.count(kept) <= room)
     border = piece.text.rfind("\n", 0, length) + 1 or length
     if border:
-        yield wrap_in_markers(piece, piece.text[:border], means.nonce)
+        yield wrap_in_markers(piece, piece.text[:border], options.nonce)
     yield CONTENT_CUT_LINE.format(entry=piece.entry_ref)

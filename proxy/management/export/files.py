@@ -1,9 +1,5 @@
-"""Files as a folder, as an archive, or as a stream of bytes.
-
-The law: **a name that is there is whole**. A file is written beside its place and moved there; a folder is filled
-beside its place and renamed; what could not be finished is taken away. All of it is readable by its owner alone: it
-is a conversation.
-"""
+"""Writes an export as a file, a folder or a zip archive, or streams it as bytes. Files and folders are written under a
+temporary name and renamed, so an existing name is complete; only the owner can read them."""
 
 from __future__ import annotations
 
@@ -21,15 +17,15 @@ from proxy.management.export.source import ExportInput
 from proxy.management.export.stack_layout import safe_file_name
 
 CHUNK_BYTES = 64 * 1024
-"""Bytes that are gathered before they are handed on."""
+"""Pieces are joined to chunks of at least this size."""
 ARCHIVE_SUFFIX = ".zip"
 ARCHIVE_CONTENT_TYPE = "application/zip"
 ARCHIVE_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
-"""The time of every file in an archive, so that the same conversation is the same archive."""
+"""A constant time, so that the same conversation gives the same archive."""
 
 
 def export_chunks(format_: ExportFormat, export_input: ExportInput, options: ExportOptions) -> Iterator[bytes]:
-    """The one file of a format, or its files as an archive, in pieces worth sending."""
+    """The file of a format, or its files as a zip archive, in chunks."""
     if format_.render_files is not None:
         return zip_chunks(format_.render_files(export_input))
     assert format_.render is not None  # noqa: S101 - a format has one or several files
@@ -37,18 +33,17 @@ def export_chunks(format_: ExportFormat, export_input: ExportInput, options: Exp
 
 
 def file_name_for(format_: ExportFormat, export_input: ExportInput) -> str:
-    """What the file of an export is called."""
     return safe_file_name(export_input.id) + (format_.suffix or ARCHIVE_SUFFIX)
 
 
 def content_type_of(format_: ExportFormat) -> str:
-    """The content type of `stream`."""
+    """The content type of `export_chunks`."""
     return format_.content_type if format_.render else ARCHIVE_CONTENT_TYPE
 
 
 def write_export(format_: ExportFormat, export_input: ExportInput, options: ExportOptions, place: Path) -> None:
-    """The export at `place`: a file, or a folder where the format has several files and the name does not end in
-    `.zip`. Raises BadRequest where something is there already, or nothing can be written."""
+    """Write the export to `place`: a file, or a folder if the format has several files and the name does not end in
+    `.zip`. Raises BadRequest if `place` exists or cannot be written."""
     if place.exists():
         raise BadRequest(f"{place} is there already. Remove it, or name another place with --out.", code="not_written")
     try:
@@ -87,7 +82,7 @@ def _write_folder(files: Iterable[ExportFile], place: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- streams
 class _ForwardOnlyBuffer(RawIOBase):
-    """A file that cannot be turned back: what is written can be taken away at once."""
+    """An output file without seeking, so that written bytes can be sent at once."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -100,14 +95,14 @@ class _ForwardOnlyBuffer(RawIOBase):
         return len(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
-        held = bytes(self._buffer)
+        """Bytes written since the last call."""
+        data = bytes(self._buffer)
         self._buffer.clear()
-        return held
+        return data
 
 
 def zip_chunks(files: Iterable[ExportFile]) -> Iterator[bytes]:
-    """A zip archive while it is made: nothing of it is kept."""
+    """A zip archive, made while it is sent; it is never held in memory."""
     output = _ForwardOnlyBuffer()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, pieces in files:
@@ -117,20 +112,19 @@ def zip_chunks(files: Iterable[ExportFile]) -> Iterator[bytes]:
             with archive.open(about, "w", force_zip64=True) as member:
                 for piece in _in_chunks(pieces):
                     member.write(piece)
-                    if made := output.take():
-                        yield made
+                    if data := output.take():
+                        yield data
     yield output.take()
 
 
 def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in larger pieces."""
-    held: list[bytes] = []
+    waiting: list[bytes] = []
     size = 0
     for piece in pieces:
-        held.append(piece)
+        waiting.append(piece)
         size += len(piece)
         if size >= CHUNK_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

@@ -1,10 +1,6 @@
-"""Where tokens, money and time went, by frame: for speedscope, and as collapsed stacks for every flame graph.
-
-A request is paid for by the frame that was active when it was sent; the stack is the way from the root to it. The law:
-**the widths add up to the totals** that `callstack report` prints for the same conversation.
-
-Money is told in millionths of a USD: viewers of flame graphs think in whole numbers.
-"""
+"""Tokens, money and time by frame, for speedscope and as collapsed stacks. A request counts for the frame that was
+active when it was sent; its stack is the path from the root. The widths add up to the totals of `callstack report`.
+Money is in millionths of a USD, because flame graph viewers use whole numbers."""
 
 from __future__ import annotations
 
@@ -20,18 +16,17 @@ from proxy.management.export.items import json_line
 from proxy.management.export.source import ExportInput
 
 SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-"""What a speedscope file says it is; nothing is fetched from there."""
+"""Only identifies the format; nothing is downloaded."""
 NO_FRAME = "(no frame)"
-"""Of requests that were answered before there was a frame, or in one of a branch that was given up."""
+"""For requests before the first frame, or in a frame of an abandoned branch."""
 STACK_TITLE_CHARACTERS = 80
-"""Characters of a title in a stack."""
 
 MeasureName = Literal["tokens", "output", "cost", "time"]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One way to say how wide a request is. `unit` is one of the units speedscope knows."""
+    """A way to weigh a request. `unit` is one of speedscope's units."""
 
     title: str
     unit: Literal["none", "milliseconds"]
@@ -47,7 +42,6 @@ MEASURES: Mapping[MeasureName, Measure] = {
 
 
 def render_speedscope(export_input: ExportInput) -> Iterator[bytes]:
-    """One profile for each measure; a sample is a request."""
     tree = export_input.path_state.tree
     index = {frame: at for at, frame in enumerate((*tree.frames, ""))}
     frames = [{"name": _frame_label(tree, frame)} for frame in index]
@@ -76,22 +70,22 @@ def render_speedscope(export_input: ExportInput) -> Iterator[bytes]:
 
 
 def render_collapsed(export_input: ExportInput, measure: MeasureName = "tokens") -> Iterator[bytes]:
-    """A line for each frame that did something: the stack, its titles joined by semicolons, and the whole number."""
-    tree, of = export_input.path_state.tree, MEASURES[measure].value_of
+    """One line per stack: titles joined by semicolons, and a whole number."""
+    tree, value_of = export_input.path_state.tree, MEASURES[measure].value_of
     widths: dict[tuple[str, ...], float] = {}
     for receipt in export_input.receipts:
         stack = _frame_stack(tree, receipt)
-        widths[stack] = widths.get(stack, 0) + of(receipt)
+        widths[stack] = widths.get(stack, 0) + value_of(receipt)
     for stack, width in widths.items():
         names = ";".join(_frame_label(tree, frame).replace(";", ",") for frame in stack)
         yield f"{names} {round(width)}\n".encode("utf-8", "backslashreplace")
 
 
 def _frame_stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
-    """The root first. A frame that is not on this path has a place of its own."""
+    """Frame ids, root first; `("",)` for a frame that is not on this path."""
     return tuple(f.id for f in path_to(tree, receipt.frame)) if receipt.frame in tree.frames else ("",)
 
 
 def _frame_label(tree: Tree, frame: str) -> str:
-    """Its title, and its id: two frames of one title are two."""
+    """Title and id, because titles repeat."""
     return f"{cut_for_display(tree.frames[frame].title, STACK_TITLE_CHARACTERS)} [{frame}]" if frame else NO_FRAME

@@ -1,7 +1,4 @@
-"""The formats by name: what each is for, what its files are called, and what makes them.
-
-A new format is one module and one line here. What this module does not do: it writes nothing (`writing` does).
-"""
+"""The list of export formats. A new format is one module and one entry in `FORMATS`."""
 
 from __future__ import annotations
 
@@ -10,23 +7,20 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from proxy.errors import BadRequest
-from proxy.management.export import flamegraph as flames
-from proxy.management.export import handover, jetbox, messages
-from proxy.management.export import ledger as whole
-from proxy.management.export import otel as spans
-from proxy.management.export import stack_layout as layout
+from proxy.management.export import flamegraph, handover, jetbox, ledger, messages, otel, stack_layout
 from proxy.management.export.flamegraph import MEASURES, MeasureName
 from proxy.management.export.items import items_of, log_lines
 from proxy.management.export.source import ExportInput
 
 ExportFile = tuple[str, Iterator[bytes]]
-"""A relative path with slashes, and what stands in it, piece by piece."""
+"""A relative path with slashes, and the content in pieces."""
 JSON, LINES, TEXT, MARKDOWN = "application/json", "application/x-ndjson", "text/plain", "text/markdown"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """`untrimmed`: the client's history as it was sent (`messages`). `measure`: what is counted (`collapsed`)."""
+    """`untrimmed` (format `messages`): the history as the client sent it. `measure` (format `collapsed`): what is
+    counted."""
 
     untrimmed: bool = False
     measure: MeasureName = "tokens"
@@ -34,8 +28,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """One way to tell a conversation. `suffix` is that of a file of it; a format of several `files` is a folder, or an
-    archive. `returns`: it can be imported."""
+    """A format has either `render` (one file with `suffix`) or `render_files` (a folder or an archive)."""
 
     description: str
     content_type: str
@@ -54,17 +47,15 @@ def _render_messages(export_input: ExportInput, options: ExportOptions) -> Itera
 FORMATS: Mapping[str, ExportFormat] = {
     "ledger": ExportFormat(
         "everything, a record a line; comes back exactly",
-        LINES, ".ledger.jsonl", lambda export_input, _: whole.ledger_lines(export_input), is_importable=True,
+        LINES, ".ledger.jsonl", lambda export_input, _: ledger.ledger_lines(export_input), is_importable=True,
     ),
     "stack": ExportFormat(
-        "state.json, and a file and a log for each frame", JSON, "", render_files=layout.stack_files, is_importable=True
+        "state.json, and a file and a log for each frame",
+        JSON, "", render_files=stack_layout.stack_files, is_importable=True,
     ),
     "jetbox": ExportFormat(
         "goal, tasks and subtasks; history.jsonl, loops.json",
-        JSON,
-        "",
-        render_files=jetbox.jetbox_files,
-        is_importable=True,
+        JSON, "", render_files=jetbox.jetbox_files, is_importable=True,
     ),
     "logs": ExportFormat(
         "every message once, a line each, with its frame",
@@ -72,34 +63,33 @@ FORMATS: Mapping[str, ExportFormat] = {
     ),
     "handover": ExportFormat(
         "what whoever goes on has to know, one page",
-        MARKDOWN,
-        ".md",
-        lambda export_input, _: handover.render_page(export_input),
+        MARKDOWN, ".md", lambda export_input, _: handover.render_page(export_input),
     ),
     "messages": ExportFormat("a request body that any client can go on with", JSON, ".messages.json", _render_messages),
     "speedscope": ExportFormat(
         "tokens, money and time by frame, for speedscope",
-        JSON, ".speedscope.json", lambda export_input, _: flames.render_speedscope(export_input),
+        JSON, ".speedscope.json", lambda export_input, _: flamegraph.render_speedscope(export_input),
     ),
     "collapsed": ExportFormat(
         "the same as collapsed stacks, for any flame graph",
-        TEXT, ".collapsed.txt", lambda export_input, options: flames.render_collapsed(export_input, options.measure),
+        TEXT, ".collapsed.txt",
+        lambda export_input, options: flamegraph.render_collapsed(export_input, options.measure),
     ),
     "otel": ExportFormat(
         "OpenTelemetry spans, as OTLP in JSON",
-        LINES, ".otlp.jsonl", lambda export_input, _: spans.span_batches(export_input),
+        LINES, ".otlp.jsonl", lambda export_input, _: otel.span_batches(export_input),
     ),
 }  # fmt: skip
-"""In the order in which they are listed."""
+"""In display order."""
 
 
 def format_named(name: str) -> ExportFormat:
-    """Raises BadRequest, with the nearest name."""
+    """Raises BadRequest, which suggests the nearest name."""
     return FORMATS[_require_known(name, FORMATS, "format")]
 
 
 def measure_named(name: str) -> MeasureName:
-    """Raises BadRequest, with the nearest name."""
+    """Raises BadRequest, which suggests the nearest name."""
     known = _require_known(name, MEASURES, "measure")
     return next(measure for measure in MEASURES if measure == known)
 

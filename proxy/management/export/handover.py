@@ -1,9 +1,6 @@
-"""The format `handover`: what whoever goes on with a conversation has to know, as one page of Markdown.
-
-What was asked, the tree with what each part came to, decisions, files, what is open, and where everything else is. The
-law: **it says nothing that was not said**: every text is quoted from the conversation, and none of it can end a quote,
-open a heading or run as markup.
-"""
+"""The format `handover`: one Markdown page for whoever continues the work, with the requests, the tree and its results,
+decisions, files and open work. Every text is quoted from the conversation and escaped, so none can end a quote, open a
+heading or run as markup."""
 
 from __future__ import annotations
 
@@ -18,13 +15,12 @@ from proxy.core.tools import TREE_ICONS
 from proxy.management.export.source import ExportInput
 
 MAX_QUOTE_CHARACTERS = 2_000
-"""Characters of one quoted text; the conversation has the rest."""
+"""Longer texts are cut."""
 PAGE_TITLE_CHARACTERS = 100
 _MARKDOWN_CHARACTERS = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 def render_page(export_input: ExportInput) -> Iterator[bytes]:
-    """The page, section by section."""
     for section in (
         _head_section,
         _requests_section,
@@ -51,14 +47,13 @@ def _head_section(export_input: ExportInput) -> Iterator[str]:
 
 
 def _requests_section(export_input: ExportInput) -> Iterator[str]:
-    """Every message of the user on the path, in order."""
     yield "## What was asked"
-    said = [
+    messages = [
         p.entry.message
         for p in export_input.path_state.entries
         if p.entry.kind is EntryKind.MESSAGE and p.entry.message
     ]
-    texts = [m.text for m in said if m.role == "user" and m.text.strip()]
+    texts = [m.text for m in messages if m.role == "user" and m.text.strip()]
     for text in texts:
         yield ""
         yield from _quote(text)
@@ -82,8 +77,8 @@ def _frame_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
     active = ", active" if frame.id == tree.active else ""
     indent = "  " * depth
     yield f"{indent}- {TREE_ICONS[frame.status]} **{_inline(frame.title)}** ({_code(frame.id)}{active})"
-    told = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
-    for label, text in told.items():
+    texts = {"Done when": frame.criteria, "Came to": frame.results, "Given up because": frame.invalidation_reason}
+    for label, text in texts.items():
         if text.strip() and text.strip() != frame.title.strip():
             yield f"{indent}  - {label}: {_inline(text, MAX_QUOTE_CHARACTERS)}"
     for child in children(tree, frame.id):
@@ -97,8 +92,8 @@ def _decisions_section(export_input: ExportInput) -> Iterator[str]:
 
 def _files_section(export_input: ExportInput) -> Iterator[str]:
     frames = export_input.path_state.tree.frames.values()
-    made = {artifact: frame for frame in frames for artifact in frame.artifacts}
-    return _list_section("Files and other artifacts", list(made.items()))
+    artifacts = {artifact: frame for frame in frames for artifact in frame.artifacts}
+    return _list_section("Files and other artifacts", list(artifacts.items()))
 
 
 def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str]:
@@ -110,13 +105,13 @@ def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str
 
 
 def _open_work_section(export_input: ExportInput) -> Iterator[str]:
-    """What is under way from the top down, then what is blocked, planned or failed."""
+    """Frames in progress from the top down, then blocked, planned and failed ones."""
     tree = export_input.path_state.tree
     yield "## What is open"
     yield ""
-    way = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
-    others = [f for f in tree.frames.values() if f not in way]
-    rows = [("under way", f) for f in way]
+    open_path = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
+    others = [f for f in tree.frames.values() if f not in open_path]
+    rows = [("under way", f) for f in open_path]
     for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
         rows += [(str(status).replace("_", " "), f) for f in others if f.status is status]
     yield from (f"{number}. {words}: {_inline(f.title)} ({_code(f.id)})" for number, (words, f) in enumerate(rows, 1))
@@ -130,8 +125,10 @@ def _open_work_section(export_input: ExportInput) -> Iterator[str]:
 
 
 def _last_answer(export_input: ExportInput) -> str:
-    said = (p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries))
-    return next((m.text for m in said if m and m.role == "assistant" and m.text.strip()), "")
+    messages = (
+        p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries)
+    )
+    return next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
 
 
 def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
@@ -145,26 +142,26 @@ def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
-def _inline(text: str, most: int = PAGE_TITLE_CHARACTERS) -> str:
+def _inline(text: str, limit: int = PAGE_TITLE_CHARACTERS) -> str:
     """One line without markup."""
-    return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, most))
+    return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, limit))
 
 
 def _code(name: str) -> str:
-    """An id as it is to be typed."""
+    """An id as inline code."""
     typed = cut_for_display(name, PAGE_TITLE_CHARACTERS).replace("`", "'")
     return f"`{typed}`"
 
 
 def _quote(text: str) -> Iterable[str]:
-    """A quote that nothing in it can end: each line begins with its mark."""
+    """A block quote; each line is marked, so no text can end it."""
     shown = text if len(text) <= MAX_QUOTE_CHARACTERS else f"{text[:MAX_QUOTE_CHARACTERS]}…"
     return (f"> {_MARKDOWN_CHARACTERS.sub(_escape, line)}".rstrip() for line in shown.splitlines())
 
 
-def _escape(found: re.Match[str]) -> str:
-    """A backslash before every character that means something."""
-    return f"\\{found[0]}"
+def _escape(match: re.Match[str]) -> str:
+    """Escape every character with a meaning in Markdown."""
+    return f"\\{match[0]}"
 
 
 def _format_time(at_ms: int) -> str:

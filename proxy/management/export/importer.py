@@ -1,8 +1,5 @@
-"""A conversation taken in: which format it is in, what it says, and into the store.
-
-The law: **all of it or nothing**. Everything is read, and looked at as the proxy will look at it, before anything is
-written; then it is one transaction. What is there already is never written over.
-"""
+"""Imports a conversation: detects the format, reads and validates everything, then writes it in one transaction. An
+existing conversation is never overwritten."""
 
 from __future__ import annotations
 
@@ -13,25 +10,22 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, Message, ModelResponse, Round, response_id_of
-from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import lookup_keys
 from proxy.errors import NotAllowed
-from proxy.management.export import jetbox as told_by_jetbox
-from proxy.management.export import ledger as whole
-from proxy.management.export import stack_layout as told_by_layout
+from proxy.management.export.jetbox import read_jetbox_layout
+from proxy.management.export.ledger import is_ledger_export, read_records
 from proxy.management.export.reading import open_source, read_document, read_lines, refuse_import
-from proxy.management.export.rebuild import rebuild_records as rebuilt
-from proxy.management.export.stack_layout import STATE_FILE
+from proxy.management.export.rebuild import rebuild_records
+from proxy.management.export.stack_layout import STATE_FILE, read_stack_layout
 from proxy.management.views import ConversationUnreadable, all_path_states, newest_path_state
 from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store, rebuild_ledger
 
 _ANY_ANSWER = Message("assistant", b"", "")
-"""Stands for an answer where only that there was one counts."""
+"""Used where it only matters that an answer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What came in."""
-
     conversation: str
     format: str
     frames: int
@@ -40,8 +34,8 @@ class ImportResult:
 
 
 async def import_conversation(store: Store, tenant: str, place: Path, data_flag: str = "") -> ImportResult:
-    """Take in the conversation that lies at `place`, for a tenant. Raises BadRequest for what cannot be read, and
-    NotAllowed for what is here already, with the command that removes it from `store`: `data_flag` stands behind."""
+    """Import the conversation at `place` for a tenant. Raises BadRequest if it cannot be read, and NotAllowed, with the
+    command to remove it, if it exists in `store`; `data_flag` is appended to that command."""
     name, conversation, records = read_conversation(place)
     ledger = _validate(conversation, records)
     if await store.load(tenant, conversation.id) is not None:
@@ -60,15 +54,15 @@ async def import_conversation(store: Store, tenant: str, place: Path, data_flag:
 
 
 def read_conversation(place: Path) -> tuple[str, Conversation, list[Record]]:
-    """The name of the format, the conversation without an owner, and what belongs to it. Raises BadRequest."""
+    """The format name, the conversation without an owner, and its records. Raises BadRequest."""
     if not place.exists():
         refuse_import(f"There is nothing at {place}")
     try:
         if place.is_file():
             with place.open("rb") as source:
-                if whole.is_ledger_export(source.readline(1 << 20)):
+                if is_ledger_export(source.readline(1 << 20)):
                     source.seek(0)
-                    return ("ledger", *whole.read_records(read_lines(source, place.name)))
+                    return ("ledger", *read_records(read_lines(source, place.name)))
         return _read_layout(place)
     except OSError as error:
         return refuse_import(f"{place} cannot be read: {error.strerror or error}")
@@ -80,15 +74,15 @@ def _read_layout(place: Path) -> tuple[str, Conversation, list[Record]]:
             refuse_import(f"{place} has no {STATE_FILE}; what can be imported are the formats ledger, stack and jetbox")
         state = read_document(conversations, STATE_FILE)
         if "goal" in state:
-            return ("jetbox", *rebuilt(told_by_jetbox.read_jetbox_layout(conversations, state)))
+            return ("jetbox", *rebuild_records(read_jetbox_layout(conversations, state)))
         if "frames" in state:
-            return ("stack", *rebuilt(told_by_layout.read_stack_layout(conversations, state)))
+            return ("stack", *rebuild_records(read_stack_layout(conversations, state)))
         return refuse_import(f"{STATE_FILE} has neither `frames` (the format stack) nor `goal` (jetbox)")
 
 
 # -------------------------------------------------------------------------------------------------------------- checks
 def _validate(conversation: Conversation, records: Sequence[Record]) -> Ledger:
-    """The ledger as the store will give it back, every path of it followed. Raises BadRequest."""
+    """The ledger as the store would load it, with every path replayed. Raises BadRequest."""
     if not conversation.id:
         refuse_import("The conversation has no id")
     values = [record.value for record in records if isinstance(record, LedgerRecord)]
@@ -117,28 +111,30 @@ async def _refuse_known_requests(store: Store, tenant: str, records: Sequence[Re
 
 # -------------------------------------------------------------------------------------------------------------- anchors
 def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
-    """Keys under which a client that goes on with it is recognised, for every answer on every path."""
+    """Anchors of every answer on every path, by which a client that continues the conversation is recognized."""
     about = ledger.conversation
-    before: dict[str, tuple[Message, ...]] = {"": ()}
+    messages_before: dict[str, tuple[Message, ...]] = {"": ()}
     for entry in ledger.entries.values():
-        heard = before.get(entry.parent, ())
+        earlier = messages_before.get(entry.parent, ())
         if entry.is_overlay:
             continue
         rounds = _rounds_of(ledger, entry)
         if rounds:
-            keys = anchors.anchors_of_turn(heard, rounds)
+            keys = lookup_keys.anchors_of_turn(earlier, rounds)
             yield AnchorRecord(about.id, about.hint, keys, entry.created)
-            if named := response_id_of(rounds):
-                yield AnchorRecord(about.id, "", (anchors.response_anchor(named),), entry.created)
-            before[entry.id] = (_ANY_ANSWER,)
+            if response_id := response_id_of(rounds):
+                yield AnchorRecord(about.id, "", (lookup_keys.response_anchor(response_id),), entry.created)
+            messages_before[entry.id] = (_ANY_ANSWER,)
         else:
             # Only what stands before the first answer is asked for; behind it one stand-in is enough.
-            before[entry.id] = heard if _ANY_ANSWER in heard or not entry.message else (*heard, entry.message)
+            messages_before[entry.id] = (
+                earlier if _ANY_ANSWER in earlier or not entry.message else (*earlier, entry.message)
+            )
 
 
 def _rounds_of(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
-    """An answer that was imported with a client's history counts like one of ours."""
+    """Answers imported within a client's history count as rounds."""
     if entry.kind is EntryKind.TURN:
         return ledger.rounds.get(entry.id, ())
-    said = entry.message
-    return (Round(entry.id, 1, ModelResponse(said), last=True),) if said and said.role == "assistant" else ()
+    message = entry.message
+    return (Round(entry.id, 1, ModelResponse(message), last=True),) if message and message.role == "assistant" else ()

@@ -1,10 +1,7 @@
-"""Every message of a conversation once, oldest first, with the frame that owns it now, as lines of JSON.
+"""Every message of a conversation exactly once, oldest first, with the frame that owns it now, as lines of JSON.
 
-The law: **each message stands in one place**. A log that people look at shows a message that was handed on in both
-frames; here the frame that has it now has it alone, so that the logs of all frames together are the conversation.
-
-What lies on branches that were given up is here too, and says so (`current`); `after` names the item before it on its
-path, so the branches can be told apart.
+The logs of all frames together are the conversation. Messages on abandoned branches are included and marked
+(`current`); `after` names the previous item on the path.
 """
 
 from __future__ import annotations
@@ -32,8 +29,8 @@ from proxy.management.views import (
 
 
 class LogLine(TypedDict):
-    """One line of a log: where the item stands, and the item itself with its `wire`. `seq` is the order of creation in
-    the conversation, `round` the number of the round in a turn (-1: it is none)."""
+    """A log line: the position of an item, and the item with its `wire` bytes. `seq` is the order of creation, `round`
+    the number of the round in its turn (-1 for entries that are no round)."""
 
     frame: str
     seq: int
@@ -44,7 +41,7 @@ class LogLine(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ExportItem:
-    """One message on its way into a log. `frame` owns it now; empty before there was any."""
+    """A message for a log. `frame` is its present owner, empty before the first frame."""
 
     path_entry: PathEntry
     message: Message
@@ -55,12 +52,12 @@ class ExportItem:
 
     @property
     def position(self) -> MessagePosition:
-        """By entry and round; the order of creation is (`placed.entry.seq`, round)."""
+        """Entry and round number."""
         return message_position_of(self.path_entry)
 
     @property
     def created_at(self) -> int:
-        """When it was said, in ms."""
+        """In ms."""
         return (self.path_entry.round.created if self.path_entry.round else 0) or self.path_entry.entry.created
 
     def log_line(self) -> LogLine:
@@ -70,39 +67,40 @@ class ExportItem:
 
 
 def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
-    """All of a conversation, in the order of creation. `tree` says whose is what nobody owns: the first root's."""
-    found: dict[MessagePosition, ExportItem] = {}
-    nobodys = next((f.id for f in tree.frames.values() if not f.parent), "")
+    """All items in order of creation. Items without an owner go to the first root of `tree`."""
+    items: dict[MessagePosition, ExportItem] = {}
+    default_frame = next((f.id for f in tree.frames.values() if not f.parent), "")
     for number, path_state in enumerate(all_path_states(ledger)):
         states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(path_state.entries)
-        after = ""
-        for placed in path_state.entries:
-            message, at = message_of(placed), message_position_of(placed)
+        previous = ""
+        for path_entry in path_state.entries:
+            message, position = message_of(path_entry), message_position_of(path_entry)
             if message is None:
                 continue
-            frame = owner_of(path_state, placed).partition("#")[0] or nobodys
-            if at not in found:
-                found[at] = ExportItem(placed, message, frame, after, states.get(at, ()), is_current=number == 0)
-            if not placed.entry.is_overlay:
-                after = item_id(placed)
-    return sorted(found.values(), key=lambda item: (item.path_entry.entry.seq, item.position[1]))
+            frame = owner_of(path_state, path_entry).partition("#")[0] or default_frame
+            if position not in items:
+                items[position] = ExportItem(
+                    path_entry, message, frame, previous, states.get(position, ()), is_current=number == 0
+                )
+            if not path_entry.entry.is_overlay:
+                previous = item_id(path_entry)
+    return sorted(items.values(), key=lambda item: (item.path_entry.entry.seq, item.position[1]))
 
 
-def item_id(placed: PathEntry) -> str:
-    """The id an item goes by: of its entry, and of the round where it is one."""
-    return f"{placed.entry.id}/{placed.round.number}" if placed.round else placed.entry.id
+def item_id(path_entry: PathEntry) -> str:
+    """The id of the entry, with the round number if it is a round."""
+    return f"{path_entry.entry.id}/{path_entry.round.number}" if path_entry.round else path_entry.entry.id
 
 
 def json_line(value: Any) -> bytes:
-    """JSON on one line, in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot say."""
+    """JSON on one line, in ASCII: stored text may contain half of a surrogate pair, which UTF-8 cannot encode."""
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def json_document(value: Any) -> bytes:
-    """JSON to be read by people too."""
+    """Indented JSON."""
     return json.dumps(value, indent=2).encode("ascii") + b"\n"
 
 
 def log_lines(items: Iterable[ExportItem]) -> Iterator[bytes]:
-    """One line for each."""
     return (json_line(item.log_line()) for item in items)

@@ -1,19 +1,14 @@
-"""The layout `jetbox`: a goal with its tasks and subtasks, the actions, and what was done again and again.
+"""The layout `jetbox`, written and read: a goal with tasks and subtasks, actions, and repeated actions.
 
-    conversation.json  id, when it began (ms), the wire format of its messages
+    conversation.json  id, start (ms), wire format of the messages
     state.json      goal (tasks, subtasks), current_task_idx, current_subtask_idx, loop_counts, blocked_actions,
                     last_probe_state, session_start
     history.jsonl   one action a line: a call of the client's tools with its result
-    loops.json      actions that were made three times or more with the same result
+    loops.json      actions made three times or more with the same result
 
-The goal is the root frame, a task a frame under it, everything below is a subtask. Its words for a status are fewer
-than ours, so each node also carries the frame as it is, under `frame`: that is what an import reads. The law: **an
-action is known by its signature**, the tool's name and its arguments with sorted keys.
-
-What the layout `jetbox` tells: a goal with tasks and subtasks, and the actions that were taken.
-
-Where a node carries a frame as we have it (`frame`), that is read. Where it does not, as in files that others wrote,
-its description is the title, and its place makes its id. An action becomes a call and its result.
+The goal is the root frame, its children are tasks, all below are subtasks. Each node also has our own frame under
+`frame`, which an import prefers; in files of other programs the description becomes the title and the position becomes
+the id. An action is identified by tool name and arguments with sorted keys.
 """
 
 from __future__ import annotations
@@ -29,9 +24,8 @@ import msgspec
 from proxy.core.frames import Frame, Status, Tree, children, frame_id, path_to
 from proxy.core.ledger import Call, EntryKind, canonical_arguments
 from proxy.core.observers import last_outcome_by_kind, observe, steps_of
-from proxy.core.policy import loop_detection as loops
-from proxy.dialects import OPENAI_CHAT
-from proxy.dialects import raw_json as slices
+from proxy.core.policy import loop_detection
+from proxy.dialects import OPENAI_CHAT, raw_json
 from proxy.dialects.chat import read_message
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line
 from proxy.management.export.reading import FileSource, read_objects, refuse_import
@@ -49,7 +43,7 @@ from proxy.management.views import is_error, loop_rows
 
 HISTORY_FILE, LOOPS_FILE = "history.jsonl", "loops.json"
 MIN_REPETITIONS = 3
-"""How often an action has to come to the same result to be told as a repetition."""
+"""Equal results from which an action counts as repeated."""
 STATUS_WORDS: Mapping[Status, str] = {
     Status.PLANNED: "pending",
     Status.IN_PROGRESS: "in_progress",
@@ -62,8 +56,7 @@ STATUS_WORDS: Mapping[Status, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolAction:
-    """A call of the client's tools, made at `at` (ms). `result` is None where none came, and `ended` 0.
-    `failed`: the result tells of a failure."""
+    """A call of the client's tools; times are in ms. Without a result `result` is None and `ended_at` 0."""
 
     call: Call
     frame: str
@@ -74,12 +67,11 @@ class ToolAction:
 
     @property
     def signature(self) -> str:
-        """The name and the arguments, their keys sorted (S3-20)."""
+        """Name and arguments with sorted keys."""
         return f"{self.call.name}:{canonical_arguments(self.call.arguments or '{}')}"
 
 
 def jetbox_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The files, one after another."""
     actions = list(actions_of(export_input))
     yield ABOUT_FILE, conversation_document(export_input)
     yield STATE_FILE, iter((json_document(_jetbox_state(export_input, actions)),))
@@ -89,24 +81,26 @@ def jetbox_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[byte
 
 # -------------------------------------------------------------------------------------------------------------- actions
 def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
-    """On every path, in the order in which they were made."""
+    """The actions on every path, in order."""
     items = items_of(export_input.ledger, export_input.path_state.tree)
     results = _results_by_call(items)
     for item in items:
         for call in item.message.calls:
             if not call.is_stack_call:
-                came = results[call.id].popleft() if results[call.id] else None
-                told = (came.message.text, came.created_at, is_error(came.message)) if came else (None, 0, False)
-                yield ToolAction(call, item.frame, item.created_at, *told)
+                result = results[call.id].popleft() if results[call.id] else None
+                result_fields = (
+                    (result.message.text, result.created_at, is_error(result.message)) if result else (None, 0, False)
+                )
+                yield ToolAction(call, item.frame, item.created_at, *result_fields)
 
 
 def _results_by_call(items: list[ExportItem]) -> dict[str, deque[ExportItem]]:
-    """The results by the call they answer, oldest first: ids repeat."""
-    found: dict[str, deque[ExportItem]] = defaultdict(deque)
+    """Results by call id, oldest first: ids repeat."""
+    results: dict[str, deque[ExportItem]] = defaultdict(deque)
     for item in items:
         if item.message.answers:
-            found[item.message.answers].append(item)
-    return found
+            results[item.message.answers].append(item)
+    return results
 
 
 def _history_line(action: ToolAction) -> dict[str, Any]:
@@ -123,7 +117,7 @@ def _history_line(action: ToolAction) -> dict[str, Any]:
 
 
 def _decode_arguments(text: str) -> Any:
-    """As a value, or as the text they are where that is no JSON."""
+    """The JSON value, or the text if it is no JSON."""
     try:
         return msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -131,13 +125,13 @@ def _decode_arguments(text: str) -> Any:
 
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
-    """Actions with one signature and one result, the oldest first (S3-26)."""
-    made: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
+    """Actions with the same signature and result, oldest first."""
+    groups: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
-        made[action.signature, action.result].append(action)
+        groups[action.signature, action.result].append(action)
     return [
         {"timestamp": format_timestamp(same[-1].started_at), "signature": signature, "attempt_count": len(same)}
-        for (signature, _), same in made.items()
+        for (signature, _), same in groups.items()
         if len(same) >= MIN_REPETITIONS
     ]
 
@@ -145,7 +139,7 @@ def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------------- state
 def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[str, Any]:
     tree = export_input.path_state.tree
-    told = state_with_logs(export_input)["frames"]
+    documents = state_with_logs(export_input)["frames"]
     path = path_to(tree, tree.active) if tree.active else ()
     roots = [f for f in tree.frames.values() if not f.parent]
     goal = path[0] if path else next(iter(roots), None)
@@ -153,8 +147,8 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
     for action in actions:
         counts[action.signature] += 1
     return {
-        "goal": _goal_node(tree, goal, told, "tasks") if goal else None,
-        "other_goals": [_goal_node(tree, root, told, "tasks") for root in roots if root is not goal],
+        "goal": _goal_node(tree, goal, documents, "tasks") if goal else None,
+        "other_goals": [_goal_node(tree, root, documents, "tasks") for root in roots if root is not goal],
         "active_frame": tree.active,
         "current_task_idx": _index_on_path(tree, path, 1),
         "current_subtask_idx": _index_on_path(tree, path, 2),
@@ -165,46 +159,48 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
     }
 
 
-def _goal_node(tree: Tree, frame: Frame, told: Mapping[str, Any], below: str) -> dict[str, Any]:
-    """A goal or a task with what is under it; a node of its own kind for every frame."""
+def _goal_node(tree: Tree, frame: Frame, documents: Mapping[str, Any], below: str) -> dict[str, Any]:
+    """A goal or task with everything below it."""
     return {
         "description": frame.title,
         "status": STATUS_WORDS[frame.status],
         "success_criteria": frame.criteria,
         "result": frame.results or frame.invalidation_reason,
-        "frame": {**told[frame.id], "origin": frame.origin},
-        below: [_goal_node(tree, child, told, "subtasks") for child in children(tree, frame.id)],
+        "frame": {**documents[frame.id], "origin": frame.origin},
+        below: [_goal_node(tree, child, documents, "subtasks") for child in children(tree, frame.id)],
     }
 
 
 def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
-    """Of the frame under way among its siblings, from 0; 0 where the work is not that deep."""
+    """Index of the frame at this depth among its siblings; 0 if the path is shorter."""
     if len(path) <= depth:
         return 0
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
 
 
 def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> list[str]:
-    """Actions in a loop that was warned of and goes on (S3-25, S3-28)."""
+    """Actions in a loop that was warned about and goes on."""
     looped = {name for row in loop_rows(export_input.ledger) if row["standing"] for name in row["signatures"]}
-    found = (
-        action for action in actions if looped and loops.call_signature(action.call, export_input.tool_roles) in looped
+    looping = (
+        action
+        for action in actions
+        if looped and loop_detection.call_signature(action.call, export_input.tool_roles) in looped
     )
-    return list(dict.fromkeys(action.signature for action in found))
+    return list(dict.fromkeys(action.signature for action in looping))
 
 
 def _probe_results(export_input: ExportInput) -> dict[str, bool]:
-    """How the newest command of each kind ended (S3-05)."""
-    ran = [
-        one
+    """Result of the newest command of each kind."""
+    runs = [
+        run
         for step in steps_of(export_input.path_state.entries)
-        for one in observe(step, export_input.tool_roles).commands
+        for run in observe(step, export_input.tool_roles).commands
     ]
-    return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(ran).items()}
+    return {f"{kind}_ok": ok for kind, ok in last_outcome_by_kind(runs).items()}
 
 
 def format_timestamp(at_ms: int) -> str:
-    """ISO 8601, UTC, to the ms."""
+    """ISO 8601 in UTC with ms."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -218,7 +214,7 @@ JETBOX_STATUSES: Mapping[str, Status] = {
     "failed": Status.FAILED,
     "blocked": Status.BLOCKED,
 }
-"""Words for a status that files of this kind use."""
+"""Status words found in files of this kind."""
 
 
 def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
@@ -234,13 +230,12 @@ def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> I
 
 
 def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
-    """The deepest frame in progress: the last one that began."""
     return next((f.id for f in reversed(frames) if f.status is Status.IN_PROGRESS), frames[0].id if frames else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
 def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
-    """A node and all below it. `place` are the numbers on the way to it."""
+    """A node and everything below it. `place` are the child numbers on the way to it."""
     where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
         refuse_import(f"{where} is no object")
@@ -266,13 +261,13 @@ def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...
 
 
 def _list_member(node: Mapping[str, Any], name: str) -> list[Any]:
-    found = node.get(name) or []
-    return found if isinstance(found, list) else refuse_import(f"{STATE_FILE}: {name} is no list")
+    members = node.get(name) or []
+    return members if isinstance(members, list) else refuse_import(f"{STATE_FILE}: {name} is no list")
 
 
 # -------------------------------------------------------------------------------------------------------------- actions
 class _HistoryAction(msgspec.Struct):
-    """An action. What files of others call a tool is `name` or `action`."""
+    """An action; other programs name the tool `name` or `action`."""
 
     action: str = ""
     name: str = ""
@@ -286,47 +281,47 @@ class _HistoryAction(msgspec.Struct):
 def _read_messages(
     conversations: FileSource, frames: tuple[ImportedFrame, ...], active: str
 ) -> Iterator[ImportedMessage]:
-    """The goal as the user's words, then each action as a call, and its result where one came."""
+    """The goal as a user message, then each action as a call with its result."""
     if HISTORY_FILE not in conversations.file_names() or not frames:
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
     yield ImportedMessage("goal", "", frames[0].id, EntryKind.MESSAGE, goal, 0, round(frames[0].created))
-    known, after, seq = {frame.id for frame in frames}, "goal", 1
+    frame_ids, after, seq = {frame.id for frame in frames}, "goal", 1
     for number, fields in read_objects(conversations, HISTORY_FILE):
-        acted = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
-        frame, at = acted.frame if acted.frame in known else active, _parse_timestamp(acted.timestamp)
-        for part, wire in _wire_messages(acted, number):
+        action = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
+        frame, created = action.frame if action.frame in frame_ids else active, _parse_timestamp(action.timestamp)
+        for part, wire in _wire_messages(action, number):
             name = f"{number}-{part}"
-            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, at)
+            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, created)
             after, seq = name, seq + 1
 
 
 def _parse_action(fields: Mapping[str, Any], where: str) -> _HistoryAction:
     try:
-        acted = msgspec.convert(fields, _HistoryAction)
+        action = msgspec.convert(fields, _HistoryAction)
     except msgspec.ValidationError as error:
         refuse_import(f"{where}: {error}")
-    return acted if acted.action or acted.name else refuse_import(f"{where}: action is missing")
+    return action if action.action or action.name else refuse_import(f"{where}: action is missing")
 
 
-def _wire_messages(acted: _HistoryAction, number: int) -> Iterator[tuple[str, bytes]]:
-    call = acted.call or f"action_{number}"
-    arguments = acted.args if isinstance(acted.args, str) else slices.encode(acted.args or {}).decode()
-    function = {"name": acted.action or acted.name, "arguments": arguments}
-    made = [{"id": call, "type": "function", "function": function}]
-    yield "call", slices.encode({"role": "assistant", "content": None, "tool_calls": made})
-    if acted.result is not None:
-        text = acted.result if isinstance(acted.result, str) else slices.encode(acted.result).decode()
-        yield "result", slices.encode({"role": "tool", "tool_call_id": call, "content": text})
+def _wire_messages(action: _HistoryAction, number: int) -> Iterator[tuple[str, bytes]]:
+    call = action.call or f"action_{number}"
+    arguments = action.args if isinstance(action.args, str) else raw_json.encode(action.args or {}).decode()
+    function = {"name": action.action or action.name, "arguments": arguments}
+    calls = [{"id": call, "type": "function", "function": function}]
+    yield "call", raw_json.encode({"role": "assistant", "content": None, "tool_calls": calls})
+    if action.result is not None:
+        text = action.result if isinstance(action.result, str) else raw_json.encode(action.result).decode()
+        yield "result", raw_json.encode({"role": "tool", "tool_call_id": call, "content": text})
 
 
-def _parse_timestamp(told_at: str | float | None) -> int:
-    """ms since the epoch; a number is taken for seconds, as files of others have it."""
+def _parse_timestamp(timestamp: str | float | None) -> int:
+    """ms since the epoch; a number is in seconds, as other programs write it."""
     try:
         return (
-            round(datetime.fromisoformat(told_at).timestamp() * 1000)
-            if isinstance(told_at, str)
-            else round((told_at or 0) * 1000)
+            round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+            if isinstance(timestamp, str)
+            else round((timestamp or 0) * 1000)
         )
     except (ValueError, OverflowError):
         return 0

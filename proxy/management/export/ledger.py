@@ -1,14 +1,12 @@
-"""The format `ledger`: everything that is known of a conversation, a record a line, in the order it may be written
-again.
+"""The format `ledger`: all records of a conversation, one per line, in an order in which they can be written back.
 
     {"callstack": 1, "conversation": {...}}             first
     {"thread": {...}}
-    {"entry": {...}} {"round": {...}} {"event": {...}}  each entry with what hangs on it
+    {"entry": {...}} {"round": {...}} {"event": {...}}  each entry followed by its rounds and events
     {"request": {...}}                                  with its receipt; the newest one with the client's body
 
-The law: **what comes back is what was there**, to the byte and by the same ids, so a client goes on with it as if
-nothing had happened. Bytes are written as text that gives the same bytes back. Who it belonged to is left out: it will
-belong to whoever imports it.
+An import restores the same bytes and ids, so the client can continue. Bytes are written as text with surrogate escapes.
+The tenant is left out: the conversation will belong to the importing one.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ from proxy.management.views import decode_lossless
 from proxy.store import LedgerRecord, Record, RequestRecord
 
 FORMAT_VERSION = 1
-"""Of this format. A newer one is refused: half of what it means could be missing."""
+"""A newer version is refused, because parts of it could be missing here."""
 FORMAT_MARK = "callstack"
-"""The member by which the first line tells what this is."""
+"""The member that identifies the format in the first line."""
 BYTE_FIELDS = frozenset({"wire", "data", "receipt"})
-"""Members that are bytes; in `extra` all are, and of a `body` every piece is."""
+"""Members that hold bytes. All members of `extra` and all pieces of `body` are bytes too."""
 Value = TypeVar("Value")
 RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
     "thread": Thread,
@@ -45,7 +43,6 @@ RECORD_TYPES: dict[str, type[Entry | Round | LedgerEvent | Thread]] = {
 
 # -------------------------------------------------------------------------------------------------------------- write
 def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
-    """All records, whichever path they are on."""
     ledger = export_input.ledger
     about = _as_plain_values(ledger.conversation)
     del about["tenant"]
@@ -69,10 +66,10 @@ def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
 
 
 def _as_plain_values(value: Any) -> dict[str, Any]:
-    """A record as plain values; bytes as text."""
+    """Plain values with bytes as text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    told: dict[str, Any] = _bytes_as_text(plain)
-    return told
+    text_values: dict[str, Any] = _bytes_as_text(plain)
+    return text_values
 
 
 def _bytes_as_text(value: Any) -> Any:
@@ -85,69 +82,68 @@ def _bytes_as_text(value: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------------------------- read
 def is_ledger_export(first: bytes) -> bool:
-    """Whether a file that begins with this line is in this format."""
+    """Whether `first`, the first line of a file, is in this format."""
     try:
-        told = json.loads(first)
+        first_object = json.loads(first)
     except (ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and FORMAT_MARK in told
+    return isinstance(first_object, dict) and FORMAT_MARK in first_object
 
 
 def read_records(rows: Iterable[bytes]) -> tuple[Conversation, list[Record]]:
-    """The conversation, without an owner, and what belongs to it, in order. Raises BadRequest, which names the line."""
+    """The conversation without an owner, and its records in order. Raises BadRequest, which names the line."""
     numbered = enumerate(rows, start=1)
     conversation = _parse_conversation(_decode_row(1, next(numbered, (1, b""))[1]))
-    found: list[Record] = []
+    records: list[Record] = []
     for number, row in numbered:
         if row.strip():
-            found.append(_parse_record(number, _decode_row(number, row), conversation.id))
-    return conversation, found
+            records.append(_parse_record(number, _decode_row(number, row), conversation.id))
+    return conversation, records
 
 
-def _parse_conversation(told: dict[str, Any]) -> Conversation:
-    version = told.get(FORMAT_MARK)
+def _parse_conversation(fields: dict[str, Any]) -> Conversation:
+    version = fields.get(FORMAT_MARK)
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BadRequest(
             f"line 1: version {version!r} of this format is newer than this proxy reads "
             f"({FORMAT_VERSION}). Update the proxy.",
             code="not_importable",
         )
-    return _convert(1, {**_object_member(1, told, "conversation"), "tenant": ""}, Conversation)
+    return _convert(1, {**_object_member(1, fields, "conversation"), "tenant": ""}, Conversation)
 
 
-def _parse_record(number: int, told: dict[str, Any], conversation: str) -> Record:
-    kind = next(iter(told), "")
+def _parse_record(number: int, fields: dict[str, Any], conversation: str) -> Record:
+    kind = next(iter(fields), "")
     if kind == "request":
-        request = _convert(number, _object_member(number, told, kind), RequestRecord)
+        request = _convert(number, _object_member(number, fields, kind), RequestRecord)
         return replace(request, conversation=conversation)
     if kind not in RECORD_TYPES:
         _refuse_line(number, f"a record of the kind {kind!r} is not known")
-    return LedgerRecord(conversation, _convert(number, _object_member(number, told, kind), RECORD_TYPES[kind]))
+    return LedgerRecord(conversation, _convert(number, _object_member(number, fields, kind), RECORD_TYPES[kind]))
 
 
 def _decode_row(number: int, row: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(row)
+        fields = json.loads(row)
     except (ValueError, RecursionError):
         _refuse_line(number, "it is no JSON, as where a file was cut off")
-    return told if isinstance(told, dict) else _refuse_line(number, "it is no object")
+    return fields if isinstance(fields, dict) else _refuse_line(number, "it is no object")
 
 
-def _object_member(number: int, told: dict[str, Any], name: str) -> dict[str, Any]:
-    found = told.get(name)
-    return found if isinstance(found, dict) else _refuse_line(number, f"{name!r} is no object")
+def _object_member(number: int, fields: dict[str, Any], name: str) -> dict[str, Any]:
+    member = fields.get(name)
+    return member if isinstance(member, dict) else _refuse_line(number, f"{name!r} is no object")
 
 
-def _convert(number: int, told: dict[str, Any], kind: type[Value]) -> Value:
+def _convert(number: int, fields: dict[str, Any], kind: type[Value]) -> Value:
     try:
-        return msgspec.convert(_with_bytes(told), kind, builtin_types=(bytes,))
+        return msgspec.convert(_with_bytes(fields), kind, builtin_types=(bytes,))
     except (msgspec.ValidationError, UnicodeError) as error:
         _refuse_line(number, str(error))
 
 
-def _with_bytes(told: dict[str, Any]) -> dict[str, Any]:
-    """The same with bytes where a record has them."""
-    return {name: _member_value(name, value) for name, value in told.items()}
+def _with_bytes(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: _member_value(name, value) for name, value in fields.items()}
 
 
 def _member_value(name: str, value: Any) -> Any:
@@ -160,12 +156,12 @@ def _member_value(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return _with_bytes(value)
     return (
-        [_with_bytes(each) if isinstance(each, dict) else each for each in value] if isinstance(value, list) else value
+        [_with_bytes(item) if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
     )
 
 
 def as_bytes(text: str) -> bytes:
-    """The inverse of `views.logs.as_text`. Raises UnicodeError for a text that no bytes were written as."""
+    """The inverse of `decode_lossless`. Raises UnicodeError."""
     return text.encode("utf-8", "surrogateescape")
 
 

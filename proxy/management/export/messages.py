@@ -1,11 +1,8 @@
-"""The format `messages`: a request body with which any client can go on, in the conversation's own wire format.
+"""The format `messages`: a request body with which any client can continue, in the conversation's wire format.
 
-`trimmed` is the line of the active frame, as the model last worked with it: finished frames are what they left. What
-is ours in it is taken out: stack calls are left out of the messages that made them, and what they were answered with
-stands behind as a note of the user. `untrimmed` is the client's newest request as it was sent.
-
-The laws: **each call has its result behind it**, and **reasoning that was bound to another beginning is left out**: a
-provider would refuse it. What this module does not do: it edits no message of the client.
+By default it is the context of the active frame without our own parts: stack calls are removed and their results become
+user notes. With `untrimmed` it is the newest request as the client sent it. Every call has its result; reasoning bound
+to another prefix is removed, because providers would refuse it. Messages of the client are not edited.
 """
 
 from __future__ import annotations
@@ -28,38 +25,38 @@ from proxy.dialects import (
     RenderOptions,
     RequestParseError,
     ResponseReferences,
+    raw_json,
 )
-from proxy.dialects import raw_json as slices
 from proxy.errors import NotAllowed
 from proxy.exchange import stored_extras_at
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import ExportInput
 
 DEFAULT_TARIFFS = Tariffs()
-"""What models ask of a history; a configuration belongs to the house, and this leaves it."""
+"""The defaults, since the export may be used outside this configuration."""
 NOTE_HEADING = "[Note kept from earlier work]"
-"""What stands above the answer of one of our tools where it becomes a message."""
+"""Heading of a stack result that becomes a user message."""
 CALL_FIELDS = ("tool_calls", "content")
 """Members of an assistant message that may hold calls."""
 PROVIDER_STATE_FIELDS = frozenset({"previous_response_id", "conversation", "background"})
-"""Members that name what a provider keeps: this body holds all of it itself."""
+"""Members that refer to state kept by the provider; this body is complete without it."""
 MINIMAL_BODIES: Mapping[str, Mapping[str, object]] = {
     "openai_chat": {"messages": [{"role": "user", "content": "-"}]},
     "anthropic_messages": {"max_tokens": 8192, "messages": [{"role": "user", "content": "-"}]},
     "openai_responses": {"input": [{"role": "user", "content": "-"}]},
 }
-"""The rest of a body, by dialect, where no request of the client was kept."""
+"""The rest of the body by dialect, for conversations without a stored request."""
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect by its name; that of conversations from before there were several is chat."""
+    """The dialect by name; old conversations have no name and use chat."""
     return next((dialect for dialect in DIALECTS.values() if dialect.name == name), OPENAI_CHAT)
 
 
 # ------------------------------------------------------------------------------------------------------------ untrimmed
 def original_body(export_input: ExportInput) -> bytes:
-    """The client's newest body, less credentials; what it only names is put in, as the client was told it. Raises
-    NotAllowed where none was kept."""
+    """The client's newest body without credentials, with references to earlier answers resolved. Raises NotAllowed if
+    no body was stored."""
     if export_input.newest_request is None:
         raise NotAllowed(
             "No request of this conversation was kept with its body, so its whole history cannot be told as the client "
@@ -71,8 +68,8 @@ def original_body(export_input: ExportInput) -> bytes:
 
 
 def _resolve_references(ledger: Ledger, dialect: Dialect, body: bytes, entry: str) -> bytes:
-    """A body that names an earlier answer, behind everything up to that answer; any other as it is. `entry` is where
-    the request stands."""
+    """If the body refers to an earlier answer, the messages up to it are inserted; any other body is returned
+    unchanged. `entry` is the entry of the request."""
     references = dialect.references
     if references is None or entry not in ledger.entries:
         return body
@@ -81,23 +78,23 @@ def _resolve_references(ledger: Ledger, dialect: Dialect, body: bytes, entry: st
     except RequestParseError:
         return body
     path = ledger.path(entry)
-    turn = next((at for at in range(len(path) - 1, -1, -1) if path[at].kind is EntryKind.TURN), -1)
+    turn = next((i for i in range(len(path) - 1, -1, -1) if path[i].kind is EntryKind.TURN), -1)
     if not references.previous_response_id(request) or turn < 0:
         return body
-    said = (_client_visible_message(ledger, references, known) for known in path[: turn + 1])
-    told = [
+    messages = (_client_visible_message(ledger, references, path_entry) for path_entry in path[: turn + 1])
+    earlier = [
         *references.opening_messages(stored_extras_at(ledger, path[turn].id)),
-        *(message for message in said if message),
+        *(message for message in messages if message),
     ]
     items = {
-        name: raw for rounds in ledger.rounds.values() for done in rounds
-        for name, raw in references.items_by_id(done.spoken.message).items()
+        name: raw for rounds in ledger.rounds.values() for r in rounds
+        for name, raw in references.items_by_id(r.spoken.message).items()
     }  # fmt: skip
-    return references.resolve(request, told, items).body
+    return references.resolve(request, earlier, items).body
 
 
 def _client_visible_message(ledger: Ledger, references: ResponseReferences, entry: Entry) -> Message | None:
-    """What the client sent, or was shown."""
+    """What the client sent or received."""
     if entry.kind is not EntryKind.TURN:
         return entry.message
     return references.client_view([done.spoken.visible_message for done in ledger.rounds.get(entry.id, ())])
@@ -105,27 +102,27 @@ def _client_visible_message(ledger: Ledger, references: ResponseReferences, entr
 
 # -------------------------------------------------------------------------------------------------------------- trimmed
 def context_body(export_input: ExportInput) -> bytes:
-    """The line of the active frame, ready to be sent behind the client's own system text and tools."""
+    """The context of the active frame as a body, behind the client's own system text and tools."""
     dialect = dialect_of(export_input.ledger.conversation.dialect)
     request = _envelope_request(export_input, dialect)
     written_only = DialectComposer(dialect, len)  # nothing is decided by tokens here
     tariff = DEFAULT_TARIFFS.tariff_of(request.model)
     path_state = _without_our_tools(export_input.path_state)
-    line = build_context(path_state, written_only, suffixed=tariff.after_tool == "suffix").messages
-    told = _client_messages(line, dialect, suffixed=tariff.after_tool == "suffix")
+    context = build_context(path_state, written_only, suffixed=tariff.after_tool == "suffix").messages
+    client_messages = _client_messages(context, dialect, suffixed=tariff.after_tool == "suffix")
     if export_input.path_state.tree.is_awake:
-        told = _without_bound_reasoning(told, dialect, request, tariff)
+        client_messages = _without_bound_reasoning(client_messages, dialect, request, tariff)
     head = dialect.extend_head(request, "")
-    return b"".join(dialect.render(request, told, head, RenderOptions(include_usage=False)))
+    return b"".join(dialect.render(request, client_messages, head, RenderOptions(include_usage=False)))
 
 
 def _without_our_tools(path_state: PathState) -> PathState:
-    """The path as if nobody had told the model of our tools: where that stands among the messages, it goes."""
+    """The path without the message about stack tools."""
     return replace(path_state, tree=replace(path_state.tree, wake_state=None))
 
 
 def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
-    """The newest request as the envelope of the line, or the least that the dialect takes."""
+    """The newest request as envelope, or the smallest one that the dialect accepts."""
     newest = export_input.newest_request
     if newest is not None:
         body = without_credentials(b"".join(newest.body))
@@ -135,81 +132,80 @@ def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
                 request, fields={n: raw for n, raw in request.fields.items() if n not in PROVIDER_STATE_FIELDS}
             )
         except RequestParseError:
-            pass  # it passed as it was; what is told of it then is the line alone
+            pass  # it was relayed unchanged; the export then has the context alone
     model = next((thread.model for thread in export_input.ledger.threads.values() if thread.model), "")
-    told = {"model": model or _last_model(export_input) or "unknown", **MINIMAL_BODIES[dialect.name]}
-    return dialect.parse_request(slices.encode(told), ParseCache())
+    fields = {"model": model or _last_model(export_input) or "unknown", **MINIMAL_BODIES[dialect.name]}
+    return dialect.parse_request(raw_json.encode(fields), ParseCache())
 
 
 def _last_model(export_input: ExportInput) -> str:
-    """The one that answered last."""
     return next((receipt.model for receipt in reversed(export_input.receipts)), "")
 
 
-def _client_messages(line: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:
-    """The line with nothing of ours in it that a client without us could not send. `suffixed`: what our tools answered
-    may not stand behind a result, and is told at the end of it."""
-    told: list[Message] = []
-    ours: dict[str, Call] = {}
+def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:
+    """The context without anything that a client alone could not send. `suffixed`: notes are appended to a tool result
+    instead of following it."""
+    messages: list[Message] = []
+    stack_calls: dict[str, Call] = {}
     notes: list[str] = []
-    for message in line:
-        if message.answers in ours:
+    for message in context:
+        if message.answers in stack_calls:
             notes.append(f"{NOTE_HEADING}\n{message.text}")
             continue
         if not message.answers:  # a call group ended: nothing may stand between a call and its result
-            _append_notes(notes, told, dialect, suffixed=suffixed)
+            _append_notes(notes, messages, dialect, suffixed=suffixed)
         if message.role == "assistant":
-            ours = {call.id: call for call in message.calls if call.is_stack_call}
+            stack_calls = {call.id: call for call in message.calls if call.is_stack_call}
             rest = without_stack_calls(message)
-            told += [rest] if rest.calls or rest.text.strip() else []
+            messages += [rest] if rest.calls or rest.text.strip() else []
         else:
-            told.append(message)
-    _append_notes(notes, told, dialect, suffixed=suffixed)
-    return told
+            messages.append(message)
+    _append_notes(notes, messages, dialect, suffixed=suffixed)
+    return messages
 
 
-def _append_notes(notes: list[str], told: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
-    """Put the notes, and have none left."""
-    if notes and suffixed and told and told[-1].answers:
-        told[-1] = dialect.with_content(told[-1], ROUND_SEPARATOR.join((told[-1].text, *notes)))
+def _append_notes(notes: list[str], messages: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
+    """Append the notes and clear the list."""
+    if notes and suffixed and messages and messages[-1].answers:
+        messages[-1] = dialect.with_content(messages[-1], ROUND_SEPARATOR.join((messages[-1].text, *notes)))
     else:
-        told += map(dialect.user_message, notes)
+        messages += map(dialect.user_message, notes)
     notes.clear()
 
 
 def _without_bound_reasoning(
-    told: Sequence[Message], dialect: Dialect, request: Request, tariff: Tariff
+    messages: Sequence[Message], dialect: Dialect, request: Request, tariff: Tariff
 ) -> list[Message]:
-    """Without reasoning, but what a tool loop that goes on must open with."""
+    """Remove reasoning, except where an unfinished tool loop must begin with it."""
     by_request = dialect.must_open_with_reasoning(request)
     required = tariff.thinking_in_loop == "required" if by_request is None else by_request
-    in_loop = bool(told) and bool(told[-1].answers)
-    last = next((message for message in reversed(told) if message.role == "assistant"), None)
+    in_loop = bool(messages) and bool(messages[-1].answers)
+    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
     opening = last if required and in_loop else None
-    return [message if message is opening else dialect.without_reasoning(message) for message in told]
+    return [message if message is opening else dialect.without_reasoning(message) for message in messages]
 
 
 def without_stack_calls(message: Message) -> Message:
-    """The same message less the calls of ours; every other member and block as it was."""
+    """The message without stack calls; all other members and blocks are unchanged."""
     if not any(call.is_stack_call for call in message.calls):
         return message
     calls = tuple(call for call in message.calls if not call.is_stack_call)
     if message.wire.startswith(b"["):
         return replace(message, wire=_without_stack_items(message.wire), calls=calls)
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     kept = {name: _without_stack_items(raw) if name in CALL_FIELDS else raw for name, raw in fields.items()}
-    return replace(message, wire=slices.join_object({n: r for n, r in kept.items() if n != "tool_calls" or r != b"[]"}),
-                   calls=calls)  # fmt: skip
+    members = {name: raw for name, raw in kept.items() if name != "tool_calls" or raw != b"[]"}
+    return replace(message, wire=raw_json.join_object(members), calls=calls)
 
 
 def _without_stack_items(array: bytes) -> bytes:
     if not array.lstrip().startswith(b"["):
         return array
-    return slices.join_array([item for item in slices.items(array) if not _is_stack_call(item)])
+    return raw_json.join_array([item for item in raw_json.items(array) if not _is_stack_call(item)])
 
 
 class _NamedCall(msgspec.Struct):
-    """Where the dialects write which tool is called."""
+    """The places where dialects write the tool name."""
 
     type: str = ""
     name: str = ""
@@ -218,11 +214,10 @@ class _NamedCall(msgspec.Struct):
 
 
 def _is_stack_call(item: bytes) -> bool:
-    """Whether an item of a list of calls, blocks or items is a call by a name of ours."""
     try:
-        said = msgspec.json.decode(item, type=_NamedCall)
+        named = msgspec.json.decode(item, type=_NamedCall)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
-    inner = said.function or said.custom
-    name = inner.get("name") if inner else said.name
-    return isinstance(name, str) and said.type != "text" and is_stack_tool(name)
+    inner = named.function or named.custom
+    name = inner.get("name") if inner else named.name
+    return isinstance(name, str) and named.type != "text" and is_stack_tool(name)

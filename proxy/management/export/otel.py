@@ -1,14 +1,12 @@
-"""The format `otel`: spans by the GenAI semantic conventions, as OTLP in JSON, a batch of them a line.
+"""The format `otel`: spans by the GenAI semantic conventions 1.41, as OTLP in JSON, one batch per line.
 
-    invoke_agent TITLE     a frame: from its first moment to its last
-      chat MODEL           a request of the client, under the frame that paid for it; all of its rounds together
+    invoke_agent TITLE     a frame, from first to last moment
+      chat MODEL           a request with all its rounds, under the frame that paid for it
       execute_tool NAME    a call of the client's tools, until its result came
 
-The law: **no content**. Titles of frames are told; what was said, arguments and results are not. The trace is the
-conversation, and the same conversation always makes the same ids, so what is sent twice is there once.
-
-Names are those of version 1.41 of the conventions, where input tokens contain cached and written ones, as ours do. What
-they have no name for begins with `callstack.`. Of the JSON form of OTLP: ids are hex, 64-bit numbers are strings.
+Only frame titles are exported; texts, arguments and results are not. The same conversation always gives the same ids,
+so repeated sends do not duplicate. As in the conventions, input tokens include cached and written ones. Own attributes
+begin with `callstack.`. OTLP in JSON writes ids in hex and 64-bit numbers as strings.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from proxy.management.export.jetbox import ToolAction, actions_of
 from proxy.management.export.source import ExportInput
 
 SPANS_PER_BATCH = 256
-"""Spans a line."""
+"""Spans per line."""
 SPAN_KIND_INTERNAL, SPAN_KIND_CLIENT = 1, 3
 STATUS_OK, STATUS_ERROR = 1, 2
-"""Codes of a span's status."""
+"""Status codes of spans."""
 SPAN_TITLE_CHARACTERS = 60
 PROVIDER_NAMES: Mapping[str, str] = {
     "claude": "anthropic",
@@ -43,14 +41,14 @@ PROVIDER_NAMES: Mapping[str, str] = {
     "o": "openai",
     "sonar": "perplexity",
 }
-"""The provider's name in the conventions, by the family of a model."""
+"""Provider names of the conventions by model family."""
 
 Attributes = Mapping[str, str | int | float | bool | list[str] | None]
 Span = dict[str, Any]
 
 
 def span_batches(export_input: ExportInput) -> Iterator[bytes]:
-    """Every span of the conversation: frames, then requests, then calls."""
+    """All spans: frames, then requests, then calls."""
     spans = _spans(export_input)
     while batch := list(islice(spans, SPANS_PER_BATCH)):
         scope = {"scope": {"name": "callstack", "version": __version__}, "spans": batch}
@@ -69,7 +67,7 @@ def _spans(export_input: ExportInput) -> Iterator[Span]:
 
 
 def _frame_span(export_input: ExportInput, frame: Frame) -> Span:
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.id": frame.id,
         "gen_ai.agent.name": cut_for_display(frame.title, SPAN_TITLE_CHARACTERS),
@@ -80,13 +78,13 @@ def _frame_span(export_input: ExportInput, frame: Frame) -> Span:
     title = cut_for_display(frame.title, SPAN_TITLE_CHARACTERS)
     return _make_span(
         export_input, f"invoke_agent {title}", f"frame {frame.id}", frame.parent,
-        (frame.created_at, frame.updated_at), told,
+        (frame.created_at, frame.updated_at), attributes,
     )  # fmt: skip
 
 
 def _request_span(export_input: ExportInput, receipt: Receipt) -> Span:
     failed = receipt.status == "error" or receipt.client_status >= 400
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": PROVIDER_NAMES.get(family_of(receipt.model), receipt.upstream or "_OTHER"),
         "gen_ai.request.model": receipt.model,
@@ -106,11 +104,13 @@ def _request_span(export_input: ExportInput, receipt: Receipt) -> Span:
     }
     span = (receipt.created, receipt.created + round(receipt.duration_ms))
     name = f"chat {receipt.model}".rstrip()
-    return _make_span(export_input, name, f"request {receipt.id}", receipt.frame, span, told, kind=SPAN_KIND_CLIENT)
+    return _make_span(
+        export_input, name, f"request {receipt.id}", receipt.frame, span, attributes, kind=SPAN_KIND_CLIENT
+    )
 
 
 def _tool_span(export_input: ExportInput, action: ToolAction, number: int) -> Span:
-    told: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": action.call.name,
         "gen_ai.tool.call.id": action.call.id or None,
@@ -118,14 +118,16 @@ def _tool_span(export_input: ExportInput, action: ToolAction, number: int) -> Sp
         "error.type": "_OTHER" if action.has_failed else None,
     }
     span = (action.started_at, action.ended_at or action.started_at)
-    return _make_span(export_input, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, told)
+    return _make_span(
+        export_input, f"execute_tool {action.call.name}", f"call {number}", action.frame, span, attributes
+    )
 
 
 def _make_span(  # noqa: PLR0913  what a span has
-    export_input: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], told: Attributes, *,
+    export_input: ExportInput, name: str, key: str, frame: str, span_ms: tuple[int, int], attributes: Attributes, *,
     kind: int = SPAN_KIND_INTERNAL,
 ) -> Span:  # fmt: skip
-    """`key` is what makes its id; `frame` the one it stands under, where that has a span."""
+    """The id is derived from `key`; `frame` is the parent if it has a span."""
     parent = (
         {"parentSpanId": _stable_id(export_input, f"frame {frame}", 16)}
         if frame in export_input.path_state.tree.frames
@@ -140,8 +142,8 @@ def _make_span(  # noqa: PLR0913  what a span has
         "kind": kind,
         "startTimeUnixNano": str(begun * 1_000_000),
         "endTimeUnixNano": str(max(begun, ended) * 1_000_000),
-        "attributes": _encode_attributes({**told, "gen_ai.conversation.id": export_input.id}),
-        "status": {"code": STATUS_ERROR if told.get("error.type") else STATUS_OK},
+        "attributes": _encode_attributes({**attributes, "gen_ai.conversation.id": export_input.id}),
+        "status": {"code": STATUS_ERROR if attributes.get("error.type") else STATUS_OK},
     }
 
 
@@ -149,9 +151,8 @@ def _stable_id(export_input: ExportInput, key: str, digits: int) -> str:
     return sha256(f"{export_input.id}\n{key}".encode()).hexdigest()[:digits]
 
 
-def _encode_attributes(told: Attributes) -> list[dict[str, Any]]:
-    """Those that there are."""
-    return [{"key": key, "value": _encode_value(value)} for key, value in told.items() if value is not None]
+def _encode_attributes(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _encode_value(value)} for key, value in attributes.items() if value is not None]
 
 
 def _encode_value(value: object) -> dict[str, Any]:

@@ -1,8 +1,5 @@
-"""What lies where an import is asked to look: a file, a folder or an archive, as named documents and lines.
-
-The law: **nothing is unpacked and no name is believed**. Only the names a layout has are asked for, and what is read of
-one is bounded.
-"""
+"""Reads files of an import from a folder or a zip archive. Nothing is unpacked, only names that a layout defines are
+opened, and the size of each read is limited."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from typing import IO, Any, NoReturn, Protocol
 from proxy.errors import BadRequest
 
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
-"""Bytes of one document, or of one line."""
+"""Maximum size of a document or of one line."""
 LAYOUT_FOLDERS = ("", "stack", ".opencode/stack", ".agent_context")
-"""Where below a folder a layout may lie."""
+"""Subfolders in which a layout may be."""
 
 
 class FileSource(Protocol):
-    """Files by their names, with slashes."""
+    """Files by name, with slashes."""
 
     def file_names(self) -> list[str]: ...
 
@@ -31,8 +28,6 @@ class FileSource(Protocol):
 
 
 class FolderSource:
-    """A directory on disk."""
-
     def __init__(self, place: Path) -> None:
         self._root = place
 
@@ -44,7 +39,7 @@ class FolderSource:
 
 
 class ArchiveSource:
-    """A zip archive, read where it lies; a folder that everything in it is in does not count."""
+    """A zip archive, read in place; a single top-level folder is skipped."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -62,7 +57,7 @@ class ArchiveSource:
 
 @contextmanager
 def open_source(place: Path) -> Iterator[FileSource]:
-    """The files of a folder or an archive. Raises BadRequest where it is neither."""
+    """Raises BadRequest if `place` is neither a folder nor an archive."""
     if place.is_dir():
         yield FolderSource(
             next((f for below in LAYOUT_FOLDERS if ((f := place / below) / "state.json").is_file()), place)
@@ -78,20 +73,20 @@ def open_source(place: Path) -> Iterator[FileSource]:
 
 
 def read_document(conversations: FileSource, name: str) -> dict[str, Any]:
-    """A JSON object. Raises BadRequest, which names the file and what is wrong with it."""
+    """A JSON object. Raises BadRequest, which names the file and the problem."""
     with conversations.open_file(name) as source:
         data = source.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         refuse_import(f"{name} is larger than {MAX_DOCUMENT_BYTES:,} bytes")
     try:
-        told = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         refuse_import(f"{name} is no JSON ({error})")
-    return told if isinstance(told, dict) else refuse_import(f"{name} is no JSON object")
+    return document if isinstance(document, dict) else refuse_import(f"{name} is no JSON object")
 
 
 def read_lines(source: IO[bytes], name: str) -> Iterator[bytes]:
-    """The lines of a file, without empty ones. Raises BadRequest for one that has no end."""
+    """The lines of a file without empty ones. Raises BadRequest for a line that is too long."""
     while line := source.readline(MAX_DOCUMENT_BYTES + 1):
         if len(line) > MAX_DOCUMENT_BYTES:
             refuse_import(f"{name} has a line of more than {MAX_DOCUMENT_BYTES:,} bytes")
@@ -100,18 +95,18 @@ def read_lines(source: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def read_objects(conversations: FileSource, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file of lines, with the numbers of their lines. Raises BadRequest."""
+    """JSON objects with their line numbers. Raises BadRequest."""
     with conversations.open_file(name) as source:
         for number, line in enumerate(read_lines(source, name), start=1):
             try:
-                told = json.loads(line)
+                fields = json.loads(line)
             except (ValueError, RecursionError):
                 refuse_import(f"{name}, line {number} is no JSON; was the file cut off?")
-            if not isinstance(told, dict):
+            if not isinstance(fields, dict):
                 refuse_import(f"{name}, line {number} is no JSON object")
-            yield number, told
+            yield number, fields
 
 
 def refuse_import(what: str) -> NoReturn:
-    """Raises BadRequest. Nothing has been written at that time."""
+    """Always raises BadRequest. Nothing has been written at that time."""
     raise BadRequest(f"{what}. Nothing was imported.", code="not_importable")

@@ -1,9 +1,8 @@
-"""A ledger made again from what a layout tells: how each frame stands, and what was said, line by line.
+"""Rebuilds a ledger from an imported layout.
 
-A layout knows the state and not what led to it, so the events are made up: every frame is planned, entered and ended as
-it stands, at the end of each path. The law: **what is told again is what was told**: the same state under the same ids,
-the same lines in the logs of the same frames. Lines, folds and what a client was shown are not in a layout, and do not
-come back; words that were decided twice in one frame come back once.
+A layout has the state of frames but no events, so the events are invented: at the end of each path every frame is
+planned, entered and ended. The result has the same state, ids and logs. Contexts, folds and client views are not part
+of a layout and are not restored; a decision noted twice in a frame comes back once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ ENDED_STATUSES = (*RETURN_STATUSES, Status.INVALIDATED)
 
 
 class ImportedFrame(msgspec.Struct, kw_only=True):
-    """A frame as a state file has it (S1-09). Members that are not named here are passed over. Times are ms."""
+    """A frame of a state file. Unknown members are ignored; times are in ms."""
 
     id: str = msgspec.field(name="sessionID")
     status: Status
@@ -60,7 +59,7 @@ class ImportedFrame(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """One message as a log has it. `after` is the id of the one before it on its path."""
+    """A message of a log. `after` is the id of the previous one on its path."""
 
     id: str
     previous: str
@@ -78,7 +77,7 @@ class ImportedMessage:
 
 @dataclass(frozen=True)
 class ImportedConversation:
-    """All that a layout says. `frames` with parents before their children; `said` in the order of creation."""
+    """Everything in a layout. `frames` have parents before children; messages are in order of creation."""
 
     conversation: str
     dialect: str
@@ -88,82 +87,83 @@ class ImportedConversation:
     messages: tuple[ImportedMessage, ...]
 
 
-def rebuild_records(told: ImportedConversation) -> tuple[Conversation, list[Record]]:
-    """The conversation, without an owner, and its records in the order in which they may be written."""
-    entries, rounds = _make_entries(told.messages)
+def rebuild_records(imported: ImportedConversation) -> tuple[Conversation, list[Record]]:
+    """The conversation without an owner, and its records in writing order."""
+    entries, rounds = _make_entries(imported.messages)
     parents = {entry.parent for entry in entries.values()}
     tips = [e for e in entries.values() if e.id not in parents and not e.is_overlay]
     owned: dict[str, list[str]] = defaultdict(list)
-    for said in told.messages:
-        owned[said.frame].append(entries[said.id].id)
-    events = list(_make_events(told.frames, told.active_frame, {frame: tuple(ids) for frame, ids in owned.items()}))
+    for message in imported.messages:
+        owned[message.frame].append(entries[message.id].id)
+    events = list(
+        _make_events(imported.frames, imported.active_frame, {frame: tuple(ids) for frame, ids in owned.items()})
+    )
     seq = max((entry.seq for entry in entries.values()), default=-1) + 1
-    threads = dict.fromkeys(said.thread for said in told.messages)
-    found: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
+    threads = dict.fromkeys(message.thread for message in imported.messages)
+    values: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
     for entry in entries.values():
-        found += [entry, *rounds.get(entry.id, ())]
+        values += [entry, *rounds.get(entry.id, ())]
     for tip in tips:
         number = rounds[tip.id][0].number if tip.id in rounds else 0
-        found += [as_ledger_event(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
+        values += [as_ledger_event(event, tip.id, number, seq + at, when) for at, (event, when) in enumerate(events)]
         seq += len(events)
-    conversation = Conversation(told.conversation, "", created=told.created, dialect=told.dialect)
-    return conversation, [LedgerRecord(conversation.id, value) for value in found]
+    conversation = Conversation(imported.conversation, "", created=imported.created, dialect=imported.dialect)
+    return conversation, [LedgerRecord(conversation.id, value) for value in values]
 
 
 def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
-    """The entries by the ids of their lines, and the rounds by their turns. Each line is an entry of its own, also
-    where several were rounds of one turn: they may belong to several frames."""
+    """Entries by line id, and rounds by turn. Each line becomes its own entry, even if several were rounds of one turn,
+    because they may belong to different frames."""
     entries: dict[str, Entry] = {}
     rounds: dict[str, tuple[Round]] = {}
     taken: set[str] = set()
-    for said in lines:
-        name = said.id.partition("/")[0]
+    for line in lines:
+        name = line.id.partition("/")[0]
         if name in taken:
-            name = sha256(said.id.encode()).hexdigest()[:32]
+            name = sha256(line.id.encode()).hexdigest()[:32]
         taken.add(name)
-        parent = entries[said.previous].id if said.previous in entries else ""
-        is_turn = said.kind is EntryKind.TURN
-        message = None if is_turn else said.message
-        entries[said.id] = Entry(name, parent, said.seq, said.kind, said.thread, message, created=said.created)
+        parent = entries[line.previous].id if line.previous in entries else ""
+        is_turn = line.kind is EntryKind.TURN
+        message = None if is_turn else line.message
+        entries[line.id] = Entry(name, parent, line.seq, line.kind, line.thread, message, created=line.created)
         if is_turn:
-            spoken = ModelResponse(said.message, said.finish_reason, complete=said.is_complete)
+            spoken = ModelResponse(line.message, line.finish_reason, complete=line.is_complete)
             rounds[name] = (
-                Round(name, max(0, said.round_number), spoken, said.results, last=True, created=said.created),
+                Round(name, max(0, line.round_number), spoken, line.results, last=True, created=line.created),
             )
     return entries, rounds
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
 def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
-    """Parents before their children, otherwise as they came. Raises BadRequest where that cannot be: an id twice, or a
-    frame above itself."""
+    """Parents before children, otherwise in the given order. Raises BadRequest for a repeated id or a cycle."""
     waiting = list(frames)
     names = [frame.id for frame in waiting]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
         raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
-    known = set(names)
+    placed_ids = set(names)
     path_entries: dict[str, ImportedFrame] = {}
     while waiting:
-        left = []
+        remaining = []
         for frame in waiting:
-            if not frame.parent or frame.parent in path_entries or frame.parent not in known:
+            if not frame.parent or frame.parent in path_entries or frame.parent not in placed_ids:
                 path_entries[frame.id] = frame
             else:
-                left.append(frame)
-        if len(left) == len(waiting):
+                remaining.append(frame)
+        if len(remaining) == len(waiting):
             raise BadRequest(
                 f"The frame {waiting[0].id[:64]!r} is above itself. Nothing was imported.", code="not_importable"
             )
-        waiting = left
+        waiting = remaining
     return tuple(path_entries.values())
 
 
 def _make_events(
     frames: Sequence[ImportedFrame], active: str, owned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[FrameEvent, int]]:
-    """What makes the frames what they are, each with its time: all are planned, those that began are entered, those
-    that ended are ended. The active one comes last; where it is not under way, the work came back to it from one below,
-    and that one comes back last."""
+    """Events that lead to the state of the frames, with their times: plan all, enter those that began, end those that
+    ended. The active frame comes last; if it is not in progress, work returned to it from a child, which then ends
+    last."""
     for frame in frames:
         yield _planned_event(frame), round(frame.created)
         if frame.status is Status.PLANNED and frame.updated != frame.created:
@@ -181,7 +181,7 @@ def _make_events(
 
 
 def _returned_to_active(frames: Sequence[ImportedFrame], active: str) -> list[ImportedFrame]:
-    """A frame below the active one that ended while it was at work: there is one where that is not under way."""
+    """A child of the active frame that ended while the active frame was at work."""
     under_way = any(f.id == active and f.status is Status.IN_PROGRESS for f in frames)
     ended = [f for f in frames if f.parent == active and f.status in ENDED_STATUSES]
     return [] if under_way else ended[-1:]
@@ -197,8 +197,8 @@ def _planned_event(frame: ImportedFrame) -> FramePlanned:
 def _begin_events(
     frame: ImportedFrame, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
 ) -> Iterator[tuple[FrameEvent, int]]:
-    """Entered, with what it did. What was given up before it began is not, but for one that `surely` did; what goes on
-    with results of an earlier attempt was blocked in between."""
+    """Events that enter a frame and record its work. A frame invalidated before it began is not entered, unless it
+    `surely` did work. A frame that continues with results of an earlier attempt was blocked in between."""
     at = round(frame.updated)
     if frame.results and frame.status not in RETURN_STATUSES:
         yield FrameActivated(frame.id, "", "", ""), at
@@ -214,7 +214,6 @@ def _begin_events(
 
 
 def _end_events(frame: ImportedFrame) -> Iterator[tuple[FrameEvent, int]]:
-    """What it left, and how it ended."""
     at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
     if frame.status in RETURN_STATUSES:
         words = (frame.results or "", frame.results_compacted or "")

@@ -1,50 +1,45 @@
-"""What in a client's body opens something, and the body without it.
-
-Keys travel in headers, which are never kept. A few APIs take them in the body too: tokens for tool servers that the
-provider is to ask, and keys that libraries add. The law: **what an API documents as a credential leaves no export**;
-everything else of a body stays as the client wrote it, byte for byte where nothing was taken.
-
-What this module does not do: it reads no messages. A key that somebody typed into the conversation is part of it.
-"""
+"""Removes credentials from a stored request body: members that an API documents as credentials, such as tokens for tool
+servers. Everything else keeps its bytes. Keys that somebody typed into a message are part of the conversation and
+stay."""
 
 from __future__ import annotations
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 BODY_CREDENTIALS = frozenset({"api_key", "authorization", "extra_headers", "headers", "user_api_key"})
-"""Members of a body."""
+"""Members of the body."""
 SERVER_CREDENTIALS = frozenset({"authorization", "authorization_token", "headers"})
 """Members of a tool server, which is an item of one of these arrays."""
 SERVER_ARRAYS = ("mcp_servers", "tools")
 
 
 def without_credentials(body: bytes) -> bytes:
-    """The same body less its credentials; the very same where it has none, or cannot be taken apart."""
+    """The body without credentials; unchanged if it has none or cannot be parsed."""
     try:
-        fields = slices.members(body)
-    except slices.JsonSplitError:
+        fields = raw_json.members(body)
+    except raw_json.JsonSplitError:
         return body
     kept = {
         name: _redact_servers(raw) if name in SERVER_ARRAYS else raw
         for name, raw in fields.items()
         if name not in BODY_CREDENTIALS
     }
-    return body if kept == fields else slices.join_object(kept)
+    return body if kept == fields else raw_json.join_object(kept)
 
 
 def _redact_servers(array: bytes) -> bytes:
     try:
-        items = slices.items(array)
-    except slices.JsonSplitError:
+        items = raw_json.items(array)
+    except raw_json.JsonSplitError:
         return array
     changed = [_redact_server(item) for item in items]
-    return array if changed == items else slices.join_array(changed)
+    return array if changed == items else raw_json.join_array(changed)
 
 
 def _redact_server(item: bytes) -> bytes:
     try:
-        fields = slices.members(item)
-    except slices.JsonSplitError:
+        fields = raw_json.members(item)
+    except raw_json.JsonSplitError:
         return item
     kept = {name: raw for name, raw in fields.items() if name not in SERVER_CREDENTIALS}
-    return item if len(kept) == len(fields) else slices.join_object(kept)
+    return item if len(kept) == len(fields) else raw_json.join_object(kept)

@@ -1,7 +1,5 @@
-"""What every format is made from: the conversation, the path that is told, its receipts, the newest request on it.
-
-All that has to be waited for is read here, so what makes the files waits for nothing.
-"""
+"""Loads what the formats need: the conversation, one path, receipts and the newest request. All waiting happens here,
+so rendering is synchronous."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ from proxy.management.views import decode_receipt, path_state_of
 from proxy.store import RequestRecord, Store
 
 MAX_REQUESTS = 100_000
-"""Requests of one conversation that are told of: the newest."""
+"""Only the newest requests of a conversation are exported."""
 
 
 @dataclass(frozen=True)
 class ExportInput:
-    """`path_state` is the path that is told; `records` are the requests of the whole conversation, oldest first,
-    without bodies. `request` is the newest one on that path, with the client's body, where one was kept. `names`
-    say what the client's tools are for."""
+    """`path_state` is the exported path. `records` are requests of the whole conversation, oldest first, without
+    bodies; `newest_request` is the newest on the path, with its body if one was stored. `tool_roles` are the roles of
+    the client's tools."""
 
     ledger: Ledger
     path_state: PathState
@@ -39,14 +37,14 @@ class ExportInput:
 
     @cached_property
     def receipts(self) -> tuple[Receipt, ...]:
-        """Of the requests that were answered, oldest first."""
+        """Receipts of answered requests, oldest first."""
         return tuple(receipt for record in self.records if (receipt := decode_receipt(record)) is not None)
 
 
 async def load_export_input(
     store: Store, ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> ExportInput:
-    """Of the path that grew last, or of a thread. Raises UnknownFrame for a thread that is not there, StoreError."""
+    """Load the path that grew last, or that of a thread. Raises UnknownFrame for an unknown thread, and StoreError."""
     story = await asyncio.to_thread(
         path_state_of, ledger, thread, names
     )  # requests that are being answered do not wait
@@ -59,8 +57,8 @@ async def load_export_input(
 async def _newest_request(
     store: Store, ledger: Ledger, story: PathState, newest_first: Sequence[RequestRecord]
 ) -> RequestRecord | None:
-    """The newest request that stands on the path: beside it lie side requests and branches, with other tools and
-    another system text. Where none does, the newest of all."""
+    """The newest request on the path; side requests and branches have other tools and system texts. If there is none,
+    the newest of all."""
     on_path = {entry.id for entry in ledger.path(story.tip)}
     path_entries = [record for record in newest_first if record.entry in on_path]
     for record in (*path_entries, *newest_first):

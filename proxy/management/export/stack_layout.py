@@ -1,18 +1,13 @@
-"""What the layout `stack` tells: its state, and its logs where it has them.
+"""The layout `stack`, written and read: the state files of the plugin that introduced it, plus logs.
 
-The plugin this layout comes from writes no logs. Then the goal of the first root is all that was said, so that there is
-something the frames can hang on.
-
-The layout `stack`: the state of a tree of frames as the plugin that began it keeps it on disk, and the logs.
-
-    conversation.json      id, when it began (ms), the wire format of its messages
+    conversation.json      id, start (ms), wire format of the messages
     state.json             version, frames, activeFrameID, rootFrameIDs, updatedAt
     frames/ID.json         one frame, with its place in the tree
-    frames/plan-ID.json    the same for a frame that is planned
-    frames/ID.log          everything it did, one message a line
+    frames/plan-ID.json    the same for a planned frame
+    frames/ID.log          its messages, one a line
 
-Names of fields are those of `/stack`; times are ms since the epoch. The law: **an id never becomes part of a path as it
-is**: whatever is no letter, digit, dash or underscore is written as an underscore.
+Fields are named as in `/stack`; times are ms since the epoch. Ids are made safe before they become file names. The
+plugin writes no logs; then the goal of the first root is imported as the only message.
 """
 
 from __future__ import annotations
@@ -44,12 +39,12 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def safe_file_name(name: str) -> str:
-    """An id as part of a file name (S1-13)."""
+    """An id as part of a file name: every character other than a letter, digit, dash or underscore becomes an
+    underscore."""
     return _UNSAFE_CHARACTERS.sub("_", name)
 
 
 def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The state, each frame, then each log."""
     tree = export_input.path_state.tree
     state = state_with_logs(export_input)
     yield ABOUT_FILE, conversation_document(export_input)
@@ -67,21 +62,21 @@ def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes
 
 
 def conversation_document(export_input: ExportInput) -> Iterator[bytes]:
-    """What a state does not say of the conversation it is of."""
+    """Facts about the conversation that the state lacks."""
     conversation = export_input.ledger.conversation
-    told = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
-    yield json_document(told)
+    document = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
+    yield json_document(document)
 
 
 def state_with_logs(export_input: ExportInput) -> dict[str, Any]:
-    """The state, each frame with the file its log is in."""
+    """The state, with the log file of each frame."""
     state = tree_state(export_input.path_state.tree, FRAMES_FOLDER)
     frames = {name: {**fields, "logPath": _log_file(name)} for name, fields in state["frames"].items()}
     return {**state, "frames": frames}
 
 
 def _frame_file(frame: Frame) -> str:
-    """An id that was taken over from such a file says by itself that the frame was planned."""
+    """Imported ids of planned frames already begin with `plan-`."""
     before = PLANNED_PREFIX if frame.status is Status.PLANNED and not frame.id.startswith(PLANNED_PREFIX) else ""
     return f"{FRAMES_FOLDER}/{before}{safe_file_name(frame.id)}.json"
 
@@ -91,7 +86,7 @@ def _log_file(frame: str) -> str:
 
 
 def _frame_document(export_input: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the state, and what only this file says: its place, and how it came to be."""
+    """The fields of the state, plus the place in the tree and the origin."""
     tree = export_input.path_state.tree
     return {
         **fields,
@@ -113,16 +108,18 @@ def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> Im
     listed = state["frames"]
     if not isinstance(listed, dict):
         refuse_import(f"{STATE_FILE}: `frames` is no object")
-    found = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
+    frames_by_id = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
     for name in names:
         if fnmatchcase(name, FRAME_FILE_PATTERN):
             frame = parse_frame(read_document(conversations, name), name)
             # What only a file of its own says, such as where a frame came from, is taken from there.
-            found[frame.id] = frame if frame.id not in found else _merge_frames(found[frame.id], frame)
-    frames = parents_first(found.values())
-    said = sorted(_read_logs(conversations, names), key=lambda one: (one.seq, one.round_number))
+            frames_by_id[frame.id] = (
+                frame if frame.id not in frames_by_id else _merge_frames(frames_by_id[frame.id], frame)
+            )
+    frames = parents_first(frames_by_id.values())
+    messages = sorted(_read_logs(conversations, names), key=lambda message: (message.seq, message.round_number))
     active = state.get("activeFrameID") or ""
-    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(said))
+    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(messages))
 
 
 def build_conversation(
@@ -130,23 +127,23 @@ def build_conversation(
     state: Mapping[str, Any],
     frames: tuple[ImportedFrame, ...],
     active: str,
-    said: tuple[ImportedMessage, ...],
+    messages: tuple[ImportedMessage, ...],
 ) -> ImportedConversation:
-    """With the conversation it is of; the goal alone where nothing that was said is told."""
+    """Without messages the goal becomes the only one."""
     about = read_document(conversations, ABOUT_FILE) if ABOUT_FILE in conversations.file_names() else {}
     created = round(min((frame.created for frame in frames), default=0))
     name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
     if not isinstance(name, str) or not name:
         name = sha256(json_line(state)).hexdigest()[:32]  # the same state is the same conversation
-    if not said and frames:
-        said = (_goal_message(frames[0]),)
+    if not messages and frames:
+        messages = (_goal_message(frames[0]),)
     return ImportedConversation(
         name,
         dialect if isinstance(dialect, str) else OPENAI_CHAT.name,
         begun if isinstance(begun, int) else created,
         frames,
         active,
-        said,
+        messages,
     )
 
 
@@ -160,11 +157,11 @@ def _goal_message(root: ImportedFrame) -> ImportedMessage:
 def parse_frame(fields: Any, where: str) -> ImportedFrame:
     """Raises BadRequest, which says `where` and what is missing."""
     try:
-        found = msgspec.convert(fields, ImportedFrame)
+        frame = msgspec.convert(fields, ImportedFrame)
     except msgspec.ValidationError as error:
         allowed = ", ".join(Status)
         refuse_import(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
-    return found if found.id else refuse_import(f"{where}: sessionID is empty")
+    return frame if frame.id else refuse_import(f"{where}: sessionID is empty")
 
 
 def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
@@ -173,7 +170,7 @@ def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
 
 # ----------------------------------------------------------------------------------------------------------------- logs
 class _LoggedMessage(msgspec.Struct, kw_only=True):
-    """A message as a log has it."""
+    """A message in a log."""
 
     role: str
     text: str = ""
@@ -183,7 +180,7 @@ class _LoggedMessage(msgspec.Struct, kw_only=True):
     wire: str = ""
 
     def to_message(self) -> Message:
-        """Raises KeyError or UnicodeError for what no log of ours has."""
+        """Raises KeyError or UnicodeError if a log was not written by us."""
         calls = tuple(Call(str(c["id"]), str(c["name"]), str(c["arguments"])) for c in self.calls)
         identity = identity_of(self.role, self.text, calls, self.answers)
         return Message(self.role, as_bytes(self.wire), identity, self.text, calls, self.answers, self.tokens)
@@ -210,8 +207,8 @@ class _LoggedLine(msgspec.Struct):
 def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
     for name in names:
         if fnmatchcase(name, LOG_FILE_PATTERN):
-            for number, told_there in read_objects(conversations, name):
-                yield _parse_line(told_there, f"{name}, line {number}")
+            for number, fields in read_objects(conversations, name):
+                yield _parse_line(fields, f"{name}, line {number}")
 
 
 def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:

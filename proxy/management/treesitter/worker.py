@@ -1,12 +1,11 @@
-"""A process of its own that reads code by tree-sitter: a list of texts comes in as JSON, for each a line goes out.
+"""The child process that parses code with tree-sitter. It reads a JSON list and writes one line per text:
 
     in     [[language, text], ...]
-    out    {"defined": [[name, row], ...], "used": {name: times}}   or null, where a text could not be read
+    out    {"defined": [[name, row], ...], "used": {name: times}}   or null for a text that cannot be read
 
-The law: **it knows nothing of the proxy and imports nothing of it**: it is run by its path, may be killed at any
-moment and may crash, and what it had told by then stands. Texts that are code to nobody keep a parser busy for a long
-time; where the library asks whether to go on, it is told no after `TEXT_S`, and where it does not ask, whoever began
-this process ends it.
+It runs by its path and imports nothing of the proxy. It may crash or be killed at any moment; lines already written
+stay valid. Parsing of one text stops after `MAX_SECONDS_PER_TEXT` where the library allows it; otherwise the parent
+kills this process.
 """
 
 from __future__ import annotations
@@ -22,24 +21,22 @@ from functools import cache
 from typing import Any
 
 MAX_SECONDS_PER_TEXT = 0.25
-"""CPU seconds that one text may take; usual code of 64 KB takes a fiftieth of that."""
+"""CPU seconds; usual code of 64 KB takes a fiftieth of that."""
 PARSER_CHUNK_BYTES = 4_096
-"""Bytes that are handed to a parser at a time: only then it asks whether to go on."""
+"""The parser checks for cancellation only between chunks."""
 MAX_NAME_BYTES = 320
-"""Bytes."""
 WorkerSymbols = dict[str, Any]
 
 MAX_TOP_LEVEL_DEPTH = 3
-"""How deep a value may stand that counts as a definition of its file: an exported one is two levels below the top."""
+"""Deeper values are no definitions of the file; an exported value is two levels below the top."""
 NODES_PER_TIME_CHECK = 512
-"""Nodes of a tree between two looks at the clock."""
+"""Nodes visited between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:
-    """What nodes of a grammar mean: `module` and `function` say where it is; `defines` are kinds whose field `name` is
-    a definition, `values` kinds with the field that is one where they stand at the top or hold a function, `uses` kinds
-    that are names."""
+    """What the node kinds of a grammar mean. `definition_kinds` define their field `name`; `value_kinds` define the
+    given field at top level or if the value is a function; `name_kinds` are names."""
 
     module: str
     function: str
@@ -99,22 +96,20 @@ GRAMMARS: Mapping[str, GrammarSpec] = {
         "identifier type_identifier",
     ),
 }
-"""The grammars by language."""
 
 
 class _TimeLimitExceeded(Exception):
-    """Reading a text took too long."""
+    pass
 
 
 def main() -> None:
-    """Read standard input, answer on standard output."""
     for language, text in json.load(sys.stdin.buffer):
         sys.stdout.write(json.dumps(parse_symbols(language, text.encode("utf-8", "replace"))) + "\n")
         sys.stdout.flush()
 
 
 def parse_symbols(language: str, text: bytes) -> WorkerSymbols | None:
-    """What a text defines, by its rows from 0, and which names it uses; None where it cannot be read."""
+    """Defined names with their rows (from 0) and used names with counts; None if the text cannot be read."""
     parser = _parser_factory(language) if language in GRAMMARS else None
     if parser is None:
         return None
@@ -131,8 +126,8 @@ def parse_symbols(language: str, text: bytes) -> WorkerSymbols | None:
 
 
 def _collect_symbols(text: bytes, tree: Any, kinds: GrammarSpec, too_long: Callable[[], bool]) -> WorkerSymbols:
-    """The symbols in a tree. It is walked, and not searched by a query: that takes time by the square of the depth, and
-    stopping one crashes (tree-sitter 0.26.1)."""
+    """Walks the tree instead of running a query: a query takes time by the square of the depth, and stopping one
+    crashes (tree-sitter 0.26.1)."""
     defined: list[tuple[str, int]] = []
     used: Counter[str] = Counter()
     for number, (node, depth) in enumerate(_walk_nodes(tree.walk())):
@@ -148,7 +143,7 @@ def _collect_symbols(text: bytes, tree: Any, kinds: GrammarSpec, too_long: Calla
 
 
 def _walk_nodes(cursor: Any) -> Iterator[tuple[Any, int]]:
-    """The nodes of a tree with their depth, a parent before its children."""
+    """Nodes with their depth, parents first."""
     depth = 0
     while True:
         yield cursor.node, depth
@@ -162,7 +157,7 @@ def _walk_nodes(cursor: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _defined_name_node(node: Any, kind: str, depth: int, kinds: GrammarSpec) -> Any:
-    """The node of the name that a node defines, None where it defines none."""
+    """The node with the name that `node` defines; None if it defines none."""
     if kind in kinds.definition_kinds:
         return node.child_by_field_name("name")
     if kind not in kinds.value_kinds:
@@ -174,22 +169,22 @@ def _defined_name_node(node: Any, kind: str, depth: int, kinds: GrammarSpec) -> 
 
 
 def _node_name(text: bytes, node: Any) -> str:
-    """Empty for what is longer than a name."""
+    """Empty if the text is too long for a name."""
     start, end = node.start_byte, node.end_byte
     return text[start:end].decode("utf-8", "replace") if end - start <= MAX_NAME_BYTES else ""
 
 
 @cache
 def _parser_factory(language: str) -> Callable[[], Any] | None:
-    """What makes a parser; None where the grammar is not installed, or of a kind that the library cannot read."""
+    """None if the grammar is not installed or does not fit the library."""
     kinds = GRAMMARS[language]
     try:
         # Imported here: each of them is optional.
         library = importlib.import_module("tree_sitter")
-        known = library.Language(getattr(importlib.import_module(kinds.module), kinds.function)())
+        grammar = library.Language(getattr(importlib.import_module(kinds.module), kinds.function)())
     except (ImportError, OSError, AttributeError, TypeError, ValueError):
         return None
-    return lambda: library.Parser(known)
+    return lambda: library.Parser(grammar)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class ExportStores:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> ExportStores:
+def stores(tmp_path: Path) -> ExportStores:
     return ExportStores(tmp_path)
 
 
@@ -123,10 +123,10 @@ class Small:
 
 
 @pytest.fixture
-def small(desk: ExportStores) -> Small:
+def small(stores: ExportStores) -> Small:
     records, ids = records_of("local", "a")
-    desk.fill("from", records)
-    return Small(ids, desk.material("from", ids.conversation))
+    stores.fill("from", records)
+    return Small(ids, stores.material("from", ids.conversation))
 
 
 def document(place: Path) -> Json:

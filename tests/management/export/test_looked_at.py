@@ -36,7 +36,7 @@ UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "byte
 
 
 @pytest.fixture
-def busy(tool_context: ExportStores, small: Small) -> ExportInput:
+def busy(stores: ExportStores, small: Small) -> ExportInput:
     """Three requests, paid for by two frames and by one that is not on this path."""
     (receipt,) = small.material.receipts
     paid = [(small.written.root, 1), (small.written.child, 2), ("gone", 4)]
@@ -195,9 +195,9 @@ def hostile() -> Writing:
 
 
 @pytest.fixture
-def page(tool_context: ExportStores) -> str:
-    tool_context.fill("from", hostile().records)
-    return b"".join(handover.render_page(tool_context.material("from", "conversation"))).decode()
+def page(stores: ExportStores) -> str:
+    stores.fill("from", hostile().records)
+    return b"".join(handover.render_page(stores.material("from", "conversation"))).decode()
 
 
 def sections(page: str) -> dict[str, str]:
@@ -259,14 +259,14 @@ def test_a_body_without_credentials_stays_as_it_is(body: bytes) -> None:
     assert without_credentials(body) is body
 
 
-def test_the_newest_body_in_a_ledger_has_no_credentials(tool_context: ExportStores, small: Small) -> None:
+def test_the_newest_body_in_a_ledger_has_no_credentials(stores: ExportStores, small: Small) -> None:
     """A8."""
     request = small.material.newest_request
     assert request is not None
     body = json.dumps({"model": "m", "api_key": "sk-1", "messages": []}).encode()
     export_input = dataclasses.replace(small.material, newest_request=replace(request, body=(body,)))
 
-    assert b"sk-1" not in tool_context.export(export_input, "ledger", "out.jsonl").read_bytes()
+    assert b"sk-1" not in stores.export(export_input, "ledger", "out.jsonl").read_bytes()
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -285,15 +285,15 @@ def test_an_unknown_measure_is_answered_with_those_there_are() -> None:
 
 
 @pytest.mark.rows("S3-27")
-def test_a_call_whose_arguments_are_no_json_is_told_as_it_is(tool_context: ExportStores) -> None:
+def test_a_call_whose_arguments_are_no_json_is_told_as_it_is(stores: ExportStores) -> None:
     """S3-27: a line for it like for any other."""
     at = Writing("local", "conversation")
     at.entry(EntryKind.MESSAGE, message("user", "go", ()))
     at.event(RootStarted("froot", "Go", "done"))
     at.entry(EntryKind.MESSAGE, message("assistant", "", (Call("c", "bash", '{"cut of'),)))
-    tool_context.fill("from", at.records)
+    stores.fill("from", at.records)
 
-    place = tool_context.export(tool_context.material("from", "conversation"), "jetbox", "out")
+    place = stores.export(stores.material("from", "conversation"), "jetbox", "out")
 
     (line,) = [json.loads(row) for row in (place / "history.jsonl").read_bytes().splitlines()]
     assert (line["args"], line["result"], line["status"]) == ('{"cut of', None, "pending")

@@ -45,16 +45,16 @@ BROKEN: list[tuple[str, Callable[[list[bytes]], list[bytes]], str]] = [
 
 @pytest.mark.parametrize(("change", "why"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
 def test_a_broken_ledger_is_refused_whole(
-    tool_context: ExportStores, small: Small, change: Callable[[list[bytes]], list[bytes]], why: str
+    stores: ExportStores, small: Small, change: Callable[[list[bytes]], list[bytes]], why: str
 ) -> None:
-    place = tool_context.export(small.material, "ledger", "out.jsonl")
+    place = stores.export(small.material, "ledger", "out.jsonl")
     place.write_bytes(b"\n".join(change(place.read_bytes().splitlines())))
 
     with pytest.raises(BadRequest, match=why) as refused:
-        tool_context.take_in("to", place)
+        stores.take_in("to", place)
 
     assert refused.value.code == "not_importable"
-    assert tool_context.conversations("to") == []
+    assert stores.conversations("to") == []
 
 
 STATE: Json = {"version": 1, "rootFrameIDs": ["a"], "updatedAt": 1}
@@ -91,10 +91,8 @@ FILES: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("files", "why"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "archive"])
-def test_a_broken_layout_is_refused_whole(
-    tool_context: ExportStores, files: dict[str, str], why: str, packed: bool
-) -> None:
-    place = tool_context.folder / "given"
+def test_a_broken_layout_is_refused_whole(stores: ExportStores, files: dict[str, str], why: str, packed: bool) -> None:
+    place = stores.folder / "given"
     if packed:
         with zipfile.ZipFile(place, "w") as archive:
             for name, text in files.items():
@@ -106,64 +104,64 @@ def test_a_broken_layout_is_refused_whole(
             (place / name).write_text(text)
 
     with pytest.raises(BadRequest, match=why):
-        tool_context.take_in("to", place)
+        stores.take_in("to", place)
 
-    assert tool_context.conversations("to") == []
+    assert stores.conversations("to") == []
 
 
-def test_what_is_no_export_at_all_says_what_could_be_one(tool_context: ExportStores) -> None:
-    place = tool_context.folder / "cat.jpg"
+def test_what_is_no_export_at_all_says_what_could_be_one(stores: ExportStores) -> None:
+    place = stores.folder / "cat.jpg"
     place.write_bytes(os.urandom(2000))
 
     with pytest.raises(BadRequest, match="neither a folder, nor an archive"):
-        tool_context.take_in("to", place)
+        stores.take_in("to", place)
 
 
-def test_a_place_with_nothing_is_named(tool_context: ExportStores) -> None:
+def test_a_place_with_nothing_is_named(stores: ExportStores) -> None:
     with pytest.raises(BadRequest, match=r"There is nothing at .*nowhere"):
-        tool_context.take_in("to", tool_context.folder / "nowhere")
+        stores.take_in("to", stores.folder / "nowhere")
 
 
 @pytest.mark.rows("S1-13")
-def test_an_archive_cannot_reach_outside_itself(tool_context: ExportStores, small: Small) -> None:
+def test_an_archive_cannot_reach_outside_itself(stores: ExportStores, small: Small) -> None:
     """S1-13: names in an archive are compared and never written."""
-    place = tool_context.export(small.material, "stack", "out.zip")
+    place = stores.export(small.material, "stack", "out.zip")
     with zipfile.ZipFile(place, "a") as archive:
         archive.writestr("../../outside.json", "{}")
 
-    tool_context.take_in("to", place)
+    stores.take_in("to", place)
 
-    assert not (tool_context.folder.parent / "outside.json").exists()
-    assert not (tool_context.folder.parent.parent / "outside.json").exists()
+    assert not (stores.folder.parent / "outside.json").exists()
+    assert not (stores.folder.parent.parent / "outside.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["ledger", "stack", "jetbox"])
-def test_what_is_here_already_stays_as_it_is(tool_context: ExportStores, small: Small, kind: str) -> None:
-    place = tool_context.export(small.material, kind, f"{kind}.zip" if kind != "ledger" else "ledger.jsonl")
-    before = tool_context.export(small.material, "ledger", "before.jsonl").read_bytes()
+def test_what_is_here_already_stays_as_it_is(stores: ExportStores, small: Small, kind: str) -> None:
+    place = stores.export(small.material, kind, f"{kind}.zip" if kind != "ledger" else "ledger.jsonl")
+    before = stores.export(small.material, "ledger", "before.jsonl").read_bytes()
 
     with pytest.raises(NotAllowed, match=r"is here already\. `callstack forget"):
-        tool_context.take_in("from", place)
+        stores.take_in("from", place)
 
-    after = tool_context.material("from", small.written.conversation)
-    assert tool_context.export(after, "ledger", "after.jsonl").read_bytes() == before
+    after = stores.material("from", small.written.conversation)
+    assert stores.export(after, "ledger", "after.jsonl").read_bytes() == before
 
 
-def test_a_request_of_another_conversation_is_not_written_over(tool_context: ExportStores, small: Small) -> None:
-    place = tool_context.export(small.material, "ledger", "out.jsonl")
-    tool_context.fill("to", records_of("local", "b")[0])
+def test_a_request_of_another_conversation_is_not_written_over(stores: ExportStores, small: Small) -> None:
+    place = stores.export(small.material, "ledger", "out.jsonl")
+    stores.fill("to", records_of("local", "b")[0])
     place.write_bytes(place.read_bytes().replace(b'{"id":"arequest"', b'{"id":"brequest"'))
 
     with pytest.raises(NotAllowed, match="Request brequest belongs to another conversation"):
-        tool_context.take_in("to", place)
+        stores.take_in("to", place)
 
-    assert tool_context.conversations("to") == ["bconversation"]
+    assert stores.conversations("to") == ["bconversation"]
 
 
 # ----------------------------------------------------------------------------------------------------------------
 # writing
-def test_nothing_is_written_over_and_nothing_half_written_stays(tool_context: ExportStores, small: Small) -> None:
-    place = tool_context.folder / "there"
+def test_nothing_is_written_over_and_nothing_half_written_stays(stores: ExportStores, small: Small) -> None:
+    place = stores.folder / "there"
     place.write_text("mine")
     with pytest.raises(BadRequest, match="is there already"):
         write_export(format_named("handover"), small.material, ExportOptions(), place)
@@ -172,27 +170,27 @@ def test_nothing_is_written_over_and_nothing_half_written_stays(tool_context: Ex
 
 
 @pytest.mark.parametrize("name", ["broken", "broken.zip"])
-def test_an_export_that_fails_leaves_nothing(tool_context: ExportStores, small: Small, name: str) -> None:
+def test_an_export_that_fails_leaves_nothing(stores: ExportStores, small: Small, name: str) -> None:
     def fails() -> Json:
         raise RuntimeError("on purpose")
 
     broken = format_named("stack")
     files = [("state.json", iter((b"{}",))), ("frames/a.json", (json.dumps(fails()).encode() for _ in range(1)))]
-    before = sorted(path.name for path in tool_context.folder.iterdir())
+    before = sorted(path.name for path in stores.folder.iterdir())
     with pytest.raises(RuntimeError):
         write_export(
             type(broken)("", "", "", render_files=lambda _: iter(files)),
             small.material,
             ExportOptions(),
-            tool_context.folder / name,
+            stores.folder / name,
         )
 
-    assert sorted(path.name for path in tool_context.folder.iterdir()) == before
+    assert sorted(path.name for path in stores.folder.iterdir()) == before
 
 
-def test_an_export_is_readable_by_its_owner_alone(tool_context: ExportStores, small: Small) -> None:
-    place = tool_context.export(small.material, "stack", "out")
-    single = tool_context.export(small.material, "logs", "out.jsonl")
+def test_an_export_is_readable_by_its_owner_alone(stores: ExportStores, small: Small) -> None:
+    place = stores.export(small.material, "stack", "out")
+    single = stores.export(small.material, "logs", "out.jsonl")
 
     modes = {path.stat().st_mode & 0o077 for path in (place, single, *place.rglob("*"))}
     assert modes == {0}

@@ -46,9 +46,9 @@ def told_lines(place: Path) -> list[Json]:
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-08", "S1-09", "D7")
-def test_the_state_has_the_five_keys_and_a_log_for_each_frame(tool_context: ExportStores, small: Small) -> None:
+def test_the_state_has_the_five_keys_and_a_log_for_each_frame(stores: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-08, S1-09, D7: `logPath` names a file that is there."""
-    place = tool_context.export(small.material, "stack", "out")
+    place = stores.export(small.material, "stack", "out")
     state = document(place / "state.json")
 
     assert set(state) == {"version", "frames", "activeFrameID", "rootFrameIDs", "updatedAt"}
@@ -60,17 +60,17 @@ def test_the_state_has_the_five_keys_and_a_log_for_each_frame(tool_context: Expo
 
 
 @pytest.mark.rows("S1-06")
-def test_a_planned_frame_has_a_file_of_its_own_kind(tool_context: ExportStores, small: Small) -> None:
+def test_a_planned_frame_has_a_file_of_its_own_kind(stores: ExportStores, small: Small) -> None:
     """S1-06: `frames/plan-*.json`."""
-    (planned,) = (tool_context.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
+    (planned,) = (stores.export(small.material, "stack", "out") / "frames").glob("plan-*.json")
 
     assert document(planned)["sessionID"] == small.written.planned
 
 
 @pytest.mark.rows("S0-01", "S0-08")
-def test_every_message_stands_in_one_log(tool_context: ExportStores, small: Small) -> None:
+def test_every_message_stands_in_one_log(stores: ExportStores, small: Small) -> None:
     """S0-01, S0-08: the logs of all frames together are the conversation."""
-    place = tool_context.export(small.material, "stack", "out")
+    place = stores.export(small.material, "stack", "out")
 
     together = [line["item"]["wire"] for line in told_lines(place)]
 
@@ -83,12 +83,12 @@ def test_every_message_stands_in_one_log(tool_context: ExportStores, small: Smal
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06", "C22")
-def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(tool_context: ExportStores, small: Small) -> None:
+def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(stores: ExportStores, small: Small) -> None:
     """S1-04, S1-05, S1-06."""
-    place = tool_context.export(small.material, "stack", "out")
+    place = stores.export(small.material, "stack", "out")
 
-    tool_context.take_in("to", place)
-    again = tool_context.export(tool_context.material("to", small.written.conversation), "stack", "again")
+    stores.take_in("to", place)
+    again = stores.export(stores.material("to", small.written.conversation), "stack", "again")
 
     for name in ("state.json", "conversation.json"):
         assert (again / name).read_bytes() == (place / name).read_bytes()
@@ -97,49 +97,49 @@ def test_the_layout_comes_back_as_the_same_tree_and_the_same_logs(tool_context: 
 
 
 @pytest.mark.rows("S3-26", "S3-27", "S3-28", "C22")
-def test_the_jetbox_layout_comes_back_whole(tool_context: ExportStores, small: Small) -> None:
+def test_the_jetbox_layout_comes_back_whole(stores: ExportStores, small: Small) -> None:
     """S3-26, S3-27, S3-28: every file byte for byte."""
-    place = tool_context.export(small.material, "jetbox", "out")
+    place = stores.export(small.material, "jetbox", "out")
 
-    tool_context.take_in("to", place)
-    again = tool_context.export(tool_context.material("to", small.written.conversation), "jetbox", "again")
+    stores.take_in("to", place)
+    again = stores.export(stores.material("to", small.written.conversation), "jetbox", "again")
 
     assert files_in(again) == files_in(place)
 
 
-def test_the_ledger_comes_back_byte_for_byte(tool_context: ExportStores, small: Small) -> None:
+def test_the_ledger_comes_back_byte_for_byte(stores: ExportStores, small: Small) -> None:
     """The same ids, the same bytes, the same receipts: nobody can tell it was away."""
-    place = tool_context.export(small.material, "ledger", "out.jsonl")
+    place = stores.export(small.material, "ledger", "out.jsonl")
 
-    told = tool_context.take_in("to", place)
-    back = tool_context.material("to", small.written.conversation)
+    told = stores.take_in("to", place)
+    back = stores.material("to", small.written.conversation)
 
     assert (told.frames, told.entries, told.requests) == (3, 4, 1)
-    assert tool_context.export(back, "ledger", "again.jsonl").read_bytes() == place.read_bytes()
+    assert stores.export(back, "ledger", "again.jsonl").read_bytes() == place.read_bytes()
     assert back.receipts == small.material.receipts
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-def test_an_archive_says_what_a_folder_says(tool_context: ExportStores, small: Small, kind: str) -> None:
+def test_an_archive_says_what_a_folder_says(stores: ExportStores, small: Small, kind: str) -> None:
     folder, archive = (
-        tool_context.export(small.material, kind, "out"),
-        tool_context.export(small.material, kind, "out.zip"),
+        stores.export(small.material, kind, "out"),
+        stores.export(small.material, kind, "out.zip"),
     )
 
     with zipfile.ZipFile(archive) as packed:
         assert {name: packed.read(name) for name in packed.namelist()} == files_in(folder)
-    tool_context.take_in("to", archive)
-    assert tool_context.conversations("to") == [small.written.conversation]
+    stores.take_in("to", archive)
+    assert stores.conversations("to") == [small.written.conversation]
 
 
-def test_the_same_conversation_is_the_same_archive(tool_context: ExportStores, small: Small) -> None:
-    once, twice = (tool_context.export(small.material, "stack", name).read_bytes() for name in ("one.zip", "two.zip"))
+def test_the_same_conversation_is_the_same_archive(stores: ExportStores, small: Small) -> None:
+    once, twice = (stores.export(small.material, "stack", name).read_bytes() for name in ("one.zip", "two.zip"))
 
     assert once == twice
 
 
 @pytest.mark.rows("X-05")
-def test_branches_that_were_given_up_come_back_beside_the_path(tool_context: ExportStores) -> None:
+def test_branches_that_were_given_up_come_back_beside_the_path(stores: ExportStores) -> None:
     """X-05: nothing is deleted, and the current path stays the current one."""
     at = Writing("local", "conversation")
     start = at.entry(EntryKind.MESSAGE, message("user", "begin"))
@@ -147,13 +147,13 @@ def test_branches_that_were_given_up_come_back_beside_the_path(tool_context: Exp
     at.entry(EntryKind.MESSAGE, message("assistant", "one way"))
     at._tip = start
     at.entry(EntryKind.MESSAGE, message("assistant", "another way"))
-    tool_context.fill("from", at.records)
-    place = tool_context.export(tool_context.material("from", "conversation"), "stack", "out")
+    stores.fill("from", at.records)
+    place = stores.export(stores.material("from", "conversation"), "stack", "out")
 
-    tool_context.take_in("to", place)
-    back = tool_context.material("to", "conversation")
+    stores.take_in("to", place)
+    back = stores.material("to", "conversation")
 
-    assert told_lines(tool_context.export(back, "stack", "again")) == told_lines(place)
+    assert told_lines(stores.export(back, "stack", "again")) == told_lines(place)
     items = items_of(back.ledger, back.path_state.tree)
     assert [(i.message.text, i.is_current) for i in items] == [
         ("begin", True), ("one way", False), ("another way", True)
@@ -237,10 +237,10 @@ def _timeless(state: Json) -> Json:
 
 # ------------------------------------------------------------------------------------------------------ files of others
 @pytest.mark.rows("S1-40", "S3-35")
-def test_state_files_of_the_plugin_are_taken_in(tool_context: ExportStores) -> None:
+def test_state_files_of_the_plugin_are_taken_in(stores: ExportStores) -> None:
     """S1-40, S3-35: frames under the ids they had; what was said was never written there, the goal is. The files
     stay, and are called the same when they are written again."""
-    place = tool_context.folder / ".opencode" / "stack"
+    place = stores.folder / ".opencode" / "stack"
     (place / "frames").mkdir(parents=True)
     root = {"sessionID": "ses_1", "status": "in_progress", "title": "Ship it", "successCriteria": "users have it",
             "successCriteriaCompacted": "shipped", "createdAt": CLOCK, "updatedAt": CLOCK + 5, "artifacts": ["a.py"],
@@ -255,8 +255,8 @@ def test_state_files_of_the_plugin_are_taken_in(tool_context: ExportStores) -> N
 
     before = files_in(place)
 
-    told = tool_context.take_in("to", tool_context.folder)
-    back = tool_context.material("to", told.conversation)
+    told = stores.take_in("to", stores.folder)
+    back = stores.material("to", told.conversation)
 
     assert (told.format, told.frames) == ("stack", 2)
     assert files_in(place) == before
@@ -265,14 +265,14 @@ def test_state_files_of_the_plugin_are_taken_in(tool_context: ExportStores) -> N
     assert frames["plan-2"].items() >= child.items()
     assert [item.message.text for item in items_of(back.ledger, back.path_state.tree)] == ["users have it"]
 
-    again = tool_context.export(back, "stack", "again") / "frames"
+    again = stores.export(back, "stack", "again") / "frames"
     assert {file.name for file in again.glob("*.json")} == {"ses_1.json", "plan-2.json"}
 
 
 @pytest.mark.rows("S3-27", "S3-28")
-def test_goal_and_actions_of_others_are_taken_in(tool_context: ExportStores) -> None:
+def test_goal_and_actions_of_others_are_taken_in(stores: ExportStores) -> None:
     """S3-27, S3-28: a file without our frames; descriptions are titles, the deepest task under way is active."""
-    place = tool_context.folder / ".agent_context"
+    place = stores.folder / ".agent_context"
     place.mkdir()
     goal = {"description": "Write a calculator", "status": "in_progress", "tasks": [
         {"description": "Package", "status": "completed", "subtasks": []},
@@ -283,8 +283,8 @@ def test_goal_and_actions_of_others_are_taken_in(tool_context: ExportStores) -> 
     action = {"timestamp": CLOCK / 1000, "name": "run_cmd", "args": {"cmd": ["pytest"]}, "result": "1 failed"}
     (place / "history.jsonl").write_text(json.dumps(action) + "\n")
 
-    told = tool_context.take_in("to", tool_context.folder)
-    again = tool_context.export(tool_context.material("to", told.conversation), "jetbox", "again")
+    told = stores.take_in("to", stores.folder)
+    again = stores.export(stores.material("to", told.conversation), "jetbox", "again")
 
     state = document(again / "state.json")
     assert [task["description"] for task in state["goal"]["tasks"]] == ["Package", "Tests"]
@@ -293,21 +293,20 @@ def test_goal_and_actions_of_others_are_taken_in(tool_context: ExportStores) -> 
     assert (line["action"], line["args"], line["result"]) == ("run_cmd", {"cmd": ["pytest"]}, "1 failed")
 
 
-def test_a_conversation_may_change_hands(tool_context: ExportStores, small: Small) -> None:
+def test_a_conversation_may_change_hands(stores: ExportStores, small: Small) -> None:
     """X-25: it belongs to whoever takes it in."""
-    place = tool_context.export(small.material, "ledger", "out.jsonl")
+    place = stores.export(small.material, "ledger", "out.jsonl")
 
-    tool_context.take_in("to", place, tenant="key-other")
+    stores.take_in("to", place, tenant="key-other")
 
     assert (
-        tool_context.material("to", small.written.conversation, tenant="key-other").ledger.conversation.tenant
-        == "key-other"
+        stores.material("to", small.written.conversation, tenant="key-other").ledger.conversation.tenant == "key-other"
     )
 
 
 # ------------------------------------------------------------------------------------------------------------- actions
 @pytest.mark.rows("S3-20", "S3-26", "S3-27")
-def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(tool_context: ExportStores) -> None:
+def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(stores: ExportStores) -> None:
     """S3-20, S3-26, S3-27: keys in another order are the same action; another result is not."""
     at = Writing("local", "conversation")
     at.entry(EntryKind.MESSAGE, message("user", "look"))
@@ -317,9 +316,9 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(tool_c
     for number, (arguments, result) in enumerate(made):
         at.entry(EntryKind.MESSAGE, message("assistant", "", (Call(f"c{number}", "grep", arguments),)))
         at.entry(EntryKind.MESSAGE, message("tool", result, answers=f"c{number}"))
-    tool_context.fill("from", at.records)
+    stores.fill("from", at.records)
 
-    place = tool_context.export(tool_context.material("from", "conversation"), "jetbox", "out")
+    place = stores.export(stores.material("from", "conversation"), "jetbox", "out")
 
     assert len(lines(place / "history.jsonl")) == len(made)
     (loop,) = json.loads((place / "loops.json").read_bytes())
@@ -329,14 +328,14 @@ def test_history_has_a_line_for_each_call_and_loops_what_came_to_the_same(tool_c
 
 
 @pytest.mark.rows("S1-13")
-def test_ids_never_leave_their_folder(tool_context: ExportStores) -> None:
+def test_ids_never_leave_their_folder(stores: ExportStores) -> None:
     """S1-13: an id is not a path."""
     at = Writing("local", "conversation")
     at.entry(EntryKind.MESSAGE, message("user", "begin"))
     at.event(RootStarted("../../evil", "Begin", "done"))
-    tool_context.fill("from", at.records)
+    stores.fill("from", at.records)
 
-    place = tool_context.export(tool_context.material("from", "conversation"), "stack", "out")
+    place = stores.export(stores.material("from", "conversation"), "stack", "out")
 
     assert sorted(files_in(place)) == [
         "conversation.json", "frames/______evil.json", "frames/______evil.log", "state.json"
