@@ -25,10 +25,9 @@ from rich.console import Console
 
 from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting import Receipt, sum_receipts
-from proxy.cli.demo import project_data as records
 from proxy.cli.demo.agent import Agent, AgentAnswer, AgentError, number_lines
 from proxy.cli.demo.model import DemoModel
-from proxy.cli.demo.project import INVOICES_A_NIGHT, write_project
+from proxy.cli.demo.project import read_project_file, write_project
 from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
 from proxy.cli.demo.screen import DemoRow, Screen
 from proxy.cli.demo.session import SYSTEM, DemoTask, tasks
@@ -37,8 +36,8 @@ from proxy.core.ledger import STACK_PREFIX
 MODEL = "gpt-5.4"
 """Its prices are in the table, and its cache is one the scripted provider plays."""
 SETTINGS: Mapping[str, object] = {"wake_at_tokens": 20_000, "drain_s": 2}
-RECALLED_NIGHT = 19
-"""The night whose log is recalled at the end."""
+RECALLED_LOG = "logs/nightly-2026-11-19.log"
+"""The log that the model recalls at the end."""
 PROXY_MARKERS = (STACK_PREFIX, "stack-context", "frame-results")
 """What no answer may hold."""
 RECEIPT_TIMEOUT_S = 5.0
@@ -130,11 +129,12 @@ def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
 
 
 def demo_script() -> tuple[DemoTask, ...]:
-    """The tasks, with the lines of a log that the model will want back."""
-    log = number_lines(records.nightly_log(RECALLED_NIGHT, INVOICES_A_NIGHT)).splitlines()
-    number = records.invoices_off_by_cents(RECALLED_NIGHT, INVOICES_A_NIGHT)[0]
-    warning = next(line for line in log if "WARNING" in line and number in line)
-    return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2], number=number)
+    """The tasks, with the log lines that the model recalls: the first eight, and the first warning."""
+    log = read_project_file(RECALLED_LOG)
+    warning = next(line for line in log.splitlines() if "WARNING" in line)
+    number = warning.partition("ledger: ")[2].partition(" ")[0]
+    old_lines = "\n".join(number_lines(log).splitlines()[:8])
+    return tasks(old_lines, warning, number)
 
 
 def provider_for(model: DemoModel) -> ScriptedProvider:
