@@ -1,10 +1,7 @@
-"""The command `autonomy`: how much the proxy decides in a conversation, why, and how a person changes that.
+"""The commands `autonomy` and `loops`.
 
-Looking reads the store; changing goes through a running proxy, which keeps conversations in memory.
-
-The command `loops`: what the model was warned of, and counting anew.
-
-Listing reads the store; clearing goes through a running proxy, which keeps conversations in memory.
+`autonomy` shows how much the proxy decides about frames in a conversation, and why, and changes it there. `loops` lists
+the loops that the model was warned of. Both read the store, and change it through the management API.
 """
 
 from __future__ import annotations
@@ -15,16 +12,13 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from proxy.cli.api_client import call, conversation_path
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
-from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config import Config
-from proxy.core.ledger import Ledger
 from proxy.core.policy import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
-from proxy.management.actions import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
+from proxy.management.actions import AutonomyView, autonomy_view
 from proxy.management.views import LoopRow, local_time, lookup, loop_rows
-from proxy.management.views import clear_loop_warnings as cleared_in
-from proxy.store import Store
 
 MAX_SUGGESTIONS_SHOWN = 10
 """Suggestions of the history that are printed; `--json` has all."""
@@ -58,18 +52,25 @@ def autonomy(
         wanted["suggest_in_context"] = in_context
     if (wanted or clear) and not conversation:
         raise typer.BadParameter("name the conversation to change; `callstack tree` shows their ids")
-    told, cleared = run_async(_apply_changes(settings_at(config, data), conversation, wanted, clear=clear))
+    settings, cleared = settings_at(config, data), 0
+    if wanted or clear:
+        path = f"{conversation_path(settings, conversation)}/autonomy"
+        if wanted:
+            call(settings, "PATCH", path, wanted)
+        if clear:
+            cleared = call(settings, "DELETE", f"{path}/suggestions")["cleared"]
+    view = run_async(_load_autonomy(settings, conversation))
     if as_json:
-        print_json(told if not clear else {**told, "cleared": cleared})
+        print_json(view if not clear else {**view, "cleared": cleared})
         return
     if clear:
         print_line(f"took back {pluralize(cleared, 'suggestion')}")
-    for line in autonomy_text(told):
+    for line in autonomy_text(view):
         print_line(line)
 
 
 def _parse_changes(level: str, combine: str, heuristics: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, word, allowed in (
         ("level", level, get_args(AutonomyLevel)),
         ("combine", combine, get_args(ScoreCombiner)),
@@ -77,61 +78,38 @@ def _parse_changes(level: str, combine: str, heuristics: str) -> dict[str, Any]:
         if word and word not in allowed:
             raise typer.BadParameter(f"{name} {word!r}; allowed: {', '.join(allowed)}")
         if word:
-            found[name] = word
+            changes[name] = word
     if heuristics:
         named = {part.strip() for part in heuristics.split(",") if part.strip()} - {"none"}
         if unknown := sorted(named - set(HEURISTIC_NAMES)):
             raise typer.BadParameter(f"heuristic {unknown[0]!r}; allowed: {', '.join(HEURISTIC_NAMES)}, or none")
-        found["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in named)
-    return found
+        changes["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in named)
+    return changes
 
 
-async def _apply_changes(
-    settings: Config, reference: str, wanted: Mapping[str, Any], *, clear: bool
-) -> tuple[AutonomyView, int]:
+async def _load_autonomy(settings: Config, reference: str) -> AutonomyView:
     async with opened_store(settings) as store:
         ledger = await lookup.find_ledger(store, None, reference)
-        server = find_running_proxy(settings.data)
-        cleared = 0
-        if server is None:
-            cleared = await _apply_in_store(store, ledger, wanted, clear=clear)
-        else:
-            path = f"/stack/conversations/{ledger.conversation.id}/autonomy"
-            if wanted:
-                ask_proxy(server, "PATCH", path, dict(wanted))
-            if clear:
-                cleared = int(ask_proxy(server, "DELETE", f"{path}/suggestions")["cleared"])
-            ledger = await lookup.ledger_of(store, None, ledger.conversation.id)
-        return autonomy_view(ledger, lookup.newest_path_state(ledger), settings, _now()), cleared
+        return autonomy_view(ledger, lookup.newest_path_state(ledger), settings, time.time_ns() // 1_000_000)
 
 
-async def _apply_in_store(store: Store, ledger: Ledger, wanted: Mapping[str, Any], *, clear: bool) -> int:
-    if wanted:
-        await change_rules(store, ledger, wanted, _now())
-    return (await clear_pending_suggestions(store, ledger, counts=False, at=_now()))[1] if clear else 0
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def autonomy_text(told: AutonomyView) -> Iterator[str]:
+def autonomy_text(view: AutonomyView) -> Iterator[str]:
     """The rules, a line for each heuristic, and the newest suggestions."""
-    here = f" (set here: {', '.join(told['chosen'])})" if told["chosen"] else ""
-    yield f"conversation {told['conversation']}, frame {told['frame']}"
-    yield f"level {told['level']}, combine {told['combine']}{here}"
-    for kind, verdict in (("push", told["push"]), ("pop", told["pop"])):
+    chosen = f" (set here: {', '.join(view['chosen'])})" if view["chosen"] else ""
+    yield f"conversation {view['conversation']}, frame {view['frame']}"
+    yield f"level {view['level']}, combine {view['combine']}{chosen}"
+    for kind, verdict in (("push", view["push"]), ("pop", view["pop"])):
         reached = "reached" if verdict["reached"] else "not reached"
         why = f"; nothing is suggested: {verdict['pointless']}" if verdict["pointless"] else ""
         yield f"{kind}: {verdict['confidence']} of {verdict['threshold']}, {reached}{why}"
     cells = [
-        (each["name"], each["type"], str(each["score"]), "" if each["enabled"] else "off", _inputs(each["inputs"]))
-        for each in told["scores"]
+        (row["name"], row["type"], str(row["score"]), "" if row["enabled"] else "off", _inputs(row["inputs"]))
+        for row in view["scores"]
     ]
     yield from align_columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
-    for each in told["history"][-MAX_SUGGESTIONS_SHOWN:]:
-        yield one_line(f"{local_time(each['time'])}  {each['state']}: {each['text']}")
-    yield ", ".join(f"{name} {count}" for name, count in told["stats"].items())
+    for row in view["history"][-MAX_SUGGESTIONS_SHOWN:]:
+        yield one_line(f"{local_time(row['time'])}  {row['state']}: {row['text']}")
+    yield ", ".join(f"{name} {count}" for name, count in view["stats"].items())
 
 
 def _inputs(inputs: Mapping[str, object]) -> str:
@@ -152,7 +130,7 @@ def loops(
     if clear:
         if not conversation:
             raise typer.BadParameter("name the conversation to clear; `callstack tree` shows their ids")
-        count = run_async(_clear_warnings(settings, conversation))
+        count = call(settings, "DELETE", f"{conversation_path(settings, conversation)}/loops")["cleared"]
         if as_json:
             print_json({"cleared": count})
         else:
@@ -169,15 +147,6 @@ def loops(
 async def _load_loops(settings: Config, reference: str) -> list[LoopRow]:
     async with opened_store(settings) as store:
         return loop_rows(await lookup.find_ledger(store, None, reference))
-
-
-async def _clear_warnings(settings: Config, reference: str) -> int:
-    async with opened_store(settings) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
-        server = find_running_proxy(settings.data)
-        if server is None:
-            return (await cleared_in(store, ledger, time.time_ns() // 1_000_000)).count
-    return int(ask_proxy(server, "DELETE", f"/stack/conversations/{ledger.conversation.id}/loops")["cleared"])
 
 
 def loops_text(rows: Sequence[LoopRow]) -> Iterator[str]:

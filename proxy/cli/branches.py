@@ -1,24 +1,24 @@
-"""The commands that branch: `checkpoint`, `branch`, `switch` and `inject`.
+"""The commands `checkpoint`, `branch`, `switch` and `inject`.
 
-With `--list`, `checkpoint` and `branch` say what there is, and of a name what stands there. A running proxy is asked,
-which keeps conversations in memory; where none runs, the store is.
+`--list` reads the store: all checkpoints or branches, or the messages at the one that is named. Changes go through the
+management API.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
+from proxy.cli.api_client import call, conversation_path
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
-from proxy.cli.running import ask_proxy, find_running_proxy
 from proxy.config import Config
 from proxy.core.frames import PathState
-from proxy.core.ledger import Ledger, LedgerEvent
+from proxy.core.ledger import Ledger
 from proxy.core.text import cut_for_display
 from proxy.management.actions import (
     BranchMessage,
@@ -26,12 +26,10 @@ from proxy.management.actions import (
     BranchSwitchView,
     CheckpointRow,
     ConversationPath,
-    InjectionSelection,
     InjectionView,
     branches,
 )
 from proxy.management.views import local_time, lookup, path_state_of
-from proxy.store import Store
 
 InConversation = Annotated[
     str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
@@ -40,13 +38,12 @@ ListFlag = Annotated[bool, typer.Option("--list", help="Only list what there is;
 Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
 MAX_MESSAGE_LENGTH = 80
 """Characters of a message in a list."""
-BranchAction = Callable[[Store, ConversationPath], Coroutine[Any, Any, tuple[Any, Sequence[LedgerEvent]]]]
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Row]):
-    """How a kind of point is listed: the `member` of the JSON, all of them, one of them by name, a line for each."""
+    """How checkpoints or branches are listed: the `member` of the JSON, all rows, one by name, a line for each row."""
 
     member: str
     rows: Callable[[PathState], list[Row]]
@@ -67,14 +64,9 @@ def checkpoint(
     if listed:
         _print_listing(settings, conversation, CHECKPOINT_LISTING, name, as_json=as_json)
         return
-
-    async def set_it(store: Store, path: ConversationPath) -> tuple[CheckpointRow, Sequence[LedgerEvent]]:
-        return await branches.set_checkpoint(store, path, name)
-
-    told: CheckpointRow = run_async(
-        _ask_proxy_or_store(settings, conversation, set_it, ("checkpoints", {"name": name}))
-    )
-    _print(as_json, told, [f"checkpoint {told['name']} is set on {told['branch']}"])
+    path = conversation_path(settings, conversation)
+    row: CheckpointRow = call(settings, "POST", f"{path}/checkpoints", {"name": name})
+    _print(as_json, row, [f"checkpoint {row['name']} is set on {row['branch']}"])
 
 
 def branch(
@@ -92,13 +84,9 @@ def branch(
     if listed:
         _print_listing(settings, conversation, BRANCH_LISTING, name, as_json=as_json)
         return
-
-    async def begin(store: Store, path: ConversationPath) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-        return await branches.begin_branch(store, path, start, name, reason)
-
     body = {"checkpoint": start, "name": name, "reason": reason}
-    told: BranchSwitchView = run_async(_ask_proxy_or_store(settings, conversation, begin, ("branches", body)))
-    _print(as_json, told, [f"branch {told['branch']} begins at checkpoint {told['checkpoint']} {told['comes']}"])
+    view: BranchSwitchView = call(settings, "POST", f"{conversation_path(settings, conversation)}/branches", body)
+    _print(as_json, view, [f"branch {view['branch']} begins at checkpoint {view['checkpoint']} {view['comes']}"])
 
 
 def switch(
@@ -110,13 +98,10 @@ def switch(
     as_json: AsJson = False,
 ) -> None:
     """Go on with another branch, as it was left, with the user's next message."""
-
-    async def turn(store: Store, path: ConversationPath) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-        return await branches.switch_to_branch(store, path, name, reason)
-
-    asked = ("switch", {"branch": name, "reason": reason})
-    told: BranchSwitchView = run_async(_ask_proxy_or_store(settings_at(config, data), conversation, turn, asked))
-    _print(as_json, told, [f"the work goes on, on {told['branch']} {told['comes']}"])
+    settings = settings_at(config, data)
+    body = {"branch": name, "reason": reason}
+    view: BranchSwitchView = call(settings, "POST", f"{conversation_path(settings, conversation)}/switch", body)
+    _print(as_json, view, [f"the work goes on, on {view['branch']} {view['comes']}"])
 
 
 def inject(
@@ -134,59 +119,34 @@ def inject(
     as_json: AsJson = False,
 ) -> None:
     """Copy messages of a branch, or what a frame of it returned, once to the end of another."""
-    choice = InjectionSelection(source, messages or [], frame, to)
-
-    async def copy(store: Store, path: ConversationPath) -> tuple[InjectionView, Sequence[LedgerEvent]]:
-        return await branches.inject(store, path, choice)
-
-    body = {"branch": source, "messages": choice.message_numbers, "frame": frame, "to": to}
-    told: InjectionView = run_async(
-        _ask_proxy_or_store(settings_at(config, data), conversation, copy, ("inject", body))
-    )
-    _print(
-        as_json,
-        told,
-        [f"{pluralize(told['texts'], 'text')} of {source} will be copied to {told['branch']} {told['comes']}"],
-    )
+    settings = settings_at(config, data)
+    body = {"branch": source, "messages": messages or [], "frame": frame, "to": to}
+    view: InjectionView = call(settings, "POST", f"{conversation_path(settings, conversation)}/inject", body)
+    line = f"{pluralize(view['texts'], 'text')} of {source} will be copied to {view['branch']} {view['comes']}"
+    _print(as_json, view, [line])
 
 
 # ------------------------------------------------------------------------------------------------------------- working
-async def _open_path(settings: Config, reference: str) -> ConversationPath:
+async def _load_newest_path(settings: Config, reference: str) -> ConversationPath:
     async with opened_store(settings) as store:
-        return await _load_newest_path(store, reference)
+        ledger = await lookup.find_ledger(store, None, reference)
+        return ConversationPath(ledger, path_state_of(ledger), time.time_ns() // 1_000_000)
 
 
 def _print_listing(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
     """All there are, or the messages of the one with this name."""
-    path = run_async(_open_path(settings, reference))
+    path = run_async(_load_newest_path(settings, reference))
     if name:
-        one = listing.detail(path.ledger, path.path_state, name)
-        _print(as_json, one, branch_messages_text(one["messages"]))
+        detail = listing.detail(path.ledger, path.path_state, name)
+        _print(as_json, detail, branch_messages_text(detail["messages"]))
     else:
         rows = listing.rows(path.path_state)
         _print(as_json, {listing.member: rows}, listing.lines(rows))
 
 
-async def _load_newest_path(store: Store, reference: str) -> ConversationPath:
-    ledger = await lookup.find_ledger(store, None, reference)
-    return ConversationPath(ledger, path_state_of(ledger), time.time_ns() // 1_000_000)
-
-
-async def _ask_proxy_or_store(settings: Config, reference: str, work: BranchAction, route: tuple[str, object]) -> Any:
-    """What the running proxy answers to this body at this route of the conversation, or what is done in the store."""
-    async with opened_store(settings) as store:
-        path = await _load_newest_path(store, reference)
-        server = find_running_proxy(settings.data)
-        if server is None:
-            told, _ = await work(store, path)
-            return told
-    where, body = route
-    return ask_proxy(server, "POST", f"/stack/conversations/{path.ledger.conversation.id}/{where}", body)
-
-
-def _print(as_json: bool, told: object, lines: Sequence[str] | Iterator[str]) -> None:  # noqa: FBT001 - the option of every command
+def _print(as_json: bool, value: object, lines: Sequence[str] | Iterator[str]) -> None:  # noqa: FBT001 - the option of every command
     if as_json:
-        print_json(told)
+        print_json(value)
         return
     for line in lines:
         print_line(line)

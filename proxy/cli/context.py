@@ -1,6 +1,6 @@
-"""Where a command works: the configuration it stands on, and the store that configuration names.
+"""The configuration and the store a command works with.
 
-`proxy.yaml` in the current directory is read where no file is named. Only here is the environment handed on.
+`proxy.yaml` in the current directory is read where no file is named. The commands read the environment only here.
 """
 
 from __future__ import annotations
@@ -34,30 +34,32 @@ Result = TypeVar("Result")
 def load_settings(
     file: Path | None = None, flags: Mapping[str, object] | None = None, *, asks_upstreams: bool = True
 ) -> Config:
-    """Raises InvalidConfiguration with a line per fault."""
+    """Raises InvalidConfiguration with one line for each fault."""
     return load_config(flags, os.environ, config_file_of(file), asks_upstreams=asks_upstreams)
 
 
 def config_file_of(named: Path | None) -> Path | None:
-    """The configuration file that counts, or None where there is none."""
+    """The configuration file to read, or None where there is none."""
     return named if named is not None else DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
 
 def settings_at(file: Path | None, data: Path | None) -> Config:
-    """The configuration of a command that only needs to know where things lie."""
+    """The configuration of a command that does not contact upstreams."""
     return load_settings(file, {"data": str(data) if data else None}, asks_upstreams=False)
 
 
 def data_flag(settings: Config) -> str:
-    """What has to stand behind a command that is suggested, so that it looks in the same directory; or empty."""
+    """The option that makes a suggested command use the same data directory; empty where none is needed."""
     return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
 
 
 @asynccontextmanager
 async def opened_store(config: Config) -> AsyncIterator[Store]:
-    """The store, for as long as the command looks at it; what happened to its file meanwhile is told on stderr. A
-    damaged one stays as it is: to move it away is for `serve`, which has to go on. Raises InvalidConfiguration where
-    there is none yet."""
+    """The store of the data directory, open inside the block. Notes on its file are printed on stderr.
+
+    A damaged file stays where it is; only `serve`, which has to go on, sets it aside. Raises InvalidConfiguration where
+    there is no store yet.
+    """
     path = config.store_path
     if path is None:
         raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
@@ -70,13 +72,15 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
         await store.start()
         yield store
     except NotFound as error:
-        # Most often it lies in another directory, the one a `serve --data` was told.
+        # Most often the data is in another directory, named by `serve --data`.
         raise NotFound(f"{error} Looked in {path}; --data names another directory.") from None
     except StoreError as error:
         if error.code != "store_corrupt":
             raise
-        told = f"{error}; {path} was left as it is. Keep a copy: `callstack serve` sets it aside and begins a new one"
-        raise StoreError(told, code=error.code) from None
+        message = (
+            f"{error}; {path} was left as it is. Keep a copy: `callstack serve` sets it aside and begins a new one"
+        )
+        raise StoreError(message, code=error.code) from None
     finally:
         await store.close()
         for note in store.health().notes:
@@ -84,5 +88,4 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine to its end."""
     return asyncio.run(work)

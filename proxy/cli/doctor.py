@@ -1,7 +1,7 @@
-"""`callstack doctor`: what stands in the way, each with what to do about it.
+"""`callstack doctor`: what is wrong with this installation, each with what to do about it.
 
-A check is `ok`, a `finding` (exit code 1), or `unsure`: it could not be judged from here, and says why. The doctor
-changes nothing: a damaged store is told, not set aside; a proxy that runs is asked, not disturbed.
+A check is `ok`, a `finding` (exit code 1), or `unsure` where it cannot be judged from here. Nothing is changed: a
+damaged store is reported, not set aside, and a running proxy is only asked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from proxy.store import RequestRecord, as_store_error
 from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 
 MAX_REQUESTS_CHECKED = 1_000
-"""Requests looked at: the newest."""
+"""The newest requests are checked, at most so many."""
 MAX_CONVERSATIONS_CHECKED = 50
-"""Conversations that are read, to see whether they can be: those worked in last."""
+"""Conversations checked for readability: those worked in last."""
 MAX_BYPASS_SHARE = 0.01
-"""Share of requests that went around us from which something is wrong."""
+"""A larger share of bypassed requests is a finding."""
 MAX_ERROR_SHARE = 0.05
-"""And the same for requests that got an error: providers have one now and then."""
+"""A larger share of failed requests is a finding; providers fail now and then."""
 SET_ASIDE_HINT = "serve will set it aside and begin a new one"
-"""What comes of a damaged file, and of no other: one that is locked or may not be read stays where it is."""
+"""Said of damaged files only: a locked or unreadable file stays where it is."""
 HARMLESS_REASONS = ("client_left", "cancelled", "shutdown")
-"""Errors that are nobody's fault: somebody ended the request."""
+"""Reasons of errors that are no fault: somebody ended the request."""
 UPSTREAM_TIMEOUT_S = 5.0
 CheckState = Literal["ok", "finding", "unsure"]
 COLORS: dict[CheckState, str] = {"ok": "green", "finding": "red", "unsure": "yellow"}
@@ -74,7 +74,7 @@ def doctor(
 
 
 def run_checks(config: Config, file: Path | None) -> Iterator[Check]:
-    """Every check, in the order in which one would look."""
+    """All checks, in the order in which a person would look."""
     yield _check_configuration(file)
     try:
         server = find_running_proxy(config.data)
@@ -109,7 +109,7 @@ def _check_port(config: Config, server: ServerInfo | None) -> Check:
 
 
 def _check_recent_bypasses(server: ServerInfo) -> Check:
-    """O1: what the running proxy says of its last five minutes; it raises the alarm itself."""
+    """Asks the running proxy for the bypasses of its last five minutes, and for its alarm."""
     try:
         families = {f.name: f.samples for f in text_string_to_metric_families(fetch_page(server, "/metrics"))}
         [requests], [alarm] = families["callstack_recent_requests"], families["callstack_bypass_alarm"]
@@ -118,17 +118,17 @@ def _check_recent_bypasses(server: ServerInfo) -> Check:
         return Check("unsure", "last 5 minutes", str(error))
     except (KeyError, ValueError):
         return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
-    told = f"{sum(around.values())} of {int(requests.value)} requests went around us"
+    text = f"{sum(around.values())} of {int(requests.value)} requests went around us"
     words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
     state: CheckState = "finding" if alarm.value else "ok"
-    return Check(state, "last 5 minutes", f"{told} ({words})" if words else told)
+    return Check(state, "last 5 minutes", f"{text} ({words})" if words else text)
 
 
 # ----------------------------------------------------------------------------------------------------------- upstream
 async def _check_upstreams(config: Config, server: ServerInfo | None) -> list[Check]:
     if not config.upstreams and server is not None:
-        told = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
-        return [Check("unsure", "upstream", told)]
+        text = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
+        return [Check("unsure", "upstream", text)]
     if not config.upstreams:
         return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
     pool = ConnectionPool()
@@ -146,7 +146,7 @@ async def _check_upstream(name: str, settings: UpstreamSettings, pool: Connectio
 
 
 def _check_litellm(about: str, settings: UpstreamSettings) -> Check:
-    """Whether litellm is here. The provider itself is not asked: what that costs is for the provider to say."""
+    """Checks that litellm is installed. The provider is not asked, because a request may cost money."""
     if reason := unavailable_reason():
         return Check("finding", about, f"kind litellm: {reason}")
     credential = "the configured key" if settings.key is not None else "whatever key litellm finds by itself"
@@ -154,7 +154,7 @@ def _check_litellm(about: str, settings: UpstreamSettings) -> Check:
 
 
 async def _check_url(about: str, settings: UpstreamSettings, upstream: HttpUpstream) -> Check:
-    """Asks for the list of models: costs nothing, and every compatible provider has it."""
+    """Asks for the list of models, which costs nothing and which every compatible provider has."""
     headers = outgoing_headers([], settings, readable=False)
     try:
         async with asyncio.timeout(UPSTREAM_TIMEOUT_S):
@@ -169,10 +169,10 @@ async def _check_url(about: str, settings: UpstreamSettings, upstream: HttpUpstr
     if answer.status in (401, 403) and settings.key is None:
         return Check("ok", about, f"{settings.url} answers and wants a key; the clients' own keys pass")
     if answer.status in (401, 403):
-        told = f"{settings.url} refuses the configured key ({answer.status}), sent in {settings.key_header}"
-        return Check("finding", about, f"{told}; Anthropic wants key_header: x-api-key")
-    told = f"{settings.url} answers GET models with {answer.status}; some providers have no such list"
-    return Check("finding" if answer.status >= 500 else "unsure", about, told)
+        text = f"{settings.url} refuses the configured key ({answer.status}), sent in {settings.key_header}"
+        return Check("finding", about, f"{text}; Anthropic wants key_header: x-api-key")
+    text = f"{settings.url} answers GET models with {answer.status}; some providers have no such list"
+    return Check("finding" if answer.status >= 500 else "unsure", about, text)
 
 
 # ---------------------------------------------------------------------------------------------------------- this host
@@ -215,8 +215,7 @@ def _check_store(config: Config) -> Iterator[Check]:
 
 
 def integrity_fault(path: Path) -> str:
-    """What is wrong with the file and what will come of it, or nothing. Read only, so that nothing is changed by
-    looking."""
+    """What is wrong with the file and what `serve` will do about it, or empty. Opens the file read-only."""
     try:
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
         try:
@@ -242,22 +241,22 @@ async def _check_contents(config: Config) -> list[Check]:
 
 
 def _check_readable(rows: Sequence[ConversationRow]) -> Check:
-    """Whether the conversations worked in last make sense: the requests of one that does not go around us."""
+    """Checks that the newest conversations can be read; requests of one that cannot are bypassed."""
     broken = [row["id"] for row in rows if "unreadable" in row]
     if not broken:
         return Check("ok", "conversations", f"the {len(rows)} worked in last can be read")
-    told = f"{len(broken)} of the {len(rows)} worked in last cannot be read ({', '.join(broken)}), so they go around us"
+    text = f"{len(broken)} of the {len(rows)} worked in last cannot be read ({', '.join(broken)}), so they go around us"
     todo = "damaged, or of a newer callstack; `callstack forget ID` would delete one"
-    return Check("finding", "conversations", f"{told}: {todo}")
+    return Check("finding", "conversations", f"{text}: {todo}")
 
 
 def check_requests(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
-    """What the newest requests tell. `records` are the newest first."""
+    """Checks on the newest requests. `records` are newest first."""
     listed = list(records)
     around = [r for r in listed if r.status.startswith("bypass")]
     share = len(around) / len(listed) if listed else 0.0
-    told = f"{len(around)} of the newest {len(listed)} requests went around us"
-    yield Check("finding" if share > MAX_BYPASS_SHARE else "ok", "bypass", f"{told}{_reasons(around)}")
+    text = f"{len(around)} of the newest {len(listed)} requests went around us"
+    yield Check("finding" if share > MAX_BYPASS_SHARE else "ok", "bypass", f"{text}{_reasons(around)}")
     yield _check_errors(listed)
     yield from _check_windows(listed, tariff_of)
     yield from _check_prices(listed, tariff_of)
@@ -266,9 +265,9 @@ def check_requests(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
 def _check_errors(records: Sequence[RequestRecord]) -> Check:
     receipts = [(r, decode_receipt(r)) for r in records if r.status == "error"]
     failed = [record for record, receipt in receipts if receipt is None or receipt.reason not in HARMLESS_REASONS]
-    told = f"{len(failed)} of the newest {len(records)} requests failed"
+    text = f"{len(failed)} of the newest {len(records)} requests failed"
     many = bool(records) and len(failed) / len(records) > MAX_ERROR_SHARE
-    return Check("finding" if many else "ok", "errors", f"{told}{_reasons(failed)}")
+    return Check("finding" if many else "ok", "errors", f"{text}{_reasons(failed)}")
 
 
 def _reasons(records: Iterable[RequestRecord]) -> str:
@@ -279,8 +278,8 @@ def _reasons(records: Iterable[RequestRecord]) -> str:
 
 
 def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
-    """Clients see how full the trimmed line is, so their own history may outgrow the window: with us it goes on,
-    without us the next request would be refused."""
+    """A client sees the size of the shortened context, so its own history may outgrow the window unnoticed: without
+    the proxy its next request would be refused."""
     newest: dict[str, Receipt] = {}
     for record in records:
         receipt = decode_receipt(record)
@@ -288,12 +287,12 @@ def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
             newest.setdefault(receipt.conversation, receipt)
     beyond = [(r, row) for r in newest.values() if r.tokens_in > (row := tariff_of(r.model)).window]
     for receipt, row in beyond:
-        told = f"{receipt.conversation}: the client's history is {receipt.tokens_in - row.window:,} tokens longer than"
+        text = f"{receipt.conversation}: the client's history is {receipt.tokens_in - row.window:,} tokens longer than"
         if row.window_known:
-            words = f"{told} the window of {receipt.model}; it cannot go on without the proxy"
+            words = f"{text} the window of {receipt.model}; it cannot go on without the proxy"
             yield Check("finding", "history", words)
         else:
-            words = f"{told} the {row.window:,} assumed for {receipt.model}; set its window under `tariffs`"
+            words = f"{text} the {row.window:,} assumed for {receipt.model}; set its window under `tariffs`"
             yield Check("unsure", "history", words)
     if not beyond:
         yield Check(
@@ -302,7 +301,7 @@ def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
 
 
 def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:
-    """Which row of the tables each model got, the one used last first."""
+    """The price row of each model, most recently used first."""
     models = dict.fromkeys(receipt.model for r in records if (receipt := decode_receipt(r)) is not None)
     for model in models:
         row = tariff_of(model)
@@ -310,5 +309,5 @@ def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], T
             price = f"{row.input:g} USD per million input tokens ({', '.join(filter(None, (row.source, row.as_of)))})"
             yield Check("ok", "price", f"{model}: {price}")
         else:
-            told = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
-            yield Check("unsure", "price", f"{model}: {told}")
+            text = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
+            yield Check("unsure", "price", f"{model}: {text}")

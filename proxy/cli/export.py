@@ -1,7 +1,7 @@
-"""The commands that hand a conversation on, and take one in: `export` and `import`.
+"""The commands `export` and `import`.
 
-`export` reads the store itself, whether a proxy runs or not. `import` writes to it, so no proxy may run on the same
-directory: what one keeps in memory would not know of it.
+`export` reads the store. `import` writes to it directly, so no proxy may run on the same directory: it keeps
+conversations in memory and would not notice the new one.
 """
 
 from __future__ import annotations
@@ -118,24 +118,24 @@ def import_(
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
     settings = settings_at(config, data)
     try:
-        told = run_async(_import_conversation(settings, tenant, place))
+        result = run_async(_import_conversation(settings, tenant, place))
     except BadRequest as error:  # the command was right, what it was given is not
         print_error(str(error))
         raise typer.Exit(1) from None
     if as_json:
         print_json(
             {
-                "conversation": told.conversation,
-                "format": told.format,
-                "frames": told.frames,
-                "entries": told.entries,
-                "requests": told.requests,
+                "conversation": result.conversation,
+                "format": result.format,
+                "frames": result.frames,
+                "entries": result.entries,
+                "requests": result.requests,
             }
         )
         return
-    size = f"{pluralize(told.frames, 'frame')}, {pluralize(told.requests, 'request')}"
-    shown = f"`callstack tree {told.conversation}{data_flag(settings)}` shows it"
-    print_line(f"{told.conversation}: {size}, from the format {told.format}. {shown}.")
+    size = f"{pluralize(result.frames, 'frame')}, {pluralize(result.requests, 'request')}"
+    shown = f"`callstack tree {result.conversation}{data_flag(settings)}` shows it"
+    print_line(f"{result.conversation}: {size}, from the format {result.format}. {shown}.")
 
 
 async def _import_conversation(settings: Config, tenant: str, place: Path) -> ImportResult:

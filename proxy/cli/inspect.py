@@ -1,16 +1,6 @@
-"""The commands that look at what happened: `tree`, `log`, `diff`. What it cost is told by `reporting`.
+"""The commands that show conversations: `tree`, `log`, `diff`, `explain`, `resume`, `search` and `map`.
 
-They read the store themselves, whether a proxy runs or not, and print what `/stack` would answer.
-
-The command `explain`: why each ancestor and each finished sibling stands in a frame's block, or does not.
-
-The command `resume`: where the work of a conversation stands, on one screen.
-
-The command `search`: finished frames with certain words, whatever conversation they are of.
-
-It reads the store itself, whether a proxy runs or not.
-
-The command `map`: which symbols are where, of the files that a conversation has seen.
+They read the store, whether a proxy runs or not.
 """
 
 from __future__ import annotations
@@ -60,10 +50,10 @@ from proxy.management.views import (
     lookup,
     parse_timestamp,
     requests,
+    resume_view,
     search_frames,
     seen_files_view,
 )
-from proxy.management.views import resume_view as stands
 from proxy.store import Store
 
 MAX_CONVERSATIONS_LISTED = 10
@@ -81,7 +71,7 @@ ConversationArgument = Annotated[
 
 
 def parse_as_of(as_of: str) -> int | None:
-    """The time that was typed, in ms since the epoch; None where none was. Raises BadParameter."""
+    """The time in ms since the epoch, or None where none is given. Raises BadParameter."""
     try:
         return parse_timestamp(as_of)
     except BadRequest as error:
@@ -120,7 +110,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
 
 
 async def _print_conversations(store: Store) -> None:
-    """Nothing where there is only one."""
+    """Lists the newest conversations, unless there is only one."""
     rows = await conversations.recent_conversation_rows(store, None, MAX_CONVERSATIONS_LISTED)
     if len(rows) < 2:
         return
@@ -146,17 +136,17 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Everything a frame did, oldest first, also what is no longer sent."""
-    found = run_async(_load_log(settings_at(config, data), frame, raw=raw))
+    view = run_async(_load_log(settings_at(config, data), frame, raw=raw))
     if as_json:
-        print_json(found)
+        print_json(view)
     elif raw:
         print_bytes(
             message["wire"].encode("utf-8", "surrogateescape")
-            for entry in found["entries"]
+            for entry in view["entries"]
             for message in (entry, *entry["results"])
         )
     else:
-        print_paged(log_text(found))
+        print_paged(log_text(view))
 
 
 async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
@@ -166,7 +156,7 @@ async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
 
 
 def log_text(log: FrameLog) -> str:
-    """A header, then each message with its calls and hidden results."""
+    """A header line, then each message with its calls and hidden results."""
     head = f"{log['frame']}  {log['title']}  ({log['status']})  of {log['conversation']}"
     return "\n\n".join([head, *(_entry_text(entry) for entry in log["entries"])])
 
@@ -191,18 +181,18 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """The client's body against each body sent for it, message by message."""
-    found = run_async(_load_diff(settings_at(config, data), request))
+    view = run_async(_load_diff(settings_at(config, data), request))
     if as_json:
-        print_json(found)
+        print_json(view)
         return
-    print_line(f"request {found['id']}  {found['status']}", "cyan")
-    for line in receipt_text(found["receipt"]):
+    print_line(f"request {view['id']}  {view['status']}", "cyan")
+    for line in receipt_text(view["receipt"]):
         print_line(line)
-    if any(not one["same"] and one["readable"] for one in found["rounds"]):
+    if any(not one["same"] and one["readable"] for one in view["rounds"]):
         print_line("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
-    if not found["rounds"]:
+    if not view["rounds"]:
         print_line("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
-    for one in found["rounds"]:
+    for one in view["rounds"]:
         _print_round(one)
 
 
@@ -212,7 +202,7 @@ async def _load_diff(config: Config, request: str) -> RequestDiff:
 
 
 def receipt_text(receipt: ReceiptView) -> list[str]:
-    """What it cost, and what the gate decided, also what it put off; nothing while it is being answered."""
+    """Cost and decisions of the cost gate, refused ones included; empty while the request is being answered."""
     if not receipt:
         return []
     tokens = f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent"
@@ -222,14 +212,14 @@ def receipt_text(receipt: ReceiptView) -> list[str]:
     return [f"{tokens}; {money}", *reasoning, *map(_decision_text, receipt.get("decisions", []))]
 
 
-def _decision_text(told: CostDecisionView) -> str:
-    """One answer of the gate; cost and gain in input tokens."""
-    if not told["done"] and not told["removed"]:
-        return f"{told['kind']}: nothing that could leave is worth it yet"
-    answer = "done" if told["done"] else "not now"
-    line = f"{told['removed']:,} leave, {told['compaction']:,} stand for them, {told['behind']:,} stay behind"
-    worth = f"gain {told['gain']:,.0f}, cost {told['cost']:,.0f} over {pluralize(told['requests'], 'request')}"
-    asked, why = f"{told['kind']} {told['subject']}".rstrip(), told["reason"].replace("_", " ")
+def _decision_text(view: CostDecisionView) -> str:
+    """One decision of the cost gate; cost and gain in input tokens."""
+    if not view["done"] and not view["removed"]:
+        return f"{view['kind']}: nothing that could leave is worth it yet"
+    answer = "done" if view["done"] else "not now"
+    line = f"{view['removed']:,} leave, {view['compaction']:,} stand for them, {view['behind']:,} stay behind"
+    worth = f"gain {view['gain']:,.0f}, cost {view['cost']:,.0f} over {pluralize(view['requests'], 'request')}"
+    asked, why = f"{view['kind']} {view['subject']}".rstrip(), view["reason"].replace("_", " ")
     return f"{asked}: {answer} ({why}); {line}; {worth}"
 
 
@@ -256,8 +246,8 @@ def _print_changes(one: RoundDiff) -> None:
 
 
 def _name_changes_text(changes: NamedChanges) -> str:
-    told = {"changed": changes["changed"], "inserted": changes["inserted"], "left out": changes["left_out"]}
-    return "; ".join(f"{what} {', '.join(names)}" for what, names in told.items() if names) or "the same"
+    names_by_change = {"changed": changes["changed"], "inserted": changes["inserted"], "left out": changes["left_out"]}
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in names_by_change.items() if names) or "the same"
 
 
 def _print_message_change(row: MessageChange, place: str) -> None:
@@ -277,11 +267,11 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Why each frame stands in the block of the active frame, or does not: its score, part by part."""
-    told = run_async(_load_explanation(settings_at(config, data), conversation))
+    view = run_async(_load_explanation(settings_at(config, data), conversation))
     if as_json:
-        print_json(told)
+        print_json(view)
         return
-    for line in explanation_text(told):
+    for line in explanation_text(view):
         print_line(line)
 
 
@@ -292,28 +282,28 @@ async def _load_explanation(config: Config, reference: str) -> ExplanationView:
         return explanation_view(ledger, path_state, config, now, TokenCounter().count)
 
 
-def explanation_text(told: ExplanationView) -> Iterator[str]:
-    """A table of ancestors and one of siblings; the score stands behind its parts."""
+def explanation_text(view: ExplanationView) -> Iterator[str]:
+    """A table of ancestors and a table of siblings, each with its score and the parts of it."""
     how = (
         "which was not told; as it would be now"
-        if told["at"] is None
-        else f"as it was told at {local_time(told['at'])}"
+        if view["at"] is None
+        else f"as it was told at {local_time(view['at'])}"
     )
-    yield f"The block of {told['frame']} ({one_line(told['title'])}), {how}"
+    yield f"The block of {view['frame']} ({one_line(view['title'])}), {how}"
     yield ""
-    if told["ancestors"]:
+    if view["ancestors"]:
         names = ("ancestor", "depth", "nearness", "recency", "status", "results", "artifacts", "score", "tokens", "")
-        yield from align_columns([names, *map(_ancestor_cells, told["ancestors"])], right=range(1, 9))
+        yield from align_columns([names, *map(_ancestor_cells, view["ancestors"])], right=range(1, 9))
     else:
         yield "No frame stands above it."
     yield ""
-    if not told["siblings"]:
+    if not view["siblings"]:
         yield "Nothing was finished beside it, nor beside those above it."
         return
     names = ("sibling", "level", "relevance", "recency", "results", "artifacts", "status", "score", "tokens", "")
-    yield from align_columns([names, *map(_sibling_cells, told["siblings"])], right=range(1, 9))
+    yield from align_columns([names, *map(_sibling_cells, view["siblings"])], right=range(1, 9))
     yield ""
-    yield f"A sibling stands from a relevance of {told['minimum_relevance']} on, and the three newest in any case."
+    yield f"A sibling stands from a relevance of {view['minimum_relevance']} on, and the three newest in any case."
 
 
 def _ancestor_cells(row: AncestorView) -> tuple[str, ...]:
@@ -333,12 +323,12 @@ def _frame_cell(row: AncestorView | SiblingView) -> str:
 
 
 def _result_cells(row: AncestorView | SiblingView) -> tuple[str, str, str]:
-    stands = "stands" if row["kept"] else "left out"
-    return _figure(row["score"]), str(row["tokens"]), f"{stands}: {row['why']}"
+    state = "stands" if row["kept"] else "left out"
+    return _figure(row["score"]), str(row["tokens"]), f"{state}: {row['why']}"
 
 
 def _figure(points: float) -> str:
-    """Whole points without a fraction."""
+    """Points, without a fraction where it is zero."""
     return f"{points:.1f}".removesuffix(".0")
 
 
@@ -350,39 +340,39 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
-    told = run_async(_load_resume(settings_at(config, data), conversation, parse_as_of(as_of)))
+    view = run_async(_load_resume(settings_at(config, data), conversation, parse_as_of(as_of)))
     if as_json:
-        print_json(told)
+        print_json(view)
         return
-    for line in resume_text(told):
+    for line in resume_text(view):
         print_line(line)
 
 
 async def _load_resume(config: Config, reference: str, moment_ms: int | None) -> ResumeView:
     async with opened_store(config) as store:
         ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
-        return stands(ledger, conversations.path_state_of(ledger))
+        return resume_view(ledger, conversations.path_state_of(ledger))
 
 
-def resume_text(told: ResumeView) -> Iterator[str]:
-    """The way down first, what comes next last; sections without content are left out."""
-    yield f"{told['conversation']}  last active {local_time(told['last_active'])}"
-    for depth, frame in enumerate(told["path"]):
+def resume_text(view: ResumeView) -> Iterator[str]:
+    """From the goal down to what is next; empty sections are left out."""
+    yield f"{view['conversation']}  last active {local_time(view['last_active'])}"
+    for depth, frame in enumerate(view["path"]):
         yield f"{'  ' * depth}{_icon(frame['status'])} {one_line(frame['title'])} [{frame['frame']}]"
         if frame["criteria"]:
             yield f"{'  ' * depth}    done when: {one_line(frame['criteria'])}"
     yield from _section(
-        "Finished", (f"{_icon(f['status'])} {f['title']}: {f['results'] or 'no result'}" for f in told["finished"])
+        "Finished", (f"{_icon(f['status'])} {f['title']}: {f['results'] or 'no result'}" for f in view["finished"])
     )
-    yield from _section("Done last", told["actions"])
+    yield from _section("Done last", view["actions"])
     yield from _section(
         "Not to be tried again as it is",
-        (f"{' | '.join(b['calls'])} ({b['times']} times)" for b in told["blocked_actions"]),
+        (f"{' | '.join(b['calls'])} ({b['times']} times)" for b in view["blocked_actions"]),
     )
-    yield from _section("Said last", [told["said"]] if told["said"] else [])
+    yield from _section("Said last", [view["said"]] if view["said"] else [])
     yield ""
-    planned = f" ({told['planned']} planned)" if told["planned"] else ""
-    yield f"Next: {one_line(told['next']['action'])}{planned}"
+    planned = f" ({view['planned']} planned)" if view["planned"] else ""
+    yield f"Next: {one_line(view['next']['action'])}{planned}"
 
 
 def _icon(status: str) -> str:
@@ -405,11 +395,11 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    found = run_async(_load_results(settings_at(config, data), " ".join(words), limit))
+    view = run_async(_load_results(settings_at(config, data), " ".join(words), limit))
     if as_json:
-        print_json(found)
+        print_json(view)
         return
-    for line in search_results_text(found):
+    for line in search_results_text(view):
         print_line(line)
 
 
@@ -418,14 +408,14 @@ async def _load_results(config: Config, query: str, limit: int) -> SearchResults
         return await search_frames(store, None, query, limit)
 
 
-def search_results_text(found: SearchResults) -> Iterator[str]:
-    """Two lines for each: which frame it is, and a line of what it says."""
-    if not found["frames"]:
+def search_results_text(view: SearchResults) -> Iterator[str]:
+    """Two lines for each frame: which one it is, and an excerpt."""
+    if not view["frames"]:
         yield "No finished frame has any of these words."
         return
-    if not found["all_words"]:
+    if not view["all_words"]:
         yield "No finished frame has all of these words; these come close:"
-    for row in found["frames"]:
+    for row in view["frames"]:
         about = f"{local_time(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
         yield f"{row['frame']}  {about}  {one_line(row['title'])}"
         if row["excerpt"]:
@@ -441,11 +431,11 @@ def map_(
     as_json: AsJson = False,
 ) -> None:
     """Which symbols are where, of the files that were read or written; those first that others refer to most."""
-    told = run_async(_load_map(settings_at(config, data), conversation, tokens))
+    view = run_async(_load_map(settings_at(config, data), conversation, tokens))
     if as_json:
-        print_json(told)
+        print_json(view)
         return
-    for line in map_text(told):
+    for line in map_text(view):
         print_line(line)
 
 
@@ -455,16 +445,16 @@ async def _load_map(config: Config, reference: str, tokens: int) -> SeenFilesVie
         return seen_files_view(ledger, conversations.path_state_of(ledger), config, tokens, TokenCounter().count)
 
 
-def map_text(told: SeenFilesView) -> Iterator[str]:
-    """A file, below it what it defines; last how much of all that is."""
-    if not told["files"]:
-        yield "No file was seen here that defines anything." if told["seen"] else "No file was seen here."
+def map_text(view: SeenFilesView) -> Iterator[str]:
+    """Each file with its symbols below it, and a last line with totals."""
+    if not view["files"]:
+        yield "No file was seen here that defines anything." if view["seen"] else "No file was seen here."
         return
-    for file in told["files"]:
+    for file in view["files"]:
         yield one_line(file["path"]) + ("" if file["whole"] else PARTIAL_FILE_SUFFIX)
         for symbol in file["symbols"]:
             yield f"{symbol['line'] or '':>6} {one_line(symbol['text'])}"
     yield ""
-    symbols = sum(len(file["symbols"]) for file in told["files"])
-    named = f"{pluralize(symbols, 'symbol')} of {pluralize(len(told['files']), 'file')}"
-    yield f"{named} in {told['tokens']:,} tokens; {pluralize(told['seen'], 'file')} seen in all"
+    symbols = sum(len(file["symbols"]) for file in view["files"])
+    named = f"{pluralize(symbols, 'symbol')} of {pluralize(len(view['files']), 'file')}"
+    yield f"{named} in {view['tokens']:,} tokens; {pluralize(view['seen'], 'file')} seen in all"

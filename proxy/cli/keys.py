@@ -1,4 +1,4 @@
-"""`callstack key`: the client keys this proxy issues. A running proxy sees a change at once."""
+"""`callstack key`: the client keys that this proxy issues. A running proxy uses a change at once."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""The log of a running proxy on stderr: one line an event, to be read or to be searched.
+"""The log of a running proxy on stderr: one line for each event, as text or JSON.
 
     text   [2026-01-31T12:00:00.123Z] [stack] info proxy.exchange request id=r1 status=full tokens_in=5120
     json   {"time": "2026-01-31T12:00:00.123Z", "level": "info", "logger": "proxy.exchange", "event": "request", ...}
 
-The fields are the same. They are made harmless and short here; message content and keys are not logged by whoever
-calls. The log does not know colour, nor files: whoever keeps it pipes it.
-
-The law: **only news may wait, and it waits at most `WAIT_S`**. What is graver is written at once, with all before it;
-so the order stays, and only a process that is killed from outside takes the news of its last moment with it.
+Both have the same fields, escaped and shortened. Lines of level info may wait up to `FLUSH_DELAY_S` to be written
+together; anything graver is written at once with all lines before it, so the order stays and only a killed process
+loses the lines of its last moment.
 """
 
 from __future__ import annotations
@@ -29,24 +27,23 @@ from proxy.cli.output import one_line
 from proxy.telemetry import LogFields, log_field, truncate_field
 
 MAX_CAUSES = 5
-"""Exceptions told of one chain, the last one first."""
+"""Exceptions logged of one chain, the last one first."""
 FIELD_PREFIX = "stack_"
-"""What our fields begin with, so that none has the name of one of the library's."""
+"""Prefix of our fields, so that none collides with an attribute of a log record."""
 COMBINED_FIELDS = "stack"
-"""The field that holds all others of its line as one mapping, by their own names: for the line of every request, in
-which thirty fields, each put into the record and found there again, cost as much as all the rest. A `Plain` one is
-written as it is."""
+"""A field that holds all fields of its line as one mapping, by their own names. The line of a request has thirty
+fields; adding each to the record costs as much as the rest of the line. `LogFields` are written as they are."""
 FLUSH_DELAY_S = 0.02
-"""How long a line of news waits for others, in seconds. Each write lets go of the interpreter, and to get it back from
-the thread that writes to the store costs as much as the line: 16 us of CPU for each request under load. A page is as
-long as the event loop then works on it: 0.3 ms at 1,700 requests a second."""
+"""How long an info line waits for others, in seconds. Each write releases the interpreter lock, and taking it back from
+the thread that writes the store costs as much as the line: 16 us of CPU for each request under load. Formatting the
+lines of one flush takes the event loop 0.3 ms at 1,700 requests a second."""
 _EMPTY_RECORD = logging.makeLogRecord({})
 _STANDARD_ATTRIBUTES = frozenset(vars(_EMPTY_RECORD)) | {"message", "asctime", "taskName"}
 
 
 class MinimalLogRecord(logging.LogRecord):
-    """What was said, and when. Of threads, processes, tasks and places in the source no line tells anything, and to
-    find them costs as much as the line: they are what they are in a record that knows nothing."""
+    """A record with message and time only. No line shows thread, process, task or source location, and finding them
+    costs as much as the line, so those attributes are those of an empty record."""
 
     def __init__(
         self, name: str, level: int, pathname: str, lineno: int, msg: object, args: Any, exc_info: Any, *_: object
@@ -62,9 +59,8 @@ class MinimalLogRecord(logging.LogRecord):
 
 
 class BufferedStreamHandler(logging.StreamHandler[TextIO]):
-    """Writes lines together where an event loop sees to it, each by itself elsewhere. What was said is put into words
-    only then: many lines in a row cost half of what each costs between other work. So nobody changes a value that was
-    said."""
+    """Writes lines together where an event loop runs, each by itself elsewhere. Records are formatted at that time,
+    because many lines in a row cost half of what each costs between other work; so a logged value must not change."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -76,7 +72,7 @@ class BufferedStreamHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def flush(self) -> None:
-        """Everything that waits. Where the stream is gone there is nobody to tell."""
+        """Write all waiting lines. Errors of the stream are ignored: there is nowhere to report them."""
         self.acquire()
         try:
             said, self._said = self._said, []
@@ -91,12 +87,12 @@ class BufferedStreamHandler(logging.StreamHandler[TextIO]):
     def _format_line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + self.terminator
-        except Exception:  # as every handler of the library: a line that cannot be made is told of, and costs no more
+        except Exception:  # as the library's handlers do: a line that cannot be formatted is reported and dropped
             self.handleError(record)
             return ""
 
     def _schedule_flush(self) -> bool:
-        """Whether somebody will: the first line of a page sees to it."""
+        """Whether a flush is scheduled; the first waiting line schedules it."""
         try:
             asyncio.get_running_loop().call_later(FLUSH_DELAY_S, self.flush)
         except RuntimeError:
@@ -105,7 +101,7 @@ class BufferedStreamHandler(logging.StreamHandler[TextIO]):
 
 
 class TextLogFormatter(logging.Formatter):
-    """A record as one line, less what is empty, and a traceback below it where there is one."""
+    """A record as one line without empty fields, and its traceback below."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = (f"{name}={_quoted(value)}" for name, value in _fields_of(record).items() if value != "")
@@ -116,8 +112,8 @@ class TextLogFormatter(logging.Formatter):
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A record as one JSON object on one line, in ASCII: nothing in it moves a cursor or ends the line. A traceback is
-    its field `exception`."""
+    """A record as one JSON object on one line, in ASCII, so that nothing in it moves a cursor or ends the line. A
+    traceback is the field `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {
@@ -134,8 +130,8 @@ class JsonLogFormatter(logging.Formatter):
 
 
 def _ascii_json(told: dict[str, object]) -> str:
-    """JSON in ASCII. Nearly all lines are that already, and msgspec writes them in an eighth of the time; what it
-    cannot say, or says in other letters, is escaped."""
+    """JSON in ASCII. msgspec writes nearly all lines in an eighth of the time; those with other characters are escaped
+    by the slower library."""
     try:
         line = msgspec.json.encode(told)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -144,7 +140,7 @@ def _ascii_json(told: dict[str, object]) -> str:
 
 
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """What whoever logged has added, in that order."""
+    """The fields that the caller added, in order."""
     said = vars(record)
     together: Mapping[str, object] | None = said.get(COMBINED_FIELDS)
     if together is not None:
@@ -153,7 +149,7 @@ def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
 
 
 def _trace(error: BaseException | None) -> str:
-    """Where it was raised and of which type it is. What an exception says may quote a message (`int("...")` does)."""
+    """Traceback and type of an exception, without its text, which may quote a message (`int("...")` does)."""
     told: list[str] = []
     while error is not None and len(told) < MAX_CAUSES:
         told.append(f"{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}")
@@ -166,8 +162,8 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 @lru_cache(8)
-def _second(compaction_input: int) -> str:
-    return datetime.fromtimestamp(compaction_input, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _quoted(value: object) -> str:
@@ -190,11 +186,11 @@ def _value_text(value: object) -> str:
 
 
 def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> None:
-    """From now on, what is logged at `level` and above goes to stderr. Libraries are heard from warning on."""
+    """Write the log from `level` on to stderr; of libraries, from warning on."""
     handler = BufferedStreamHandler(sys.stderr)
     is_text = sys.stderr.isatty() if form == "auto" else form == "text"
     handler.setFormatter(TextLogFormatter() if is_text else JsonLogFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
     logging.setLogRecordFactory(MinimalLogRecord)
-    logging._srcfile = None  # one of the switches that the library's own manual names: nobody looks for the place
+    logging._srcfile = None  # a documented switch of the library: source locations are not looked up

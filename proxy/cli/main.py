@@ -1,7 +1,7 @@
-"""Which command is in which module.
+"""The table of commands: which module holds which, and the help text of the overview.
 
-A module is imported when its command is run: `serve` needs a web framework, `demo` an agent, `tree` a database, and
-`--help` none of them. So the help texts of the overview stand here.
+A command's module is imported only when the command runs, because `serve` needs a web framework and `tree` a database,
+and `--help` needs neither. So the texts of the overview are kept here.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ COMMANDS = {
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("programs", "Serve a scripted model, to try and to test against."),
 }
-"""Command -> its module, which holds a function or a group by that name, and one line of help; in the order of help."""
+"""Command -> its module, which has a function or group of that name, and one line of help; in the order of the help."""
 
 
 class LazyCommands(TyperGroup):
-    """The commands of the table, imported one by one when they are asked for."""
+    """The commands of the table, each imported when it is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -64,12 +64,12 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"proxy.cli.{COMMANDS[cmd_name][0]}")
-        found = getattr(module, f"{cmd_name}_", None) or getattr(module, cmd_name)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            alone.command(cmd_name)(found)
-            found = alone
-        return get_command(found)
+        command = getattr(module, f"{cmd_name}_", None) or getattr(module, cmd_name)
+        if not isinstance(command, typer.Typer):
+            app = typer.Typer(add_completion=False, rich_markup_mode=None)
+            app.command(cmd_name)(command)
+            command = app
+        return get_command(command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The overview, from the table alone."""

@@ -1,8 +1,8 @@
-"""What may reach a terminal: texts made harmless, columns, and errors on stderr.
+"""Output of the commands: texts made harmless, columns, and errors on stderr.
 
-Titles and texts come from models and from the web. A terminal obeys escape sequences, and a reader believes the order
-in which characters stand, so control characters, overrides of direction and half surrogate pairs are written out as
-`\\x1b`, `\\u202e`, `\\ud83d`. In colour on a terminal, plain when piped.
+Titles and texts come from models and from the web. A terminal obeys escape sequences, and direction overrides mislead a
+reader, so control characters, overrides of direction and half surrogate pairs are escaped: `\\x1b`, `\\u202e`,
+`\\ud83d`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _UNSAFE = re.compile(
 
 
 def escape_unsafe(text: str) -> str:
-    """`text` with what a terminal would obey written out. Line ends and tabs stay."""
-    if text.isprintable():  # nothing of what is unsafe is
+    """`text` with everything escaped that a terminal would obey. Line ends and tabs stay."""
+    if text.isprintable():  # no unsafe character is
         return text
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str) -> str:
-    """The same on one line, for titles in rows."""
+    """`text` escaped and on one line, for titles in rows."""
     return escape_unsafe(" ".join(text.split()))
 
 
@@ -39,27 +39,26 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def print_line(text: str = "", color: str | None = None) -> None:
-    """A line on stdout. `color` is a name of typer's; it is left away where nobody sees it."""
+    """Print a line on stdout. `color` is one of typer's names, ignored unless stdout is a terminal."""
     typer.secho(escape_unsafe(text), fg=color)
 
 
 def print_error(message: str) -> None:
-    """An error on stderr."""
     typer.secho(escape_unsafe(f"error: {message}"), fg="red", err=True)
 
 
 def print_note(message: str) -> None:
-    """On stderr, what is no error and still has to be known."""
+    """Print a note on stderr: no error, but something the user must know."""
     typer.secho(escape_unsafe(f"note: {message}"), fg="yellow", err=True)
 
 
 def print_json(value: Any) -> None:
-    """In ASCII: every control character stands as an escape."""
+    """Print JSON in ASCII, with every control character escaped."""
     typer.echo(json.dumps(value, indent=2))
 
 
 def print_bytes(lines: Iterable[bytes]) -> None:
-    """Bytes as they are stored, one piece a line. A terminal gets them made harmless."""
+    """Print stored bytes, one piece a line; escaped on a terminal, unchanged elsewhere."""
     for line in lines:
         if sys.stdout.isatty():
             print_line(line.decode("utf-8", "surrogateescape"))
@@ -69,7 +68,7 @@ def print_bytes(lines: Iterable[bytes]) -> None:
 
 
 def print_paged(text: str) -> None:
-    """A long text: through the pager on a terminal, straight when piped."""
+    """Print a long text: through the pager on a terminal, directly when piped."""
     if sys.stdout.isatty():
         pydoc.pager(escape_unsafe(text))
     else:

@@ -1,7 +1,4 @@
-"""`callstack provider`: a scripted model on a real port.
-
-`callstack demo`: the agent session that ships with us, against the provider that ships with us.
-"""
+"""The commands `provider`, a scripted model on a port, and `demo`, the scripted agent session."""
 
 from __future__ import annotations
 

@@ -1,13 +1,5 @@
-"""What a replay is told as: two tables, a few sentences, and on request what left and what was missed.
-
-The law: **recall stands beside cost**, because either alone can be had for free, and what the figures cannot tell is
-said beneath them. Nothing is computed here but shares.
-
-`callstack replay`: recorded conversations through the proxy, without a network: would this have saved money, and
-what would have been lost.
-
-Progress goes to stderr and only where somebody watches. The exit code is 0 where everything was replayed, 1 where some
-file could not be, 2 where nothing was.
+"""The command `replay`: plays recordings, and prints tables and sentences of what it saved and what would have been
+lost.
 """
 
 from __future__ import annotations
@@ -58,9 +50,9 @@ LIMITS = (
 MAX_FRAME_TITLE_LENGTH = 60
 MAX_MISSED_NAME_LENGTH = 60
 MIN_NAME_WIDTH = 16
-"""Characters of a recording's name that a narrow terminal leaves."""
+"""Characters of a recording's name that stay on a narrow terminal."""
 MAX_ROWS_SHOWN = 12
-"""Frames, and missed names, told for each recording; --json has more."""
+"""Frames and missed names printed for each recording; --json has more."""
 _MONEY_HEADINGS = (
     ("", 0), ("requests", 6), ("tokens in", 2), ("sent", 1), ("own", 5), ("peak in", 4), ("peak sent", 3),
     ("cost $", 0), ("untouched $", 0), ("saved $", 0), ("ratio", 0),
@@ -69,11 +61,11 @@ _CONTEXT_HEADINGS = (
     ("", 0), ("wakes", 5), ("folds", 0), ("trims", 4), ("pops", 3), ("frames left", 2), ("tokens left", 1),
     ("used again", 0), ("in context", 0), ("by ref", 0), ("lost", 0),
 )  # fmt: skip
-"""Headings, and the rank by which a narrow terminal does without them: the highest goes first."""
+"""Headings, and the rank by which a narrow terminal drops columns: the highest goes first."""
 
 
 def result_tables(done: Sequence[ReplayResult], width: int | None = None) -> Iterator[str]:
-    """Tokens and money; then what left, and what of it was used again. `width`: characters of the terminal."""
+    """A table of tokens and money, and one of what left and was used again. `width`: characters of the terminal."""
     money = [_money_cells(one.name, one.row) for one in done]
     context = [_context_cells(one) for one in done]
     if len(done) > 1:
@@ -126,7 +118,7 @@ def _share(part: int, whole: int) -> str:
 # -------------------------------------------------------------------------------------------------------------
 # sentences
 def conclusion_lines(done: Sequence[ReplayResult], *, details: bool) -> Iterator[str]:
-    """The answers to both questions, what is odd, and what cannot be told."""
+    """Money, names, requests, oddities, and the limits of a replay."""
     row, needs = sum_rows(done), sum_needs(done)
     yield _money_sentence(row)
     yield from _marker_sentences(done)
@@ -145,10 +137,10 @@ def _money_sentence(row: ReceiptTotals) -> str:
 
 
 def _marker_sentences(done: Sequence[ReplayResult]) -> Iterator[str]:
-    told = sum_marker_costs(done)
-    if told is not None:
-        both = f"${told.cost:.4f} with the proxy, ${told.cost_untouched:.4f} untouched"
-        share = f" (ratio {told.cost / told.cost_untouched:.2f})" if told.cost_untouched else ""
+    costs = sum_marker_costs(done)
+    if costs is not None:
+        both = f"${costs.cost:.4f} with the proxy, ${costs.cost_untouched:.4f} untouched"
+        share = f" (ratio {costs.cost / costs.cost_untouched:.2f})" if costs.cost_untouched else ""
         yield f"Cache markers: where only those in the requests count, messages cost {both}{share}."
 
 
@@ -188,7 +180,7 @@ def _oddity_sentences(done: Sequence[ReplayResult], row: ReceiptTotals, *, detai
 # ---------------------------------------------------------------------------------------------------------------
 # details
 def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
-    """For each recording what left, the worst of what was missed, what was weighed, and what is odd about it."""
+    """For each recording: what left, the worst missed names, the decisions, and the notes."""
     for one in done:
         yield ""
         yield f"{one.name}  ({one.model}, {one.dialect}, {pluralize(one.conversations, 'conversation')})"
@@ -270,9 +262,9 @@ def replay(
     if not named and not conversation:
         where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"
         raise typer.BadParameter(f"there is nothing to replay: {where}")
-    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as told:
-        results = [*_replay_stored(settings_at(config, data), conversation, task, told)] if conversation else []
-        results += replay_files(named, task, jobs, told) if named else []
+    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
+        results = [*_replay_stored(settings_at(config, data), conversation, task, progress)] if conversation else []
+        results += replay_files(named, task, jobs, progress) if named else []
     done = [result for result in results if isinstance(result, ReplayResult)]
     failed = [result for result in results if isinstance(result, ReplayFailure)]
     beside = [one for one in failed if one.foreign and Path(one.file) not in (files or ())] if done else []
@@ -284,10 +276,10 @@ def replay(
 
 
 def _replay_stored(
-    where: Config, conversation: str, task: ReplayOptions, told: Callable[[float], None]
+    where: Config, conversation: str, task: ReplayOptions, progress: Callable[[float], None]
 ) -> Iterator[ReplayOutcome]:
     recording = run_async(_load_recording(where, conversation, task))
-    yield replay_recording(recording, task, f"{where.data}", told)
+    yield replay_recording(recording, task, f"{where.data}", progress)
 
 
 async def _load_recording(where: Config, conversation: str, task: ReplayOptions) -> Recording:
@@ -297,7 +289,7 @@ async def _load_recording(where: Config, conversation: str, task: ReplayOptions)
 
 @contextmanager
 def _progress_bar(*, shown: bool) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr that goes when it is full."""
+    """A progress bar on stderr that disappears when it is full."""
     if not shown:
         yield lambda share: None
         return
@@ -322,7 +314,7 @@ def _print_results(
 
 
 def _width() -> int | None:
-    """Of the terminal; None where somebody else reads on."""
+    """Characters of the terminal; None where stdout is piped."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,13 +1,8 @@
-"""The commands that speak of money: `report` and `tariffs`.
+"""The commands `report`, `tariffs` and `regrets`.
 
-`report` reads the store itself, whether a proxy runs or not, and prints what `/stack/totals` would answer; `tariffs`
-reads the configuration. A terminal gets the columns that fit it; what is piped gets them all, unless COLUMNS says
-how wide to be.
-
-The command `regrets`: which tools read again what had left the line, and which rule their outputs come under.
-
-It reads the store itself, whether a proxy runs or not. The rules are those of the configuration as it stands now; what
-was read again may have left under other ones.
+`report` and `regrets` read the store, `tariffs` the configuration. On a terminal the tables have the columns that fit;
+piped, they have all, unless COLUMNS says otherwise. The rules that `regrets` names are those configured now; what was
+read again may have left under other ones.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ from proxy.management.views import load_receipts, local_zone, lookup, sum_receip
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""How a text begins that a spreadsheet would compute."""
+"""First characters of a text that a spreadsheet would take as a formula."""
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
 
@@ -54,11 +49,11 @@ def report(
         raise typer.BadParameter("--json and --csv: choose one")
     wanted, settings = _parse_grouping(by), settings_at(config, data)
     if as_json or as_csv:
-        told = run_async(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
+        view = run_async(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
         if as_json:
-            print_json(told)
+            print_json(view)
         else:
-            _print_csv(told["rows"])
+            _print_csv(view["rows"])
     else:
         run_async(_print_report(settings, wanted, conversation, fixed=not without_fixed))
 
@@ -96,38 +91,37 @@ async def _print_report(config: Config, by: GroupBy, reference: str, *, fixed: b
 
 
 def _print_totals(whole: ReceiptTotals, *, fixed: bool) -> None:
-    """The sums of everything, at the end: the figures first, then what they need to be understood."""
+    """Prints the line of sums, then the sentences that explain it."""
     print_line(totals_line(whole), "green" if whole.saved > 0 else "red" if whole.saved < 0 else "cyan")
     print_line(format_statement(whole, fixed=fixed))
 
 
 def totals_line(row: ReceiptTotals) -> str:
-    """The sums of everything."""
     tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
     return f"total: {pluralize(row.requests, 'request')}; {tokens}"
 
 
 def _escape_row(row: ReceiptTotals) -> ReceiptTotals:
-    """Titles come from models; what is written out must be so before widths are counted."""
+    """Titles come from models; they must be escaped before column widths are computed."""
     return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
 
 
 def _width() -> int | None:
-    """Characters of a line; None: as many as it takes."""
+    """Characters of a line; None for any number."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns
     return None
 
 
 def _print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Always with a head line, also where nothing follows it."""
+    """Prints a header line even without rows."""
     writer = csv.DictWriter(sys.stdout, ReceiptTotals.__struct_fields__)
     writer.writeheader()
     writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
 
 
 def _csv_cell(value: Any) -> Any:
-    """A title is text, whatever it begins with: no spreadsheet shall run what a model wrote."""
+    """A cell as text, prefixed so that no spreadsheet runs a formula that a model wrote."""
     if isinstance(value, Mapping):
         value = ", ".join(f"{name} {number}" for name, number in value.items())
     if not isinstance(value, str):
@@ -182,12 +176,12 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
 
 
 def _tariff_names(row: Tariff) -> str:
-    """As one would write them; both spellings of a version are one."""
+    """Names as users write them; both spellings of a version count as one."""
     return "any other" if row.names == ("*",) and not row.known else " ".join(row.names).replace("[-.]", ".")
 
 
 def traits_of(row: Tariff) -> str:
-    """What a model asks of a history that is rewritten; nothing where it takes any."""
+    """What a model requires of a rewritten history; empty where it accepts any."""
     said = (
         (f"reasoning bound ({row.binding})", row.binding != "none"),
         ("reasoning in tool loops", row.thinking_in_loop == "required"),
@@ -202,7 +196,7 @@ NO_RULE = "none"
 
 
 class RegretRow(TypedDict):
-    """`times` counts files that were read again after they had left the line; `rule` is None where there is none."""
+    """`times` counts files that were read again after they had left the context; `rule` is None where none matches."""
 
     tool: str
     times: int
@@ -228,8 +222,8 @@ async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
     """The most frequent first."""
     async with opened_store(config) as store:
         only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
-        told = await totals_view(store, None, "conversation", only, names=config.observed_tools)
-        by_tool = told["total"]["rereads_gone_by"] or {}
+        view = await totals_view(store, None, "conversation", only, names=config.observed_tools)
+        by_tool = view["total"]["rereads_gone_by"] or {}
     found: list[RegretRow] = []
     for tool, times in sorted(by_tool.items(), key=lambda row: (-row[1], row[0])):
         rule = config.output_rules.rule_for(tool)

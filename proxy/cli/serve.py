@@ -1,10 +1,8 @@
-"""`callstack serve`: the proxy, until a signal.
+"""`callstack serve`: runs the proxy until a signal.
 
-Three lines say when requests are answered: where to point clients, where the data lies, where to look. Everything else
-it has to say is the log, on stderr.
-
-One data directory has one proxy: a second one would keep its own memory of the same conversations, and `mode` and
-`forget` could reach only one of them.
+Once requests are answered it prints three lines: where to point clients, where the data is, where to look. Everything
+else goes to the log on stderr. A data directory has at most one proxy: a second one would keep its own memory of the
+same conversations.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ from proxy.server import serve as run_server
 log = logging.getLogger(__name__)
 
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
-"""Addresses that mean "every one of this machine's": nothing can be reached at them, so one of it is named instead."""
+"""Addresses that mean all interfaces; a client cannot connect to them, so loopback is named instead."""
 
 MODE_NOTES: Mapping[Mode, str] = {
     "off": "requests are sent as they came",
     "shadow": "requests are sent as they came",
     "passive": "the model is offered stack_recall alone",
 }
-"""What is unusual about each."""
+"""What each unusual mode does."""
 
 
 def serve(
@@ -84,7 +82,7 @@ def _serve(settings: Config) -> None:
 
     def draining() -> None:
         app.draining = True
-        # Inside a signal handler, where a buffered stream may be in the middle of a line: the loop says it next.
+        # A signal handler may interrupt a write in the middle of a line, so the event loop logs it.
         asyncio.get_running_loop().call_soon_threadsafe(farewell)
 
     def farewell() -> None:
@@ -121,14 +119,14 @@ def prepare_data_directory(settings: Config) -> None:
 
 
 def reachable_url(url: str) -> str:
-    """`url` as somebody on this machine can open it."""
+    """`url` with an address that a client on this machine can connect to."""
     scheme, _, address = url.partition("://")
     host, _, port = address.rpartition(":")
     return f"{scheme}://{WILDCARD_ADDRESSES.get(host, host)}:{port}"
 
 
 def welcome_lines(url: str, settings: Config) -> Sequence[str]:
-    """Where to point clients, where the data lies, where to look; and what is unusual about it."""
+    """Where to point clients, where the data is, where to look; then an unusual mode or host."""
     store = settings.store_path
     lines = [
         f"clients  {url}/v1",

@@ -1,7 +1,6 @@
-"""The command `config`: what may be set while the proxy runs, and setting it.
+"""The command `config`: shows and changes what may be set while the proxy runs, which is the section `subagent`.
 
-Where a proxy runs it is asked, for it knows what holds; without one the store is read and written, and the next proxy
-that starts goes by it. Only `subagent` can be set so; all else is the configuration's, and needs a restart.
+It goes through the management API. What is set stays after a restart; everything else is set in the configuration.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.api_client import call
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from proxy.cli.output import align_columns, one_line, print_json, print_line
-from proxy.cli.running import ask_proxy, find_running_proxy
-from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Config, LiveSettings, SubagentSettings, parse_assignments
+from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, SubagentSettings, parse_assignments
 from proxy.errors import InvalidConfiguration
-from proxy.management.views import API_NAMES, TrackingBody, TrackingView, tracking_view
+from proxy.management.views import API_NAMES, TrackingBody, TrackingView
 
 CONFIG_PATH = "/stack/config"
 
@@ -39,22 +38,26 @@ def config(
     wanted = {API_NAMES[key]: value for key, value in _parse_changes(assignments or (), reset or ()).items()}
     wanted |= {"addPattern": add_pattern} if add_pattern else {}
     wanted |= {"removePattern": remove_pattern} if remove_pattern else {}
-    holds = run_async(_apply_changes(settings_at(file, data), wanted))
+    try:
+        TrackingBody.model_validate(wanted)  # the API would name a fault by its place in the body
+    except ValidationError as error:
+        raise InvalidConfiguration("\n".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())) from None
+    view: TrackingView = call(settings_at(file, data), "PATCH" if wanted else "GET", CONFIG_PATH, wanted or None)
     if as_json:
-        print_json(holds)
+        print_json(view)
         return
-    for line in config_text(holds):
+    for line in config_text(view):
         print_line(line)
 
 
 def _parse_changes(assignments: Sequence[str], reset: Sequence[str]) -> dict[str, Any]:
-    said = {_settable_key(name): text for name, text in parse_assignments(assignments).items()}
+    assigned = {_settable_key(name): text for name, text in parse_assignments(assignments).items()}
     try:
-        read = SubagentSettings.model_validate(said)
+        settings = SubagentSettings.model_validate(assigned)
     except ValidationError as error:
         faults = (f"{SUBAGENT_SECTION}.{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise InvalidConfiguration("\n".join(faults)) from None
-    values = read.model_dump(include=set(said), mode="json")
+    values = settings.model_dump(include=set(assigned), mode="json")
     return {**values, **{_settable_key(name): None for name in reset}}
 
 
@@ -68,31 +71,14 @@ def _settable_key(name: str) -> str:
     return key
 
 
-async def _apply_changes(settings: Config, wanted: Mapping[str, Any]) -> TrackingView:
-    """What holds, once what is wanted was set."""
-    if (server := find_running_proxy(settings.data)) is not None:
-        holds: TrackingView = ask_proxy(server, "PATCH" if wanted else "GET", CONFIG_PATH, wanted or None)
-        return holds
-    try:
-        body = TrackingBody.model_validate(wanted)
-    except ValidationError as error:
-        raise InvalidConfiguration("\n".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())) from None
-    async with opened_store(settings) as store:
-        live = LiveSettings(settings.subagent, store)
-        await live.refresh()
-        if said := body.changes_by_key(live.subagent.patterns):
-            await store.wait_until_durable(live.change(said))
-        return tracking_view(live)
-
-
-def config_text(holds: TrackingView) -> Iterator[str]:
-    """A line for each key, with its value, and whether somebody set it."""
-    known: Mapping[str, Any] = {**holds}
+def config_text(view: TrackingView) -> Iterator[str]:
+    """A line for each key: its value, and whether it was set while the proxy ran."""
+    values: Mapping[str, Any] = {**view}
     cells = [
         (
             f"{SUBAGENT_SECTION}.{key}",
-            _value_text(known[API_NAMES[key]]),
-            "set" if API_NAMES[key] in holds["changed"] else "",
+            _value_text(values[API_NAMES[key]]),
+            "set" if API_NAMES[key] in view["changed"] else "",
         )
         for key in SETTABLE_KEYS
     ]

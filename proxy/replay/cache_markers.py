@@ -1,11 +1,9 @@
-"""What a conversation costs where the provider caches at markers, with the proxy and without.
+"""What a conversation costs where the provider caches only at cache markers, with the proxy and without.
 
-The messages API keeps a beginning only where a request has a marker, at most four of them, and looks for one only a few
-blocks before a marker. Receipts take every request as cached to its end (`report.prefix_cache`). Here the markers that
-really stand in the requests are followed, on both sides: in what was sent, and in what the client sent.
-
-The law: **it stands beside the receipts and is mixed into none of them**, and it counts as they do: a hidden round
-costs what it read and what it said.
+The messages API caches a prefix only at a marker, at most four in a request, and looks for a cached one only a few
+blocks before a marker. Receipts take every request as cached to its end; here the markers in the requests are followed,
+both in what the client sent and in what was sent upstream. The figures stand beside those of the receipts, and count
+alike.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ from llm_test_provider.apis.json import canonical
 from llm_test_provider.prompt_cache import HOUR, CacheRule, PromptPart, SimulatedCache, SimulatedCacheUse
 from proxy.accounting import Tariff
 from proxy.core.ledger import Request, RequestSlice
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.messages import CACHE_CONTROL_BYTES, MEMBER, REASONING, TEXT, split_markers, type_of
 
 MILLION = 1_000_000
 HOUR_TTL = b'"1h"'
 BLOCK_CACHE_SIZE, ARRAY_CACHE_SIZE = 65_536, 64
-"""Messages that are remembered as digests of their blocks, and arrays by their markers."""
+"""Entries of the caches of block digests (messages) and of markers (arrays)."""
 
 
 @dataclass
 class MarkerCostTracker:
-    """The account of one recording, in USD. `now` tells ms."""
+    """Costs of one recording in USD. `now` returns ms."""
 
     now: Callable[[], int]
     tariff_of: Callable[[str], Tariff]
@@ -41,7 +39,7 @@ class MarkerCostTracker:
     _caches_untouched: dict[str, SimulatedCache] = field(default_factory=dict)
 
     def add_request(self, client: Request, sent: Sequence[Request], outputs: Sequence[int]) -> None:
-        """A request of the client, what was sent for it, and the tokens that answered each of these."""
+        """Add a request of the client, the requests sent for it, and the output tokens of each of those."""
         tariff = self.tariff_of(client.model)
         self.cost_untouched += self._price(self._caches_untouched, client, tariff, outputs[-1])
         self.cost += sum(
@@ -57,7 +55,7 @@ class MarkerCostTracker:
 
 
 def _cache_rule(tariff: Tariff) -> CacheRule:
-    """Where storing costs nothing extra, a provider stores by itself."""
+    """A provider whose cache writes cost nothing extra caches without markers."""
     return CacheRule(
         tariff.names[0],
         tariff.read,
@@ -80,7 +78,7 @@ Markers = tuple[bytes, ...]
 
 
 def cached_parts(request: Request) -> Iterator[PromptPart]:
-    """System text and tools as one part, then the blocks of the messages, in the order in which a cache sees them."""
+    """System text and tools as one part, then the blocks of the messages, in the order of the prompt."""
     head = sum(message.tokens for message in request.head) + request.tools_tokens
     markers = [
         m for name in ("system", "tools") for found in _markers_by_item(request.fields.get(name, b"")) for m in found
@@ -93,9 +91,9 @@ def cached_parts(request: Request) -> Iterator[PromptPart]:
 
 
 def _message_parts(source: RequestSlice, whole: Markers) -> Iterator[PromptPart]:
-    """The blocks of a message. `whole`: the marker for the request, where this is its end."""
+    """The blocks of a message. `whole`: the marker of the whole request, for its last message."""
     marks = (
-        _markers_by_item(slices.members(source.raw).get("content", b"")) if CACHE_CONTROL_BYTES in source.raw else ()
+        _markers_by_item(raw_json.members(source.raw).get("content", b"")) if CACHE_CONTROL_BYTES in source.raw else ()
     )
     blocks = [
         (digest, tokens)
@@ -113,19 +111,19 @@ def _part(digest: bytes, tokens: int, markers: Sequence[bytes]) -> PromptPart:
 
 @lru_cache(ARRAY_CACHE_SIZE)
 def _markers_by_item(array: bytes) -> tuple[Markers, ...]:
-    """The markers of each item; nothing where there are none at all."""
+    """The markers of each item; empty where no item has one."""
     if CACHE_CONTROL_BYTES not in array or not array.startswith(b"["):
         return ()
-    return tuple(split_markers(item)[1] for item in slices.items(array))
+    return tuple(split_markers(item)[1] for item in raw_json.items(array))
 
 
 @lru_cache(BLOCK_CACHE_SIZE)
 def _block_digests(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
-    """The blocks of a message less its markers, each by its digest and with its part of the message's tokens, by how
-    long it is. A text is a block."""
-    content = wire if wire.startswith(b"[") else slices.members(wire).get("content", b"")
-    raws = slices.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
-    said = [slices.parse(raw) for raw in raws]
+    """Digest and tokens of each block of a message, without markers. The tokens of the message are split by length of
+    the blocks. A plain text is one block."""
+    content = wire if wire.startswith(b"[") else raw_json.members(wire).get("content", b"")
+    raws = raw_json.items(content) if content.startswith(b"[") else [b'{"type":"text","text":' + content + b"}"]
+    said = [raw_json.parse(raw) for raw in raws]
     sizes = [_length(block, raw) for block, raw in zip(said, raws, strict=True)]
     borders = [tokens * sum(sizes[:at]) // (sum(sizes) or 1) for at in range(len(sizes) + 1)]
     digests = [sha256(canonical([assistant, block])).digest() for block in said]
@@ -133,7 +131,7 @@ def _block_digests(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[byt
 
 
 def _length(block: Any, raw: bytes) -> int:
-    """Thinking has none, as in every count of ours."""
+    """0 for thinking, which no token count includes."""
     kind = type_of(block)
     if kind in REASONING:
         return 0

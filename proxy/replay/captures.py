@@ -1,10 +1,8 @@
-"""Captured requests: bodies as clients sent them, in the order in which they came, and what is known of their answers.
+"""Captured requests: bodies as clients sent them, in order, and what is known of their answers.
 
-Requests of several conversations, and of several APIs, may be mixed; those of one API are one recording. An answer is
-what was recorded of it, or what a later request that goes on from this one echoes.
-
-The law: **a captured request is what it is**. It is replayed in its own API, with all its members but those that only
-say how an answer travels.
+Requests of several conversations and APIs may be mixed; those of one API are one recording. The answer to a request is
+the recorded one, or its echo in a later request that continues it. A captured request is replayed in its own API, with
+all its members except those that only say how the answer is delivered.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ from proxy.replay.recording import (
 from proxy.replay.validation import check_messages, oddities
 
 UNNAMED_MODEL = "not recorded"
-"""The model of a recording that names none; it has no prices, and reports say so."""
+"""The model of a recording that names none; it has no prices, which reports say."""
 REPLAYABLE_APIS = "chat completions, messages and responses"
 _MESSAGES_BLOCKS = ("tool_use", "tool_result")
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedRequest:
-    """A request as it came: its messages, and the other members of its body. `answer` is what was recorded of its
-    reply, `beside` what else was told of it; `failed`: the provider refused it."""
+    """A request as the client sent it: its messages, and the other members of its body. `answer` is the recorded reply,
+    `beside` a summary of the reply on the same line; `failed`: the provider refused the request."""
 
     api: ReplayApi
     model: str
@@ -59,7 +57,7 @@ class CapturedRequest:
 
 # --------------------------------------------------------------------------------------------------------------- read
 def captured_requests_in(items: Sequence[LocatedValue], path: Path) -> tuple[list[CapturedRequest], list[str]]:
-    """Those of a file, and what of it was left out. Raises NotReplayable."""
+    """The requests of a file, and notes on those left out. Raises NotReplayable."""
     shared: dict[bytes, bytes] = {}
     found: list[CapturedRequest] = []
     elsewhere: Counter[str] = Counter()
@@ -83,14 +81,14 @@ def captured_requests_in(items: Sequence[LocatedValue], path: Path) -> tuple[lis
 
 
 def guess_api(body: Json) -> ReplayApi:
-    """The API of a body that nothing is told of."""
+    """The API of a body without a path."""
     if "input" in body and "messages" not in body:
         return APIS["responses"]
     return APIS["messages" if is_messages_body(body) else "chat"]
 
 
 def is_messages_body(body: Json) -> bool:
-    """Whether these are messages of the messages API: by its system text, its tools or its blocks."""
+    """Whether a body is of the messages API, by its system text, tools or blocks."""
     tools, messages = body.get("tools"), body.get("messages")
     return (
         "system" in body
@@ -108,7 +106,7 @@ def _objects(listed: object) -> Iterator[Mapping[str, Any]]:
 
 
 def captured_request_of(body: Json, api: ReplayApi, place: str, shared: dict[bytes, bytes]) -> CapturedRequest:
-    """From a body. `shared` keeps once what many requests have. Raises NotReplayable."""
+    """The request of a body. `shared` keeps messages of many requests once. Raises NotReplayable."""
     wires = tuple(shared.setdefault(wire, wire) for wire in map(encode_json, _messages_in(body, api, place)))
     others = {name: value for name, value in body.items() if name not in {"model", api.messages_key} | DELIVERY_FIELDS}
     return CapturedRequest(api, _text(body.get("model")), wires, others, place)
@@ -127,7 +125,7 @@ def _messages_in(body: Json, api: ReplayApi, place: str) -> Sequence[Json]:
 
 
 def _with_line_fields(one: CapturedRequest, line: Json) -> CapturedRequest:
-    """What a line about a request says beside its body."""
+    """The request with what its line says beside the body."""
     answer = line.get("answer")
     status = answer.get("status") if isinstance(answer, dict) else None
     told = _answer_message(answer)
@@ -142,7 +140,7 @@ def _with_line_fields(one: CapturedRequest, line: Json) -> CapturedRequest:
 
 
 def _answer_message(answer: object) -> Json | None:
-    """The message of an answer told as `text`, `calls` of `id`, `name`, `args`, and `reasoning`."""
+    """The message of an answer with `text`, `reasoning`, and `calls` of `id`, `name`, `args`."""
     if not isinstance(answer, dict) or not (answer.get("text") or answer.get("calls")):
         return None
     message: dict[str, Any] = {"role": "assistant", "content": _text(answer.get("text")) or None}
@@ -166,7 +164,7 @@ def _arguments(told: object) -> str:
 
 
 def _headers(told: object) -> tuple[tuple[bytes, bytes], ...]:
-    """By them a client may name its session. What asks us for a mode is left out: the replay's own counts."""
+    """Headers by which a client may name its session. The mode header is left out: the replay sets the mode."""
     if not isinstance(told, dict):
         return ()
     named = ((name.lower(), value) for name, value in told.items() if isinstance(value, str))
@@ -187,7 +185,7 @@ def _text(value: object) -> str:
 
 # ----------------------------------------------------------------------------------------------------------- recorded
 def group_by_api(captures: Iterable[CapturedRequest]) -> list[list[CapturedRequest]]:
-    """Those of each API, in the order in which they came."""
+    """The requests of each API, in order."""
     found: dict[str, list[CapturedRequest]] = {}
     for one in captures:
         found.setdefault(one.api.name, []).append(one)
@@ -197,7 +195,7 @@ def group_by_api(captures: Iterable[CapturedRequest]) -> list[list[CapturedReque
 def recording_of_requests(
     name: str, captures: Sequence[CapturedRequest], *, model: str = "", clock: ClockMode = "recorded"
 ) -> Recording:
-    """Requests of one or several conversations in one API, in the order in which they came. Raises NotReplayable."""
+    """A recording of requests to one API, of one or several conversations, in order. Raises NotReplayable."""
     kept = [one for one in captures if not one.failed]
     if not kept:
         raise NotReplayable(f"{captures[0].place}: the provider refused this request and all behind it")
@@ -225,7 +223,7 @@ def _parse_request(step: RecordedStep, one: CapturedRequest, known: ParseCache) 
 
 
 def _answers_of(requests: Sequence[Request], captures: Sequence[CapturedRequest]) -> Iterator[Json | None]:
-    """Of each request: what was recorded of its reply, else what is known from its echo and from what else was told."""
+    """The answer to each request: the recorded one, else the one its echo and `beside` give."""
     said = [(request.system_hash, [message.identity for message in request.messages]) for request in requests]
     for at, one in enumerate(captures):
         echo = None if one.answer is not None else _echoed_answer(at, said, requests)
@@ -233,7 +231,7 @@ def _answers_of(requests: Sequence[Request], captures: Sequence[CapturedRequest]
 
 
 def _echoed_answer(at: int, said: Sequence[tuple[str, list[str]]], requests: Sequence[Request]) -> bytes | None:
-    """The message that the next request that goes on from this one has behind it."""
+    """The assistant message after this history in the next request that continues it."""
     system, identities = said[at]
     length = len(identities)
     for later, (other_system, others) in enumerate(islice(said, at + 1, None), at + 1):
@@ -247,7 +245,7 @@ def _echoed_answer(at: int, said: Sequence[tuple[str, list[str]]], requests: Seq
 def _check_references(
     requests: Sequence[Request], steps: Sequence[RecordedStep], captures: Sequence[CapturedRequest]
 ) -> None:
-    """Raises NotReplayable where a request goes on from an answer that nobody recorded: its history is nowhere."""
+    """Raises NotReplayable where a request continues an answer that was not recorded: its history is unknown."""
     told: set[str] = set()
     for request, step, one in zip(requests, steps, captures, strict=True):
         references = one.api.dialect.references

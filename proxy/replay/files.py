@@ -1,9 +1,7 @@
-"""Files of recordings: what is in them, as JSON values, each with the place it stands at.
+"""Reads files of recordings as JSON values, each with its place in the file.
 
-A file is gzip or plain, one JSON value or one on each line; that is seen from its content, never from its name. The
-law: **whatever is wrong with a file is one sentence that names it and the line**, never a traceback.
-
-What this module does not do: it knows no format of a conversation (`formats` does).
+A file is gzip or plain, and holds one JSON value or one on each line; the content decides, never the name. Every fault
+of a file is raised as one sentence that names the file and the line.
 """
 
 from __future__ import annotations
@@ -19,22 +17,22 @@ from typing import Any
 from proxy.replay.recording import NotReplayable
 
 MOST_BYTES = 1 << 30
-"""Of a file, unpacked: a packed one may claim to be anything."""
+"""Bytes of a file, unpacked: a small gzip file may unpack to any size."""
 GZIP = b"\x1f\x8b"
 RECORDING_SUFFIXES = (".json", ".jsonl", ".ndjson")
-"""Ends of names by which a recording is looked for in a directory; whatever is named itself is opened."""
+"""Name endings of recordings in a directory; a file that is named itself is read whatever its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedValue:
-    """A value and where it stands: `chat.jsonl:3`."""
+    """A value and its place: `chat.jsonl:3`."""
 
     value: Any
     place: str
 
 
 def recording_files_in(paths: Iterable[Path]) -> list[Path]:
-    """The files that are meant. A directory stands for every recording below it by its name, what is hidden aside."""
+    """The files to replay. A directory stands for all recordings below it, by name, except hidden ones."""
     found: dict[Path, None] = {}
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if _may_be_recording(p, path)) if path.is_dir() else [path]
@@ -71,7 +69,7 @@ def _text(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    """The file, unpacked where it is packed."""
+    """The unpacked file."""
     try:
         with path.open("rb") as file:
             packed = file.read(len(GZIP)) == GZIP
@@ -105,7 +103,7 @@ def _is_json(text: str) -> bool:
 
 
 def _parse_json(text: str, path: Path, line: int = 0) -> Any:
-    """`line` is where `text` stands in the file; 0: it is the whole file."""
+    """`line` is the line of `text` in the file; 0 for the whole file."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,15 +1,12 @@
-"""The formats a recording may have, and the requests it was made of.
+"""Reads recordings from files, in one of three formats that the content itself decides.
 
     trajectory   an object with `messages` and, where they were recorded, `tools`, `model`, `ts`, `resets`, `id`
     messages     a list of messages, or an object that holds one: the same without the rest
     captured     request bodies in the order in which they came, each alone or as the `body` of a line about it
 
-Of a list of messages, request n is everything before the n-th assistant message, since the client last compacted its
-history. Such a list is of chat completions or of the messages API; the former can be told in any API (`apis`).
-Captured requests are what they are (`captures`).
-
-The law: **the format is read from what is there**, not from a name. Several bodies are captured requests where one
-goes on from another, or where they carry what only a request does; otherwise each is a conversation of its own.
+In a list of messages, request n is everything before the n-th assistant message, since the client last compacted its
+history. Lists are of chat completions, which can be replayed in any API, or of the messages API. Several bodies are
+captured requests where one continues another or has members that only requests have; otherwise each is a conversation.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _REQUEST_ONLY_KEYS = frozenset(
     | {"parallel_tool_calls", "response_format", "stop", "seed", "n", "reasoning_effort", "store", "max_output_tokens"}
 )
 MAX_INTERLEAVED = 8
-"""Requests of other conversations that may stand between two of one."""
+"""Requests of other conversations that may come between two of one conversation."""
 _EXPECTED_FORMATS = (
     "wanted is an object with `messages`, a list of messages, or captured requests with a `body`, "
     "as one JSON value or one on each line"
@@ -60,8 +57,8 @@ _EXPECTED_FORMATS = (
 def read_recordings(
     path: Path, *, model: str = "", clock: ClockMode = "recorded", dialect: str = ""
 ) -> list[Recording]:
-    """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty:
-    the one each is in. Raises NotReplayable."""
+    """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty
+    keeps each one's own. Raises NotReplayable."""
     name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     items = _split_items(json_values_in(path))
     if _are_captured_requests(items):
@@ -78,7 +75,7 @@ def read_recordings(
 
 
 def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: str, clock: ClockMode) -> list[Recording]:
-    """A recording for each API that the requests were made to."""
+    """One recording for each API."""
     parted = group_by_api(captures)
     names = [name if len(parted) == 1 else f"{name} ({group[0].api.name})" for group in parted]
     return [
@@ -87,7 +84,7 @@ def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: st
 
 
 def check_same_api(own: str, wanted: str, place: str) -> None:
-    """Raises NotReplayable where requests that were made to one API are wanted in another."""
+    """Raises NotReplayable where requests to one API are to be replayed in another."""
     if wanted not in ("", own):
         raise NotReplayable(
             f"{place}: this was asked in {own}, and can be replayed in that alone; leave out --dialect, or give a list "
@@ -96,7 +93,7 @@ def check_same_api(own: str, wanted: str, place: str) -> None:
 
 
 def _split_items(values: Sequence[LocatedValue]) -> list[LocatedValue]:
-    """One for each conversation or request: lists of them are opened, messages one a line are gathered."""
+    """One value for each conversation or request: lists are opened, and single messages on lines are gathered."""
     if len(values) > 1 and all(_is_message(v.value) for v in values):
         return [LocatedValue({"messages": [v.value for v in values]}, values[0].place)]
     items: list[LocatedValue] = []
@@ -155,7 +152,7 @@ def _recording_of_messages(item: LocatedValue, name: str, model: str, clock: Clo
 def _write_in_api(
     said: Json, recorded: RecordedConversation, dialect: str, place: str
 ) -> tuple[ReplayApi, ConversationWriter, list[str]]:
-    """The API it is replayed in, the conversation as it is written there, and what is odd about it."""
+    """The API of the replay, the conversation written in it, and notes on oddities."""
     messages = recorded.messages
     if is_messages_body(said):
         check_same_api(MESSAGES.name, dialect, place)
@@ -174,7 +171,7 @@ def _tools(said: Json, place: str) -> list[Any]:
 
 
 def _reset_indexes(said: Json, place: str) -> list[int]:
-    """From which messages on the client resent only what follows."""
+    """Messages at which the client had compacted: from each on it resent only what follows."""
     try:
         return sorted(int(reset["index"]) for reset in said.get("resets") or ())
     except (TypeError, KeyError, ValueError):

@@ -1,15 +1,11 @@
 """What left the context, and what of it was needed later.
 
-After every request the client's history is compared with what was sent for it. What is missing has left, and belongs
-to the frame that owns it. Then the recorded answer is looked at: every name in it that stood earlier in the history
-either stands in what was sent, or behind a ref that does, or was lost to the model.
-
-The law: **what cannot be told is not told in our favour**. A name counts as being in the context only where the words
-stand there; a ref counts only where it was shown in that very request and leads to a frame that holds the name. Names
-of the system text and the tools do not count, because they never leave.
-
-What this cannot tell: whether the model would have asked for what stood behind a ref, and whether it would have gone
-another way without it. The recorded next step is fixed, and to use a name is not yet to need what was said about it.
+After every request the client's history is compared with what was sent for it; missing messages have left, and belong
+to the frame that owns them. Then every name in the recorded answer that occurs earlier in the history is in what was
+sent, or behind a ref that is, or lost to the model. Doubt never counts in our favour: a name counts as in the context
+only where the text is there, a ref only where that request shows it and its frame holds the name. Names in the system
+text and the tools do not count, because those never leave. Whether the model would have recalled a ref, or gone another
+way, cannot be known.
 """
 
 from __future__ import annotations
@@ -27,14 +23,14 @@ from proxy.core.observers import names_in_text
 from proxy.replay.outcome import MissedName, NameNeeds, RemovedContent
 
 FAR_REQUESTS = 10
-"""Requests since a name was said last, from which it counts as far."""
+"""A name that last occurred so many requests ago counts as far."""
 MAX_MISSED_NAMES = 50
-"""Missed names told for one recording."""
+"""Missed names reported for one recording."""
 _REF = re.compile(r'\bref="([^"\s]{1,120})"')
 
 
 class NameReader:
-    """What messages say, each read once: names by the identity of the message."""
+    """Names in messages; each message is read once."""
 
     def __init__(self) -> None:
         self._names: dict[str, frozenset[str]] = {}
@@ -56,8 +52,7 @@ class NameReader:
 
 
 def _texts_of(arguments: str) -> Iterable[str]:
-    """The texts in the arguments of a call, as whoever runs it reads them; the names of parameters are not among
-    them."""
+    """The values in the arguments of a call as texts, without the names of parameters."""
     try:
         return list(_leaves(json.loads(arguments)))
     except (ValueError, RecursionError):
@@ -76,15 +71,15 @@ def _leaves(value: Any) -> Iterable[str]:
 
 @dataclass
 class _History:
-    """Where each name was said last on the way to a client's newest message."""
+    """The message in which each name last occurs, up to the client's newest message."""
 
     messages: tuple[Message, ...] = ()
     last: dict[str, int] = field(default_factory=dict)
     requests: list[int] = field(default_factory=list)
-    """How many assistant messages stand before each message."""
+    """How many assistant messages come before each message."""
 
     def advance(self, messages: tuple[Message, ...], reader: NameReader) -> None:
-        """Go on to `messages`: from where they go on, or anew where the client rewrote its history."""
+        """Read `messages`: only the new ones, or all where the client rewrote its history."""
         known = len(self.messages)
         if len(messages) < known or any(
             a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
@@ -97,14 +92,14 @@ class _History:
         self.messages = messages
 
     def age(self, at: int) -> int:
-        """Requests since the message at `at` was new; 1 for what the newest request brought."""
+        """Requests since the message at `at` was new; 1 for a message of the newest request."""
         return self.requests[-1] - self.requests[at] + 1
 
 
 @dataclass(frozen=True)
 class ObservedRequest:
-    """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the entries it stands
-    on, one for each of the client's messages and more behind them; `path_state` is what they amount to."""
+    """A request as the client sent it and as it was sent upstream; `number` from 1. `path` are the ids of its entries,
+    one for each of the client's messages and then more; `story` is the state of that path."""
 
     number: int
     conversation: str
@@ -116,7 +111,7 @@ class ObservedRequest:
 
 
 class LossTracker:
-    """Watches one recording, request by request."""
+    """Tracks one recording, request by request."""
 
     def __init__(self, reader: NameReader) -> None:
         self._reader = reader
@@ -128,12 +123,12 @@ class LossTracker:
 
     @property
     def left(self) -> list[RemovedContent]:
-        """In the order in which they left."""
+        """In the order of leaving."""
         return list(self._left.values())
 
     @property
     def missed(self) -> list[MissedName]:
-        """The worst first: behind no ref, then wanted most often, then said longest ago."""
+        """The worst first: without a ref, then used most often, then oldest."""
         worst = sorted(self._missed.values(), key=lambda m: (bool(m.ref), -m.times, -m.age, m.name))
         return worst[:MAX_MISSED_NAMES]
 
@@ -169,7 +164,7 @@ class LossTracker:
 
     # ----------------------------------------------------------------------------------------------------------- needs
     def _record_needs(self, seen: ObservedRequest, answer: Message, history: _History, sent: _SentContext) -> None:
-        """Every name of the answer that is in the history."""
+        """Record where each name of the answer is that occurs in the history."""
         used = self._reader.names_in(answer) - self._reader.fixed_names(seen.client)
         for name in sorted(used & history.last.keys()):
             at = history.last[name]
@@ -191,7 +186,7 @@ class LossTracker:
             needs.far_behind_ref += behind
 
     def _ref_to(self, name: str, history: _History, sent: _SentContext) -> str:
-        """A ref shown in the request under which a message that holds `name` is recalled, or empty."""
+        """A ref in the request that recalls a message with `name`, or empty."""
         newest_first = range(len(history.messages) - 1, -1, -1)
         holders = (at for at in newest_first if name in self._reader.names_in(history.messages[at]))
         return next((min(refs) for at in holders if (refs := sent.refs_to(at))), "")
@@ -206,10 +201,10 @@ class LossTracker:
 
 
 class _SentContext:
-    """What was sent, to be asked about the client's messages, which are meant by their position.
+    """What was sent, looked up by the position of the client's messages.
 
-    A message of the client stands for an entry of the path, and an answer it saw as one may have been several rounds:
-    so it is shown where any of them is.
+    A message of the client is an entry of the path. An answer the client saw as one may have been several rounds; it
+    counts as sent where any of them was.
     """
 
     def __init__(self, seen: ObservedRequest) -> None:
@@ -226,7 +221,7 @@ class _SentContext:
         ours = [m for m in (*seen.sent.head, *self._messages) if m.identity not in theirs]
         by_message = [(m, _refs_in(m.text)) for m in ours]
         self._refs: frozenset[str] = frozenset().union(*(refs for _, refs in by_message))
-        # A result in other words but without a ref is the client's own tidying; one with a ref stands for what left.
+        # A changed result without a ref is the client's own doing; one with a ref replaces what left.
         self._in_other_words = {m.answers for m, refs in by_message if m.answers and not refs}
 
     def _path_entries(self, at: int) -> Sequence[PathEntry]:
@@ -236,7 +231,7 @@ class _SentContext:
         return self._seen.path[at] if at < len(self._seen.path) else ""
 
     def has_message(self, at: int) -> bool:
-        """Whether it stands there, in the client's bytes or in those it was first sent in."""
+        """Whether the message was sent, in the client's bytes or in those it was first sent in."""
         message = self._seen.client.messages[at]
         if not self.differs or message.identity in self._identities:
             return True
@@ -245,18 +240,18 @@ class _SentContext:
         return any(identity in self._identities for p in self._path_entries(at) for identity in _identities(p))
 
     def has_name(self, name: str, reader: NameReader) -> bool:
-        """Whether the name stands anywhere in it, in whatever form."""
+        """Whether the name occurs anywhere in what was sent, in any form."""
         if any(name in reader.names_in(m) for m in self._messages):
             return True
         return any(name in m.text or any(name in c.arguments for c in m.calls) for m in self._messages)
 
     def frame_of(self, at: int) -> str:
-        """The frame that owns it, or empty."""
+        """The frame that owns the message, or empty."""
         carried = self._seen.story.tree.carried_owners
         return next((carried.get(p.path_id, p.owner).partition("#")[0] for p in self._path_entries(at)), "")
 
     def refs_to(self, at: int) -> frozenset[str]:
-        """The refs shown in it that lead there: its frame, those above it, and what stands for it where it was cut."""
+        """The refs in what was sent that recall the message: its frame, those above it, the trace of its removal."""
         tree, frame, entry = self._seen.story.tree, self.frame_of(at), self._entry_id(at)
         above = [known.id for known in ancestors(tree, frame)] if frame else []
         traces = [_refs_in(trim.trace) for trim in tree.removals if entry in trim.entries]
@@ -265,7 +260,7 @@ class _SentContext:
 
 @lru_cache(maxsize=4096)
 def _refs_in(text: str) -> frozenset[str]:
-    """The same texts stand in request after request."""
+    """Cached, because request after request holds the same texts."""
     return frozenset(_REF.findall(text))
 
 

@@ -1,9 +1,6 @@
-"""What came of a replay, as values: tokens and money, what left the context, and what of it was needed later.
+"""The result of a replay as values: tokens and money, what left the context, and what of it was needed later.
 
-They are JSON objects, and travel from one process to another. The law: **every figure of money and tokens is one of a
-receipt**; nothing is counted here a second time in another way.
-
-What this module does not do: it measures nothing and prints nothing.
+They are JSON objects and pass between processes. Every figure of money and tokens is taken from a receipt.
 """
 
 from __future__ import annotations
@@ -26,9 +23,9 @@ class RemovedContent(msgspec.Struct, kw_only=True):
     messages: int = 0
     tokens: int = 0
     first_request: int = 0
-    """The request, from 1, in which something of it was missing for the first time."""
+    """The first request, counted from 1, in which something of it was missing."""
     ref: bool = False
-    """Whether the newest request that lacked something of it held a ref under which it is recalled."""
+    """Whether the newest request that lacked something of it showed a ref that recalls it."""
 
 
 class MissedName(msgspec.Struct, kw_only=True):
@@ -40,16 +37,16 @@ class MissedName(msgspec.Struct, kw_only=True):
     request: int
     """The first of them, from 1."""
     age: int
-    """Requests since it had been said last, in the first of them."""
+    """Requests since the name last occurred, at the first of them."""
     said_by: str
-    """Role of the message that held it."""
+    """Role of the message that last held the name."""
     ref: str
-    """Under which the message that held it can be recalled; empty: under none that the request showed."""
+    """A ref in the request that recalls a message with the name; empty where there was none."""
 
 
 class NameNeeds(msgspec.Struct, kw_only=True):
-    """How often recorded answers used a name that stood earlier in the history, and where it was then. `far_*`: it had
-    been said last ten or more requests ago."""
+    """How often recorded answers used a name from earlier in the history, and where the name was then. `far_*`: it last
+    occurred ten or more requests ago."""
 
     used: int = 0
     in_context: int = 0
@@ -60,7 +57,7 @@ class NameNeeds(msgspec.Struct, kw_only=True):
 
     @property
     def lost(self) -> int:
-        """Neither in the context nor behind a ref that stood in it."""
+        """Names neither in the context nor behind a ref that was in it."""
         return self.used - self.in_context - self.behind_ref
 
     def add(self, other: NameNeeds) -> None:
@@ -69,7 +66,7 @@ class NameNeeds(msgspec.Struct, kw_only=True):
 
 
 class MarkerCosts(msgspec.Struct, kw_only=True):
-    """The same money where the provider caches at the markers in the requests, in USD (`markers`)."""
+    """The same money in USD where the provider caches only at the cache markers of requests (`cache_markers`)."""
 
     cost: float = 0.0
     cost_untouched: float = 0.0
@@ -86,23 +83,23 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     row: ReceiptTotals
     """Its receipts, added up."""
     by_markers: MarkerCosts | None = None
-    """In the API that has cache markers."""
+    """Only in the messages API, which has cache markers."""
     conversations: int = 0
     statuses: dict[str, int] = {}
-    """How many requests were full, asleep, side, ...; with the reason where there was one."""
+    """Requests by status (full, asleep, side, ...), with the reason where there was one."""
     events: dict[str, int] = {}
-    """What was decided, by kind: woken, folded, trim, pushed, popped, ..."""
+    """Ledger events by kind: woken, folded, trim, pushed, popped, ..."""
     decisions: dict[str, int] = {}
-    """What receipts say was weighed, and how often."""
+    """Decisions of the cost gate in the receipts, by kind, answer and reason."""
     left: list[RemovedContent] = []
     needs: NameNeeds = msgspec.field(default_factory=NameNeeds)
     missed: list[MissedName] = []
     """The worst first."""
     notes: list[str] = []
     without_body: int = 0
-    """Requests that are not in it, because what the client sent was not kept."""
+    """Requests that were not replayed, because their body is not stored."""
     unequal: int = 0
-    """Answers that reached the client as something else than was recorded: a fault of ours."""
+    """Answers that reached the client changed: a fault of the proxy."""
 
 
 class ReplayFailure(msgspec.Struct, kw_only=True):
@@ -111,30 +108,30 @@ class ReplayFailure(msgspec.Struct, kw_only=True):
     file: str
     error: str
     foreign: bool = False
-    """There is no recording in it, of whatever kind: in a directory it just lies beside others."""
+    """The file holds no recording of any kind; in a directory it is just another file."""
 
 
 def sum_rows(played: Iterable[ReplayResult]) -> ReceiptTotals:
     """The rows added up."""
     total = ReceiptTotals(key="total")
-    for one in played:
+    for result in played:
         for name in ReceiptTotals.__struct_fields__:
-            known, more = getattr(total, name), getattr(one.row, name)
-            if isinstance(more, int | float):  # no texts, and nothing that was not looked up
-                setattr(total, name, max(known, more) if name.startswith("peak_") else known + more)
+            so_far, value = getattr(total, name), getattr(result.row, name)
+            if isinstance(value, int | float):  # no texts, and no None for what was not computed
+                setattr(total, name, max(so_far, value) if name.startswith("peak_") else so_far + value)
     return total
 
 
 def sum_marker_costs(played: Iterable[ReplayResult]) -> MarkerCosts | None:
-    """Added up over those that have it; None where none has."""
-    told = [one.by_markers for one in played if one.by_markers]
-    if not told:
+    """The sum over the results that have it; None where none has."""
+    costs = [result.by_markers for result in played if result.by_markers]
+    if not costs:
         return None
-    return MarkerCosts(cost=sum(one.cost for one in told), cost_untouched=sum(one.cost_untouched for one in told))
+    return MarkerCosts(cost=sum(one.cost for one in costs), cost_untouched=sum(one.cost_untouched for one in costs))
 
 
 def sum_needs(played: Iterable[ReplayResult]) -> NameNeeds:
     total = NameNeeds()
-    for one in played:
-        total.add(one.needs)
+    for result in played:
+        total.add(result.needs)
     return total

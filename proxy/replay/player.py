@@ -1,11 +1,8 @@
-"""One recording through the product, request by request.
+"""Plays one recording through the product, request by request.
 
-Each step is a client's request: it goes through `exchange.serve`, with the parts a running proxy has. Only three
-things are not what they are behind `serve`: the provider answers what was recorded, the clock shows the recorded
-time, and the store is in memory.
-
-The law: **the client always goes on as recorded**, whatever the proxy did, so one fault does not hide the next; what
-reached the client is compared with what was recorded.
+Each step is a client's request and goes through `exchange.pipeline.handle` with the services of a running proxy; only
+the provider, the clock and the store are replaced. The client always continues as recorded, whatever the proxy did, so
+that one fault does not hide the next. What reached the client is compared with the recorded answer.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from proxy.upstream import RawHeaders
 
 @dataclass
 class CapturedReply:
-    """The client's side of one answer: a `delivery.Reply` that keeps it."""
+    """The client's side of one answer: keeps status, headers and body."""
 
     status: int = 0
     headers: RawHeaders = field(default_factory=list)
@@ -67,12 +64,12 @@ class CapturedReply:
 
 
 async def play_recording(recording: Recording, config: Config, file: str, on_step: Callable[[], None]) -> ReplayResult:
-    """Play all of it; `on_step` is told after each request. Raises what `on_step` raises."""
+    """Play the recording; `on_step` is called after each request. Raises what `on_step` raises."""
     player = _Player(recording, config, file)
     for number, step in enumerate(recording.steps, 1):
         await player.play_step(number, step)
         on_step()
-        await asyncio.sleep(0)  # nothing else waits here, so this is where an interrupt arrives
+        await asyncio.sleep(0)  # nothing else awaits here, so an interrupt arrives here
     return await player.result()
 
 
@@ -80,7 +77,7 @@ class _Player:
     def __init__(self, recording: Recording, config: Config, file: str) -> None:
         self._recording = recording
         self._api = APIS[recording.dialect]
-        self._backstage = build_replay(config, self._api)
+        self._replay = build_replay(config, self._api)
         self._known = ParseCache()
         self._loss = LossTracker(NameReader())
         self._played = ReplayResult(
@@ -92,44 +89,44 @@ class _Player:
             without_body=recording.without_body,
         )
         self._played.notes += recording.notes
-        self._marked = MarkerCostTracker(self._backstage.clock, config.tariff_of) if self._api is MESSAGES else None
+        self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None
 
     async def play_step(self, number: int, step: RecordedStep) -> None:
-        """One request of the client, and what is seen of it."""
-        behind = self._backstage
-        behind.clock.advance_to(step.at_ms)
-        behind.provider.expect(step)
+        """Send one request of the client and record what happened."""
+        replay = self._replay
+        replay.clock.advance_to(step.at_ms)
+        replay.provider.expect(step)
         body = step.body
         client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
-        heard = CapturedReply()
+        reply = CapturedReply()
         try:
-            await exchange.handle(behind.services, client_request, heard)
+            await exchange.handle(replay.services, client_request, reply)
         except ProxyError as error:
             self._note(f"request {number} was refused: {error}")
             return
-        status = heard.header(b"x-stack-status")
+        status = reply.header(b"x-stack-status")
         self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
-        self._compare(number, step, heard)
-        if behind.provider.received:
+        self._compare(number, step, reply)
+        if replay.provider.received:
             client = self._parse(body)
             if self._marked:
-                self._marked.add_request(client, behind.provider.received, behind.provider.outputs)
+                self._marked.add_request(client, replay.provider.received, replay.provider.outputs)
             await self._observe(
-                number, client, behind.provider.received[-1], step, heard.header(b"x-stack-conversation")
+                number, client, replay.provider.received[-1], step, reply.header(b"x-stack-conversation")
             )
 
-    def _compare(self, number: int, step: RecordedStep, heard: CapturedReply) -> None:
-        """Whether the client got what was recorded."""
-        if step.answer is not None and not _is_same_answer(self._api, heard, step.answer):
+    def _compare(self, number: int, step: RecordedStep, reply: CapturedReply) -> None:
+        """Note an answer that is not the recorded one."""
+        if step.answer is not None and not _is_same_answer(self._api, reply, step.answer):
             self._played.unequal += 1
-            self._note(f"request {number}: the client got another answer than was recorded (status {heard.status})")
+            self._note(f"request {number}: the client got another answer than was recorded (status {reply.status})")
 
     async def _observe(
         self, number: int, client: Request, sent: Request, step: RecordedStep, conversation: str
     ) -> None:
         answer = self._api.as_message(step.answer) if step.answer is not None else None
         seen = ObservedRequest(number, conversation, client, sent, answer)
-        cached = await self._backstage.services.conversation_cache.get(TENANT, conversation) if conversation else None
+        cached = await self._replay.services.conversation_cache.get(TENANT, conversation) if conversation else None
         tip = cached.ledger.newest_tip() if cached else None
         if cached and tip and sent.body != client.body:
             path = tuple(entry.id for entry in cached.ledger.path(tip.id))
@@ -137,17 +134,17 @@ class _Player:
         self._loss.observe(seen)
 
     def _parse(self, body: bytes) -> Request:
-        """As the proxy read it."""
+        """The request as the proxy reads it, with token counts."""
         request = self._api.dialect.parse_request(body, self._known)
-        counts = [self._backstage.services.counter.count(text) for text in countable_texts(request)]
+        counts = [self._replay.services.counter.count(text) for text in countable_texts(request)]
         return with_token_counts(request, counts, self._known) if counts else request
 
     def _note(self, words: str) -> None:
         self._played.notes.append(words)
 
     async def result(self) -> ReplayResult:
-        """Everything added up."""
-        played, store = self._played, self._backstage.store
+        """The result, with everything added up."""
+        played, store = self._played, self._replay.store
         records = await store.requests(TENANT, limit=len(self._recording.steps))
         receipts = [msgspec.json.decode(record.receipt, type=Receipt) for record in reversed(records)]
         played.row = sum_receipts(receipts)
@@ -163,12 +160,12 @@ class _Player:
         return played
 
 
-def _is_same_answer(api: ReplayApi, heard: CapturedReply, recorded: Json) -> bool:
-    """Text and calls, as a client reads them."""
-    if heard.status != 200 or heard.was_aborted:
+def _is_same_answer(api: ReplayApi, reply: CapturedReply, recorded: Json) -> bool:
+    """Compares text and calls, as a client reads them."""
+    if reply.status != 200 or reply.was_aborted:
         return False
     try:
-        answer = api.answer_in(json.loads(heard.body))
+        answer = api.answer_in(json.loads(reply.body))
     except ValueError:
         return False
     return answer is not None and _text_and_calls(api.as_message(answer)) == _text_and_calls(api.as_message(recorded))
@@ -179,11 +176,11 @@ def _text_and_calls(message: Message) -> tuple[str, tuple[tuple[str, str, str], 
 
 
 def _decision_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """What receipts say was weighed, what came of it and why, and how often."""
+    """Decisions of the cost gate in the receipts, by kind, answer and reason."""
     weighed = (decision for receipt in receipts for decision in receipt.decisions)
     return dict(Counter(f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in weighed))
 
 
 def _event_counts(ledger: Ledger) -> Counter[str]:
-    """How often each kind of event happened, on whatever path."""
+    """How often each kind of event occurs, on any path."""
     return Counter(event.kind for events in ledger.events.values() for event in events)

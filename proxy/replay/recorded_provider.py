@@ -1,10 +1,7 @@
-"""The upstream of a replay: it answers every request with what was recorded, and has a prompt cache as providers do.
+"""The upstream of a replay: answers every request with the recorded answer, and has a prompt cache as providers do.
 
-What it is asked is kept, because that is what a replay is about. The law: **it knows nothing of the proxy**. It counts
-and prices the bytes it got, and reports its usage as a provider would, cached and written tokens included, so that a
-receipt and the economics stand on the same footing as behind `serve`.
-
-What this module does not do: it refuses nothing and streams nothing.
+It counts and prices only the bytes it receives, and reports usage as a provider does, with cached and written tokens,
+so that receipts mean the same as behind `serve`. It keeps the requests it received.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ UNRECORDED_ANSWER: Json = {"role": "assistant", "content": "(the answer to this 
 
 
 class WholeAnswer(Answer):
-    """A whole answer that is here already."""
+    """An answer whose whole body is in memory."""
 
     __slots__ = ("_body",)
 
@@ -41,7 +38,7 @@ class WholeAnswer(Answer):
 
 
 class RecordedProvider(Upstream):
-    """Expects one step after the other, in one API. `count` counts the tokens of a text, `now` tells ms."""
+    """Expects one step after the other, in one API. `count` counts the tokens of a text, `now` returns ms."""
 
     def __init__(
         self,
@@ -56,17 +53,17 @@ class RecordedProvider(Upstream):
         self._answer = self._unknown = api.answer_from_chat(UNRECORDED_ANSWER)
         self._told = 0
         self.received: list[Request] = []
-        """What was asked in this step, in order: one request, and one more for each hidden round."""
+        """The requests of this step, in order: one, and one more for each hidden round."""
         self.outputs: list[int] = []
-        """The tokens that answered each of them."""
+        """The output tokens of each of their answers."""
 
     def expect(self, step: RecordedStep) -> None:
-        """The next request is the one of `step`."""
+        """Take `step` as the next request."""
         self._answer = step.answer if step.answer is not None else self._unknown
         self.received, self.outputs = [], []
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
-        """The recorded answer. A second round of the same turn gets it without calls of ours, which ran already."""
+        """The recorded answer; from the second round of a turn without calls of stack tools, which already ran."""
         request = self._parse_with_token_counts(body)
         answer = self._api.without_own_calls(self._answer) if self.received else self._answer
         self.received.append(request)

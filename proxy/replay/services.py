@@ -1,7 +1,7 @@
-"""The parts of a replay, put together where those of a running proxy are (`proxy.wiring`).
+"""Builds the services of a replay with `build_services`, as for a running proxy.
 
-The law: **what decides is the product's own**. The provider, the clock and the store are others, because a replay has
-no network, lives in the recorded time, and leaves nothing behind.
+Only the provider, the clock and the store are replaced: a replay has no network, lives in the recorded time, and leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from proxy.upstream import ContextWindows, Routes
 TENANT = "replay"
 PATH = CHAT.path
 START_MS = 1_767_225_600_000
-"""When a replay begins, for whoever looks at a clock: the same moment every time, so that a replay repeats."""
+"""When a replay begins, in ms since the epoch: always the same moment, so that a replay is repeatable."""
 MIN_ASSEMBLY_BUDGET_MS = 60_000
-"""Instead of the budget of a proxy that somebody waits for: a replay beside other work must not decide otherwise."""
+"""Replaces a smaller budget of the configuration: a slow machine must not change what a replay decides."""
 SECRET = b"a replay has nothing to hide"
 
 
 class RecordedClock:
-    """ms since the epoch, as the recording went on."""
+    """Returns the time of the recording in ms since the epoch."""
 
     def __init__(self) -> None:
         self._now = START_MS
@@ -37,13 +37,13 @@ class RecordedClock:
         return self._now
 
     def advance_to(self, since_ms: int) -> None:
-        """`since_ms` after the first request."""
+        """Set the clock to `since_ms` after the first request."""
         self._now = START_MS + since_ms
 
 
 @dataclass(frozen=True)
 class ReplayServices:
-    """What a request is served with, and what stands behind it."""
+    """What serves a request, and the replaced parts behind it."""
 
     services: Services
     provider: RecordedProvider
@@ -52,8 +52,7 @@ class ReplayServices:
 
 
 def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
-    """A proxy of this configuration that nobody used before, asked in one API. Where its upstreams point does not
-    matter."""
+    """A fresh proxy with this configuration, for one API. Its upstreams are never contacted."""
     config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)})
     clock, counter, store = RecordedClock(), TokenCounter(), MemoryStore()
     provider = RecordedProvider(api, counter.count, clock, config.tariff_of)

@@ -1,7 +1,7 @@
-"""A conversation of our own store as a recording: what a client sent, request by request, when it did.
+"""A conversation of the store as a recording.
 
-The law: **what the client sent is replayed, not what was sent for it**. What the proxy did then is the receipts' story;
-this asks what it would do now, in another mode or for another model.
+What the client sent is replayed, not what was sent upstream for it: receipts tell what the proxy did then, a replay
+what it would do now, in another mode or for another model.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from proxy.replay.recording import ClockMode, Json, NotReplayable, Recording
 from proxy.store import RequestRecord, Store
 
 MAX_REQUESTS = 100_000
-"""Requests of one conversation that are replayed: the newest."""
+"""At most so many requests of a conversation are replayed, the newest."""
 
 
 async def stored_recording(
     store: Store, reference: str, *, model: str = "", clock: ClockMode = "recorded", dialect: str = ""
 ) -> Recording:
-    """The conversation `reference` names (an id, or its beginning), in the API it was held in; `dialect` is the one
-    that is wanted, empty for that. Raises UnknownFrame, NotReplayable, StoreError."""
+    """The conversation with this id, or beginning of an id, in its own API; `dialect`, where it is not empty, must name
+    that API. Raises NotFound, NotReplayable, StoreError."""
     ledger = await lookup.find_ledger(store, None, reference)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     api = api_of(ledger.conversation.dialect)
@@ -57,8 +57,8 @@ async def _body(store: Store, tenant: str, record: RequestRecord, api: ReplayApi
 
 
 def _answer(ledger: Ledger, record: RequestRecord, api: ReplayApi) -> Json | None:
-    """What a request was answered with, as the client was shown it where it may name it later; else its last round,
-    which no later request echoes."""
+    """The answer to a request: as the client saw it, where a later request may reference it; else its last round, which
+    no later request echoes."""
     turns = ledger.turns_by_parent.get(record.entry, ())
     rounds = ledger.rounds.get(turns[-1], ()) if turns else ()
     if not rounds:

@@ -1,8 +1,7 @@
-"""A message that can be replayed, or what is wrong with it.
+"""Checks the messages of a recording.
 
-The law: **what a provider would refuse for its shape stops a file, what it would refuse for its meaning is told**. An
-unknown role or a content that is a number cannot be played at all; a result without its call can, and real clients
-send such.
+A message that no provider could read (an unknown role, a number as content) stops its file. What a provider would
+refuse for its meaning, such as a result without its call, is only noted, because real clients send it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from proxy.replay.recording import Json, NotReplayable
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_NOTES_PER_KIND = 3
-"""Oddities of one kind that are told one by one."""
+"""Oddities of one kind that are listed; more are counted."""
 
 
 def check_messages(messages: object, place: str) -> list[Json]:
-    """The messages of a list. Raises NotReplayable for the first one that is none."""
+    """The list of messages itself. Raises NotReplayable for the first faulty one."""
     if not isinstance(messages, list):
         raise NotReplayable(f"{place}: `messages` is {_kind(messages)}, and must be a list of messages")
     if not messages:
@@ -33,7 +32,7 @@ def check_messages(messages: object, place: str) -> list[Json]:
 
 
 def _fault_of_message(message: object) -> str | None:
-    """What is wrong with a message, or None."""
+    """The fault of a message, or None."""
     if not isinstance(message, dict):
         return f"it is {_kind(message)}, and must be an object with a role"
     role = message.get("role")
@@ -68,7 +67,7 @@ def _fault_of_calls(calls: object) -> str | None:
 
 
 CallPairing = tuple[Sequence[str], str]
-"""The ids of the calls a message makes, and the one of the call it is a result of, or empty."""
+"""The ids of the calls in a message, and the id of the call it answers, or empty."""
 
 
 def pairing_of(message: Json) -> CallPairing:
@@ -77,7 +76,7 @@ def pairing_of(message: Json) -> CallPairing:
 
 
 def oddities(messages: Iterable[CallPairing], place: str) -> list[str]:
-    """Results without calls, and calls without results: played as they are, as a real client would send them."""
+    """Notes on results without calls and calls without results, which are replayed as they are."""
     asked: dict[str, int] = {}
     orphans: list[str] = []
     last = 0
@@ -110,18 +109,18 @@ def _kind(value: Any) -> str:
 
 # ---------------------------------------------------------------------------------------------------- what they hold
 def head_length(messages: Sequence[Json]) -> int:
-    """How many system messages stand before all others."""
+    """How many system messages come before all others."""
     return sum(1 for _ in takewhile(lambda message: message["role"] in INSTRUCTION_ROLES, messages))
 
 
 def parts_of(content: object) -> list[Json]:
-    """The parts of a content that passed `checked`; a text is one part."""
+    """The parts of a content that passed `check_messages`; a text is one part."""
     parts = content if isinstance(content, list) else [content]
     return [part if isinstance(part, dict) else {"type": "text", "text": part or ""} for part in parts]
 
 
 def tool_definition(tool: Json) -> Json:
-    """Name, description and parameters of a tool; one that takes free text takes it as `input`."""
+    """Name, description and parameters of a tool; a free-text tool gets one parameter `input`."""
     custom = tool.get("custom")
     if not isinstance(custom, dict):
         return tool["function"] if isinstance(tool.get("function"), dict) else tool
@@ -134,17 +133,17 @@ def call_name(call: Json) -> str:
 
 
 def call_arguments(call: Json) -> str:
-    """What a call is made with: JSON text, or the free text of a custom one."""
+    """The arguments of a call as JSON text, or the free text of a custom call."""
     return str(call["custom"].get("input", "") if "custom" in call else call["function"]["arguments"])
 
 
 def stable_digest(text: str) -> str:
-    """What stands for a provider's signature, or is an id: the same for the same text, every time."""
+    """Stands for a provider's signature or id: always the same for the same text."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def check_expressible(messages: Sequence[Json], place: str) -> None:
-    """Raises NotReplayable for a message that only chat completions have."""
+    """Raises NotReplayable for a message that only chat completions can express."""
     for number, message in enumerate(messages, 1):
         if message["role"] == "function" or message.get("function_call"):
             raise NotReplayable(

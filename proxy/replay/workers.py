@@ -1,10 +1,8 @@
-"""Many recordings, in several processes, and one that waits for them.
+"""Plays many recordings in several processes.
 
-Each file is read and played by one process, a file's conversations one after the other; the largest files go first. The
-law: **a fault of one file costs that file alone**, and whoever interrupts waits for one request, or for one file to be
-read: the processes leave a keyboard's interrupt to the one that started them, and look at a flag after every request.
-
-What this module does not do: it shows nothing. Progress is a number that others may look at.
+One process reads and plays a file, its conversations one after the other; the largest files go first. A fault of a file
+costs that file alone. Workers ignore the keyboard's interrupt and look at a flag after every request, so an interrupt
+waits for one request, or for one file to be read.
 """
 
 from __future__ import annotations
@@ -33,25 +31,24 @@ from proxy.replay.player import play_recording
 from proxy.replay.recording import ClockMode, NoRecording, Recording
 
 PROGRESS_INTERVAL_S = 0.1
-"""How often whoever waits is told how far it is."""
+"""How often progress is reported, in seconds."""
 QUIET = logging.CRITICAL
-"""What the proxy logs of its requests is for somebody who runs one."""
+"""The log level of a replay: the request log is for people who run a proxy."""
 
 ReplayOutcome = ReplayResult | ReplayFailure
 Progress = Callable[[float], None]
-"""Is told which share of the work is done, from 0 to 1."""
+"""Called with the share of the work that is done, from 0 to 1."""
 
 
 class ReplayInterrupted(ProxyError):
-    """Somebody asked for the end."""
+    """A person interrupted the replay."""
 
     code = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How to play: the configuration, the model instead of the recorded one (or empty), the clock, and the API instead
-    of each recording's own (or empty)."""
+    """How to play. `model` and `dialect` replace the recorded model and API; empty keeps those."""
 
     config: Config
     model: str = ""
@@ -60,7 +57,7 @@ class ReplayOptions:
 
 
 def replay_files(files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress) -> list[ReplayOutcome]:
-    """What came of each file, in the order of `files`."""
+    """The outcomes, in the order of `files`."""
     logging.getLogger("proxy").setLevel(QUIET)
     if jobs > 1 and len(files) > 1:
         return _replay_in_parallel(files, task, min(jobs, len(files)), progress)
@@ -75,7 +72,7 @@ def replay_files(files: Sequence[Path], task: ReplayOptions, jobs: int, progress
 
 
 def replay_file(file: Path, task: ReplayOptions, advance: Callable[[float], None]) -> list[ReplayOutcome]:
-    """All conversations of a file, or why there is none. `advance` is told a part of the file's size after each
+    """The outcomes of all conversations of a file, or one failure. `advance` gets a part of the file's size after each
     request."""
     try:
         recordings = read_recordings(file, model=task.model, clock=task.clock, dialect=task.dialect)
@@ -93,7 +90,7 @@ def replay_file(file: Path, task: ReplayOptions, advance: Callable[[float], None
 
 
 def replay_recording(recording: Recording, task: ReplayOptions, place: str, progress: Progress) -> ReplayResult:
-    """What came of one recording that was read from `place`."""
+    """The outcome of a recording that was read from `place`."""
     logging.getLogger("proxy").setLevel(QUIET)
     done = itertools.count(1)
     return asyncio.run(
@@ -107,7 +104,7 @@ _over: Synchronized[int] | None = None
 
 
 def _init_worker(done: Synchronized[float], over: Synchronized[int]) -> None:
-    """In each process, before its first file."""
+    """Runs in each process before its first file."""
     global _done, _over
     _done, _over = done, over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -124,7 +121,7 @@ def _report_progress(weight: float) -> None:
 
 
 def _replay_in_worker(file: Path, task: ReplayOptions) -> list[ReplayOutcome]:
-    _report_progress(0.0)  # whoever was interrupted while it started reads no file first
+    _report_progress(0.0)  # a process that was interrupted while it started reads no file
     return replay_file(file, task, _report_progress)
 
 
@@ -142,7 +139,7 @@ def _replay_in_parallel(
         try:
             while wait(asked.values(), PROGRESS_INTERVAL_S).not_done:
                 progress(done.value / whole)
-        except BaseException:  # Ctrl-C too: the processes are told to stop whatever ended the wait
+        except BaseException:  # also Ctrl-C: the processes stop whatever ended the wait
             over.value = 1
             pool.shutdown(cancel_futures=True)
             raise
@@ -151,8 +148,7 @@ def _replay_in_parallel(
 
 @contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """Whoever starts processes here: they begin deaf to the keyboard's interrupt, also before they have read a line of
-    ours."""
+    """Processes started in this block ignore the keyboard's interrupt from their very beginning."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -183,5 +179,5 @@ def _total_size(files: Sequence[Path]) -> int:
 
 
 def cpu_count() -> int:
-    """How many processes this machine runs at once."""
+    """How many processes this machine runs in parallel."""
     return os.cpu_count() or 1

@@ -1,11 +1,8 @@
 """The agent of the demo: an ordinary OpenAI client with file, shell and todo tools, working in one folder.
 
 It knows nothing of frames or of a proxy: it sends its whole history each time, runs the tools it is asked for, and
-appends what it was told. Three of four requests are streamed. Its tools really act, on files below its folder only; its
-shell knows one command, `python`.
-
-The law: **its results are the same on every machine**: the folder's path and how long something took are taken out of
-what a command prints.
+appends their results. Three of four requests are streamed. Tools act only below its folder, and the shell runs only
+`python`. The folder's path and durations are removed from outputs, so results are the same on every machine.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ _DURATION = re.compile(r"\bin \d+\.\d+s")
 
 
 class AgentError(Exception):
-    """The agent cannot go on; the message says what it was told."""
+    """The agent cannot go on; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """One answer as the client got it. `raw` is its body as it came, `seconds` how long it took."""
+    """One answer as the client got it. `raw` is the body, `seconds` the time it took."""
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -118,12 +115,12 @@ TOOLS = [
 
 
 def number_lines(text: str) -> str:
-    """A file as `read_file` shows it."""
+    """`text` with line numbers, as `read_file` shows a file."""
     return "\n".join(f"{number:>5}\t{line}" for number, line in enumerate(text.splitlines(), 1))
 
 
 class Workbench:
-    """The tools, at work in one folder."""
+    """The tools of the agent, acting in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -139,7 +136,7 @@ class Workbench:
         }
 
     def run(self, call: ToolCall) -> str:
-        """What the model is told. A mistake of the model is told in words."""
+        """The result of a call. A mistake of the model gives a sentence that says so."""
         tool = self._tools.get(call.name)
         if tool is None:
             return f"Error: there is no tool {call.name!r}."
@@ -192,7 +189,7 @@ class Workbench:
         program, *arguments = shlex.split(command)
         if program != "python":
             return f"{program}: command not found\n[exit code 127]"
-        # Colours and byte code would make what is printed depend on the machine.
+        # Colours and byte code would make the output depend on the machine.
         quiet = {"PYTHONPATH": ".", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
         done = subprocess.run(  # noqa: S603 - one fixed program, arguments from the demo's own session
             [sys.executable, *arguments],
@@ -216,7 +213,7 @@ class Workbench:
 
 # -------------------------------------------------------------------------------------------------------------- client
 class Agent:
-    """One conversation. `base_url` is what any client is pointed at, with `/v1`."""
+    """One conversation. `base_url` ends in `/v1`, as for any client."""
 
     def __init__(self, base_url: str, folder: Path, *, model: str, system: str, key: str = "demo") -> None:
         address = urlsplit(base_url)
@@ -231,28 +228,27 @@ class Agent:
         self._connection.close()
 
     def add_user_message(self, user: str) -> None:
-        """The user says something."""
         self.messages.append({"role": "user", "content": user})
 
     def ask(self) -> AgentAnswer:
-        """One request with the whole history; the answer is appended to it. Raises AgentError."""
+        """Send the whole history, and append the answer to it. Raises AgentError."""
         self.requests += 1
         stream = self.requests % UNSTREAMED_EVERY != 0
         body: dict[str, Any] = {"model": self._model, "messages": self.messages, "tools": TOOLS, "stream": stream}
         if stream:
             body["stream_options"] = {"include_usage": True}
-        told = self._send(json.dumps(body).encode(), stream=stream)
+        reply = self._send(json.dumps(body).encode(), stream=stream)
         calls = [
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
-            for c in told.calls
+            for c in reply.calls
         ]
-        answer: dict[str, Any] = {"role": "assistant", "content": told.text or None}
+        answer: dict[str, Any] = {"role": "assistant", "content": reply.text or None}
         self.messages.append({**answer, "tool_calls": calls} if calls else answer)
-        return told
+        return reply
 
-    def run_calls(self, told: AgentAnswer) -> None:
+    def run_calls(self, reply: AgentAnswer) -> None:
         """Run the calls of an answer and append their results, in their order."""
-        for call in told.calls:
+        for call in reply.calls:
             result = self.workbench.run(call)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 
@@ -283,7 +279,7 @@ def _parse_whole(raw: bytes) -> ParsedAnswer:
 
 
 def _parse_stream(raw: bytes) -> ParsedAnswer:
-    """A stream put together. Raises AgentError where its terminator is missing."""
+    """The answer of a stream. Raises AgentError where its terminator is missing."""
     events = [line.removeprefix(b"data: ") for line in raw.splitlines() if line.startswith(b"data: ")]
     if not events or events[-1] != b"[DONE]":
         raise AgentError("the stream ended without its terminator")

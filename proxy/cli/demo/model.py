@@ -1,8 +1,8 @@
-"""The model of the demo: gives the scripted answers, finds the ids of its frames, and checks what it is told.
+"""The model of the demo: gives the scripted answers, learns the ids of its frames, and checks what it recalls.
 
-It is handed to the scripted provider as its only rule. The law: **what it knows, it was told in this request**: whether
-stack tools are there, which id a frame has, what a recall brought back. Where no stack tools are offered it leaves
-stack calls out, so the same session also runs without a proxy.
+It is the only rule of the scripted provider. Everything it knows comes from the request: whether stack tools are
+offered, which id a frame has, what a recall returned. Without stack tools it leaves those calls out, so that the
+session also runs without a proxy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTERED_FRAME = re.compile(r'<stack-context\b[^>]*\bframe="(f[a-z2-7]{8})"')
 
 
 class DemoModel:
-    """One session, answer by answer. Made for one conversation whose requests come one after the other."""
+    """One session, answer by answer, for one conversation whose requests come one after the other."""
 
     def __init__(self, tasks: Iterable[DemoTask]) -> None:
         self._moves: Iterator[DemoAnswer] = iter([move for task in tasks for move in task.answers])
@@ -36,7 +36,7 @@ class DemoModel:
         self.hidden_calls: dict[str, int] = {}
         """How often each stack tool was called."""
         self.recalled = 0
-        """Recalls that brought back the text that was read."""
+        """How many recalls returned the text that was read."""
         self.faults: list[str] = []
 
     def begin_request(self) -> None:
@@ -45,13 +45,13 @@ class DemoModel:
 
     @property
     def expected_answer(self) -> tuple[str, NamedArguments]:
-        """What a client must have been told since `begin`: texts and its own calls."""
+        """The texts and client calls that a client must have got since `begin_request`."""
         text = "\n\n".join(move.text for move in self._turn if move.text)
         calls = [call for move in self._turn for call in move.calls if not is_stack_tool(call.name)]
         return text, tuple((call.name, call.arguments) for call in calls)
 
     def answer(self, received: ReceivedRequest) -> ScriptedAnswer:
-        """The next answer. Raises LookupError where the script is at its end or a frame is not known."""
+        """The next answer. Raises LookupError where the script has ended or a frame is unknown."""
         results = _newest_results(received.messages)
         self._learn_frame_ids(results)
         if self._last.expected_recall:
@@ -74,7 +74,7 @@ class DemoModel:
         raise LookupError("the demo's session is at its end")
 
     def _learn_frame_ids(self, results: Sequence[str]) -> None:
-        """The ids of frames that were planned or begun by the last answer."""
+        """Learn the ids of the frames that the last answer planned or began."""
         text = "\n".join(results)
         self.frames |= {title.strip(): frame for frame, title in _PLANNED_FRAME.findall(text)}
         begun = [title for call in self._last.calls if (title := _begun_title(call))]
@@ -101,7 +101,7 @@ class DemoModel:
 
 
 def _begun_title(call: DemoCall) -> str:
-    """The title of the frame a call begins, or nothing."""
+    """The title of the frame that a call begins, or empty."""
     if call.name == "stack_frame_push":
         return str(call.arguments["title"])
     reference = call.arguments.get("sessionID") if call.name == "stack_frame_activate" else None
@@ -109,7 +109,7 @@ def _begun_title(call: DemoCall) -> str:
 
 
 def _newest_results(messages: Sequence[Message]) -> list[str]:
-    """Texts of the tool results behind the last assistant message."""
+    """Texts of the tool results after the last assistant message."""
     found: list[str] = []
     for message in reversed(messages):
         if message.get("role") == "assistant":

@@ -1,7 +1,7 @@
-"""The proxy as a process of its own, and what its `/stack` pages say.
+"""The proxy as a process of its own, and the pages of `/stack` that the demo reads.
 
-It is started as a user would start it, on a free port, and found by the three lines it prints. The law: **it never
-outlives the demo**: whatever ends the `with` block stops it, at first politely.
+It is started as a user would start it, on a free port, and found by the lines it prints. Leaving the `with` block
+always stops it, politely first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ProxyProcess:
         self._process: subprocess.Popen[str] | None = None
         self._output: threading.Thread | None = None
         self.clients = ""
-        """Where to point clients, as it printed it."""
+        """The URL for clients, as the proxy printed it."""
 
     def __enter__(self) -> Self:
         path = self._data / LOG_NAME
@@ -49,13 +49,13 @@ class ProxyProcess:
         with path.open("a", encoding="utf-8") as log:
             self._process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command,
-                cwd=self._data,  # no proxy.yaml of the user's is near
+                cwd=self._data,  # so that no proxy.yaml of the user is read
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is ours to handle, then we stop it
+                start_new_session=True,  # Ctrl-C must reach the demo alone, which then stops the proxy
             )
         try:
             self._wait_until_it_listens(self._process)
@@ -110,7 +110,7 @@ class ProxyProcess:
 
     # ----------------------------------------------------------------------------------------------------------- pages
     def receipt(self, request: str, conversation: str) -> Mapping[str, Any]:
-        """The receipt of a request among the newest ones; empty while it is not there yet."""
+        """The receipt of one of the newest requests; empty while it is not stored yet."""
         rows = json.loads(self._get(f"/stack/requests?conversation={quote(conversation)}&limit=3"))["requests"]
         return next((row["receipt"] for row in rows if row["id"] == request), {})
 
@@ -133,7 +133,7 @@ class ProxyProcess:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without settings of the proxy, and with this very package in reach."""
+    """The environment without settings of the proxy, and with this package on the path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
     package = str(Path(proxy.__file__).resolve().parent.parent)
     paths = [package, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]

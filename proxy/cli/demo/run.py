@@ -1,9 +1,9 @@
-"""The demo from beginning to end: start the parts, let the agent work, check every answer, say what it cost.
+"""The demo from beginning to end: starts the parts, lets the agent work, checks every answer, prints what it cost.
 
     agent -> proxy (a process of its own) -> scripted provider (a thread of this one), over HTTP
 
-`run_demo` is the whole of it; its value is the exit code: 0 when every check held, 1 when one did not, 130 when the
-user pressed Ctrl-C.
+Every answer must be the one the model gave, must hold no trace of the proxy, and a recall must return what was read.
+`run_demo` returns the exit code: 0 when every check held, 1 when one did not, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from rich.console import Console
 
 from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting import Receipt, sum_receipts
-from proxy.cli.demo import project_data as records
 from proxy.cli.demo.agent import Agent, AgentAnswer, AgentError, number_lines
 from proxy.cli.demo.model import DemoModel
-from proxy.cli.demo.project import INVOICES_A_NIGHT, write_project
+from proxy.cli.demo.project import read_project_file, write_project
 from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
 from proxy.cli.demo.screen import DemoRow, Screen
 from proxy.cli.demo.session import SYSTEM, DemoTask, tasks
 from proxy.core.ledger import STACK_PREFIX
 
 MODEL = "gpt-5.4"
-"""Its prices are in the table, and its cache is one the scripted provider plays."""
+"""A model in the price table, with a prompt cache that the scripted provider simulates."""
 SETTINGS: Mapping[str, object] = {"wake_at_tokens": 20_000, "drain_s": 2}
-RECALLED_NIGHT = 19
-"""The night whose log is recalled at the end."""
+RECALLED_LOG = "logs/nightly-2026-11-19.log"
+"""The log that the model recalls at the end."""
 PROXY_MARKERS = (STACK_PREFIX, "stack-context", "frame-results")
-"""What no answer may hold."""
+"""Texts that no answer may contain."""
 RECEIPT_TIMEOUT_S = 5.0
 FAILED, INTERRUPTED = 1, 130
 
@@ -60,7 +59,7 @@ class DemoOptions:
 
 @dataclass(slots=True)
 class DemoProgress:
-    """What has happened so far. `frames` maps an id to a title, for people."""
+    """The requests so far, and the ids of the conversation and of the newest request."""
 
     rows: list[DemoRow] = field(default_factory=list)
     conversation: str = ""
@@ -68,10 +67,9 @@ class DemoProgress:
 
 
 def run_demo(options: DemoOptions | None = None) -> int:
-    """Run it; returns the exit code of the process."""
     options = options or DemoOptions()
     screen = Screen(None if options.as_json else Console(highlight=False))
-    # Whoever ends us politely gets the same clean end as Ctrl-C: no process of ours stays behind.
+    # SIGTERM ends the demo as Ctrl-C does, so that no process stays behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _folders(options.data) as (data, work):
@@ -93,7 +91,7 @@ def run_demo(options: DemoOptions | None = None) -> int:
 
 @contextlib.contextmanager
 def _folders(kept: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Where the proxy keeps its data, and where the agent works."""
+    """The folder of the proxy's data, and the folder in which the agent works."""
     scratch = Path(tempfile.mkdtemp(prefix="callstack-demo-"))
     try:
         data = (kept or scratch / "data").expanduser().resolve()
@@ -130,15 +128,16 @@ def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
 
 
 def demo_script() -> tuple[DemoTask, ...]:
-    """The tasks, with the lines of a log that the model will want back."""
-    log = number_lines(records.nightly_log(RECALLED_NIGHT, INVOICES_A_NIGHT)).splitlines()
-    number = records.invoices_off_by_cents(RECALLED_NIGHT, INVOICES_A_NIGHT)[0]
-    warning = next(line for line in log if "WARNING" in line and number in line)
-    return tasks(old_lines="\n".join(log[:8]), warning=warning.partition("\t")[2], number=number)
+    """The tasks, with the log lines that the model recalls: the first eight, and the first warning."""
+    log = read_project_file(RECALLED_LOG)
+    warning = next(line for line in log.splitlines() if "WARNING" in line)
+    number = warning.partition("ledger: ")[2].partition(" ")[0]
+    old_lines = "\n".join(number_lines(log).splitlines()[:8])
+    return tasks(old_lines, warning, number)
 
 
 def provider_for(model: DemoModel) -> ScriptedProvider:
-    """A provider whose every answer is the demo model's."""
+    """A provider that answers every request with the demo model."""
     provider = ScriptedProvider(models=[Model(MODEL, cache="openai")])
     provider.when(lambda _: True, model.answer, loop=True)
     return provider
@@ -155,8 +154,8 @@ def _play_session(
     played = DemoProgress()
     for task in script:
         screen.show_user_message(task.user)
-        for told in work_on(agent, model, task):
-            row = _record_request(played, told, model, proxy)
+        for reply in work_on(agent, model, task):
+            row = _record_request(played, reply, model, proxy)
             screen.show_row(row)
             time.sleep(options.delay_s)
     return played
@@ -167,44 +166,44 @@ def work_on(agent: Agent, model: DemoModel, task: DemoTask) -> Iterator[AgentAns
     agent.add_user_message(task.user)
     while True:
         model.begin_request()
-        told = agent.ask()
-        check_answer(agent.requests, told, model)
-        yield told
-        if not told.calls:
+        reply = agent.ask()
+        check_answer(agent.requests, reply, model)
+        yield reply
+        if not reply.calls:
             return
-        agent.run_calls(told)
+        agent.run_calls(reply)
 
 
-def check_answer(number: int, told: AgentAnswer, model: DemoModel) -> None:
-    """The agent was told what the model said, all of it and nothing else."""
+def check_answer(number: int, reply: AgentAnswer, model: DemoModel) -> None:
+    """Checks that the agent got exactly what the model answered. Raises DemoFailed."""
     text, calls = model.expected_answer
-    got = tuple((call.name, dict(call.arguments)) for call in told.calls)
-    if told.text != text:
-        raise DemoFailed(f"request {number}: the agent was told {told.text[:200]!r}, the model said {text[:200]!r}")
+    got = tuple((call.name, dict(call.arguments)) for call in reply.calls)
+    if reply.text != text:
+        raise DemoFailed(f"request {number}: the agent was told {reply.text[:200]!r}, the model said {text[:200]!r}")
     if got != calls:
         raise DemoFailed(f"request {number}: the agent was given {got}, the model made {calls}"[:600])
     for trace in PROXY_MARKERS:
-        if trace.encode() in told.raw:
+        if trace.encode() in reply.raw:
             raise DemoFailed(f"request {number}: {trace!r} has leaked to the agent")
     if model.faults:
         raise DemoFailed(f"request {number}: {model.faults[0]}")
 
 
-def _record_request(played: DemoProgress, told: AgentAnswer, model: DemoModel, proxy: ProxyProcess) -> DemoRow:
-    played.conversation = told.headers.get("x-stack-conversation", played.conversation)
-    played.request = told.headers.get("x-stack-request-id", "")
+def _record_request(played: DemoProgress, reply: AgentAnswer, model: DemoModel, proxy: ProxyProcess) -> DemoRow:
+    played.conversation = reply.headers.get("x-stack-conversation", played.conversation)
+    played.request = reply.headers.get("x-stack-request-id", "")
     if not played.conversation or not played.request:
-        raise DemoFailed(f"the proxy named no conversation: {told.headers.get('x-stack-status', 'no x-stack-status')}")
+        raise DemoFailed(f"the proxy named no conversation: {reply.headers.get('x-stack-status', 'no x-stack-status')}")
     receipt = _wait_for_receipt(proxy, played)
     titles = {frame: title for title, frame in model.frames.items()}
     frame = titles.get(receipt.frame, "root" if receipt.frame else "-")
-    shown = DemoRow(len(played.rows) + 1, _activity_text(told), frame, receipt)
+    shown = DemoRow(len(played.rows) + 1, _activity_text(reply), frame, receipt)
     played.rows.append(shown)
     return shown
 
 
 def _wait_for_receipt(proxy: ProxyProcess, played: DemoProgress) -> Receipt:
-    """It is on disk a moment after the answer."""
+    """Waits for the receipt, which is stored a moment after the answer."""
     deadline = time.monotonic() + RECEIPT_TIMEOUT_S
     while True:
         found = proxy.receipt(played.request, played.conversation)
@@ -215,11 +214,11 @@ def _wait_for_receipt(proxy: ProxyProcess, played: DemoProgress) -> Receipt:
         time.sleep(0.01)
 
 
-def _activity_text(told: AgentAnswer) -> str:
-    """What an answer makes the agent do, in a few words."""
-    if not told.calls:
+def _activity_text(reply: AgentAnswer) -> str:
+    """What the agent does after an answer, in a few words."""
+    if not reply.calls:
         return "answers the user"
-    return ", ".join(_call_in_words(call.name, call.arguments) for call in told.calls)
+    return ", ".join(_call_in_words(call.name, call.arguments) for call in reply.calls)
 
 
 def _call_in_words(name: str, arguments: Mapping[str, Any]) -> str:
@@ -231,7 +230,7 @@ def _call_in_words(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _check_session(model: DemoModel, receipts: list[Receipt]) -> None:
-    """What the session as a whole must have shown."""
+    """Checks on the whole session. Raises DemoFailed."""
     if any(receipt.status in ("bypass", "error", "stateless") for receipt in receipts):
         reasons = sorted({f"{receipt.status} ({receipt.reason})" for receipt in receipts if receipt.reason})
         raise DemoFailed(f"the proxy stepped aside: {', '.join(reasons)}")
@@ -241,5 +240,5 @@ def _check_session(model: DemoModel, receipts: list[Receipt]) -> None:
         raise DemoFailed("nothing was recalled")
 
 
-def _write_json(told: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(msgspec.to_builtins(told)) + "\n")
+def _write_json(value: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(msgspec.to_builtins(value)) + "\n")

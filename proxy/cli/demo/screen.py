@@ -1,6 +1,6 @@
-"""What the demo shows: a row per request while it runs, then the tree and the sums.
+"""What the demo prints: one row for each request while it runs, then the tree and the sums.
 
-On a terminal in colour, elsewhere the same words plain. Nothing is computed here.
+In colour on a terminal, plain elsewhere. Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ and `sent` counts every round: such a row may save less than nothing; the rows a
 what the same request would have cost without the proxy. Both costs count the provider's prompt cache."""
 
 _TEXT_COLUMNS = 3
-"""Columns that are words; the rest are figures."""
+"""The first columns are texts, the rest figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """One request: what the answer made the agent do, and in which frame its first round was."""
+    """One request: what the agent did after it, and the frame of its first round."""
 
     number: int
     activity: str
@@ -39,7 +39,7 @@ class DemoRow:
 
 
 class Screen:
-    """Writes to `console`, or nowhere where it is `None`."""
+    """Prints to `console`; prints nothing where it is None."""
 
     def __init__(self, console: Console | None) -> None:
         self._console = console

@@ -1,10 +1,7 @@
-"""What is said in the demo: the tasks of a user, and every answer of the model, in order.
+"""The script of the demo: the tasks of the user and every answer of the model, in order.
 
-A `Move` is one answer of the model. Calls of stack tools in it are the proxy's business; where the model is not offered
-any, because the conversation is still small or there is no proxy, it leaves them out and goes on working.
-
-The law: **nothing here knows a frame id**. A frame is named by its title (`Frame`), and the model finds its id in what
-the tools told it.
+Answers may call stack tools. The model leaves those calls out while it is not offered any: the conversation is still
+small, or there is no proxy. The script names a frame by its title; `DemoModel` finds the id in the tool results.
 """
 
 from __future__ import annotations
@@ -13,25 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.cli.demo.project_edits import (
-    CHANGELOG,
-    DAMAGE_SCRIPT,
-    DAYS_LATE_CLAMPED,
-    DAYS_LATE_PLAIN,
-    EXPORT,
-    HALF_EVEN,
-    HALF_UP,
-    LETTER,
-    MATCHED_SCRIPT,
-    MATCHING_PATTERN,
-    MATCHING_RETURN,
-    MORE_REFERENCES,
-    ONE_REFERENCE,
-    REPLAY_SCRIPT,
-    TAX_BY_LINE,
-    TAX_PER_RATE,
-    TEST_EXPORT,
-)
+from proxy.cli.demo.project import read_written_file
 
 SYSTEM = """\
 You are a coding agent in a terminal. You work on the project in the current folder with the tools you are given, one
@@ -43,7 +22,7 @@ seen it work. Answer in a few sentences, name files by their path, and say what 
 
 @dataclass(frozen=True, slots=True)
 class FrameByTitle:
-    """Stands for the id of the frame with this title."""
+    """A placeholder for the id of the frame with this title."""
 
     title: str
 
@@ -59,7 +38,7 @@ class DemoCall:
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """One answer of the model. `recalls` must stand in what the calls of this move are answered with."""
+    """One answer of the model. `expected_recall` must be part of the results of its calls."""
 
     text: str = ""
     calls: tuple[DemoCall, ...] = ()
@@ -70,6 +49,46 @@ class DemoAnswer:
 class DemoTask:
     user: str
     answers: tuple[DemoAnswer, ...]
+
+
+# ------------------------------------------------------------------------------------------------- pieces of its edits
+HALF_UP = "return amount.quantize(CENT, ROUND_HALF_UP)"
+HALF_EVEN = 'return amount.quantize(CENT, "ROUND_HALF_EVEN")'
+TAX_BY_LINE = """\
+def tax(lines: Iterable[Line]) -> Decimal:
+    return sum((cents(line.net * line.rate) for line in lines), Decimal("0.00"))
+"""
+TAX_PER_RATE = """\
+def tax(lines: Iterable[Line]) -> Decimal:
+    \"\"\"Tax of all lines, rounded once per rate: that is how the ledger does it.\"\"\"
+    net: dict[Decimal, Decimal] = {}
+    for line in lines:
+        net[line.rate] = net.get(line.rate, Decimal("0.00")) + line.net
+    return sum((cents(amount * rate) for rate, amount in net.items()), Decimal("0.00"))
+"""
+DAYS_LATE_PLAIN = '"days_late": str((today - invoice.due).days),'
+DAYS_LATE_CLAMPED = '"days_late": str(max(0, (today - invoice.due).days)),'
+MATCHING_PATTERN = (
+    'INVOICE = re.compile(r"INV-\\d{5}")',
+    'INVOICE = re.compile(r"\\bINV[- ]?(\\d{5})\\b", re.IGNORECASE)',
+)
+MATCHING_RETURN = (
+    "return found.group(0) if found else None",
+    'return f"INV-{found.group(1)}" if found else None',
+)
+ONE_REFERENCE = """\
+    def test_no_number(self) -> None:
+"""
+MORE_REFERENCES = """\
+    def test_the_three_ways_customers_garble_it(self) -> None:
+        for typed in ("inv-17004", "INV 17004", "INV17004", "Re. inv 17004 thanks"):
+            self.assertEqual(invoice_in(typed), "INV-17004")
+
+    def test_a_longer_number_is_somebody_elses(self) -> None:
+        self.assertIsNone(invoice_in("INV-170045"))
+
+    def test_no_number(self) -> None:
+"""
 
 
 # --------------------------------------------------------------------------------------------------- words of the model
@@ -87,6 +106,11 @@ def read(path: str) -> DemoCall:
 
 def write(path: str, content: str) -> DemoCall:
     return DemoCall("write_file", {"path": path, "content": content})
+
+
+def add_file(path: str) -> DemoCall:
+    """Writes the file that `files/written` keeps at this path."""
+    return write(path, read_written_file(path))
 
 
 def edit(path: str, old: str, new: str) -> DemoCall:
@@ -208,7 +232,7 @@ CENTS = DemoTask(
                 "(logs/nightly-2026-11-18.log, logs/nightly-2026-11-19.log). No other kind of warning."
             ),
         ),
-        says_and_calls("I'll count it with a script.", write("tools/damage.py", DAMAGE_SCRIPT)),
+        says_and_calls("I'll count it with a script.", add_file("tools/damage.py")),
         says_and_calls("", shell("python tools/damage.py")),
         says_and_calls(
             "",
@@ -257,7 +281,7 @@ CENTS = DemoTask(
             pop("Fixed in billing/totals.py (tax per rate). The attempt with banker's rounding failed and was undone."),
             activate("Prove it on the logs"),
         ),
-        says_and_calls("A replay of the logged nights.", write("tools/replay.py", REPLAY_SCRIPT)),
+        says_and_calls("A replay of the logged nights.", add_file("tools/replay.py")),
         says_and_calls("", shell("python tools/replay.py")),
         says_and_calls("", pop("tools/replay.py: all 138 logged invoices agree with the ledger. Nothing is open.")),
         says(
@@ -291,12 +315,12 @@ OPEN_ITEMS = DemoTask(
         says_and_calls(
             "",
             todo("x Settle what the columns mean", "> Write the export", "  Test the export"),
-            write("billing/export.py", EXPORT),
+            add_file("billing/export.py"),
         ),
         says_and_calls(
             "",
             todo("x Settle what the columns mean", "x Write the export", "> Test the export"),
-            write("tests/test_export.py", TEST_EXPORT),
+            add_file("tests/test_export.py"),
         ),
         says_and_calls("", run_tests("tests.test_export")),
         says_and_calls(
@@ -323,7 +347,7 @@ BANK = DemoTask(
         ),
         says_and_calls("The statement, and what we do with it.", read("data/bank-2026-11.csv")),
         says_and_calls("", read("billing/matching.py"), read("tests/test_matching.py")),
-        says_and_calls("", write("tools/matched.py", MATCHED_SCRIPT)),
+        says_and_calls("", add_file("tools/matched.py")),
         says_and_calls("", shell("python tools/matched.py")),
         says_and_calls(
             "", push("Sort what is not matched", "the forms that are not matched are known, with an example each")
@@ -393,8 +417,8 @@ REVIEW = DemoTask(
 
 
 def wrap_up(old_lines: str, warning: str, number: str) -> DemoTask:
-    """The last task goes back to what left the context long ago: `old_lines` of a log, and its `warning` about the
-    invoice of this `number`."""
+    """The last task recalls what left the context long ago: `old_lines` of a log, and its `warning` about the invoice
+    with this `number`."""
     return DemoTask(
         "Write a short letter to accounting about the cents (docs/letter.md), with one real example from the night of "
         "the 19th as the log has it, and a changelog. Then we are done.",
@@ -402,13 +426,14 @@ def wrap_up(old_lines: str, warning: str, number: str) -> DemoTask:
             recall("Read the other nights", old_lines),
             recall("Read the other nights", warning, query=number),
             says_and_calls(
-                "I have the lines of that night again.", write("docs/letter.md", LETTER.replace("EXAMPLE", warning))
+                "I have the lines of that night again.",
+                write("docs/letter.md", read_written_file("docs/letter.md").replace("EXAMPLE", warning)),
             ),
             says_and_calls("", push("Release notes", "CHANGELOG.md names every change a user notices, with its file")),
             says_and_calls("What changed, file by file.", DemoCall("list_files", {"path": "."})),
             says_and_calls("", read("billing/totals.py"), read("billing/export.py")),
             says_and_calls("", read("billing/matching.py"), read("tests/test_export.py")),
-            says_and_calls("", write("CHANGELOG.md", CHANGELOG)),
+            says_and_calls("", add_file("CHANGELOG.md")),
             says_and_calls("", run_tests()),
             says_and_calls(
                 "",

@@ -1,4 +1,4 @@
-"""The APIs a conversation can be replayed in: one entry each, by the name users know it by."""
+"""The APIs in which a conversation can be replayed, by the name that users know."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ APIS: Mapping[str, ReplayApi] = {api.name: api for api in (CHAT, MESSAGES, RESPO
 
 
 def api_of(dialect: str) -> ReplayApi:
-    """The API of a dialect, by the dialect's name as the store keeps it; chat completions for what has none."""
+    """The API of a dialect, by the name that the store keeps; chat completions where there is none."""
     return next((api for api in APIS.values() if api.dialect.name == dialect), CHAT)

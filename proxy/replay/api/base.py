@@ -1,11 +1,9 @@
-"""What a replay must know of an API beside its dialect: how a client writes a recorded conversation in it, and how its
-provider tells a recorded answer.
+"""What a replay must know of an API beside its dialect: how a client writes a recorded conversation, and how a provider
+writes a recorded answer.
 
-An `Api` is one value, made in one module beside its functions (`chat_api`, `messages_api`, `responses_api`). A recorded
-answer is a JSON object in the API's own words: what its provider would have sent, less what surrounds it.
-
-The law: **a recording says the same in every API**. Roles, texts, calls and results are those of the recording;
-what an API has no word for is refused (`messages.check_tellable`), never left out.
+A `ReplayApi` is one value, made in the module of its API (`chat`, `messages`, `responses`). A recorded answer is a JSON
+object in the form of the API, without what surrounds it in a reply. A recording says the same in every API: content
+that an API cannot express is refused (`validation.check_expressible`), never left out.
 """
 
 from __future__ import annotations
@@ -20,28 +18,28 @@ from proxy.dialects import Dialect
 from proxy.replay.recording import Json
 
 NOTHING_MORE_TEXT = "(nothing more of this turn was recorded)"
-"""What is left for the client of an answer that was nothing but calls of ours."""
+"""The text of an answer that consists of calls of stack tools alone, as the client gets it."""
 
 
 class ConversationWriter(Protocol):
-    """A conversation as one client writes it, all of it: requests are made of stretches."""
+    """A whole conversation as a client of one API writes it. Each request is a stretch of it."""
 
     @property
     def others(self) -> Json:
-        """The members of every request that are neither its model nor its list of messages."""
+        """The members of every request besides its model and its list of messages."""
 
     def messages_between(self, start: int, end: int) -> tuple[bytes, ...]:
-        """What a request holds whose history begins with message `start` and ends before `end`, behind the head;
-        nothing where there is nothing to answer."""
+        """The messages of a request with the head, and the history from message `start` to before `end`. Empty where
+        there is nothing to answer."""
 
     def answer_at(self, at: int) -> Json:
-        """The assistant message `at`, as its answer."""
+        """The assistant message number `at` as a recorded answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedConversation:
-    """A conversation recorded as chat completions. `beginnings`: messages at which a request may begin, because the
-    client had compacted what stood before."""
+    """A conversation recorded as chat completions. `request_starts`: messages at which a request may begin, because
+    the client had compacted everything before."""
 
     model: str
     messages: Sequence[Json]
@@ -51,7 +49,7 @@ class RecordedConversation:
 
 @dataclass(frozen=True, slots=True)
 class ReplyMetadata:
-    """What surrounds an answer. `number` counts the answers of a replay, `created` are seconds."""
+    """What surrounds an answer. `number` counts the answers of a replay, `created` is in seconds."""
 
     number: int
     model: str
@@ -63,30 +61,30 @@ class ReplayApi:
     """One API."""
 
     name: str
-    """As users write it: chat, messages, responses."""
+    """As users write it: chat, messages or responses."""
     dialect: Dialect
     path: str
     messages_key: str
     """The member of a request that lists its messages."""
     cache_pieces: Callable[[Request], PromptChain]
-    """A request as the provider's prompt cache sees it."""
+    """The parts of a request that the provider's prompt cache compares."""
     write: Callable[[RecordedConversation], ConversationWriter]
-    """As a client of this API would have sent it."""
+    """Writes the conversation as a client of this API would have sent it."""
     as_message: Callable[[Json], Message]
     """A recorded answer as a value."""
     reply: Callable[[Json, ReplyMetadata, CacheUse, int], Json]
-    """The body of a reply: a recorded answer, what surrounds it, what the cache made of its prompt, and its tokens."""
+    """The body of a reply, from a recorded answer, its metadata, the use of the prompt cache, and the output tokens."""
     without_own_calls: Callable[[Json], Json]
-    """What is left of a recorded answer for the client."""
+    """A recorded answer without its calls of stack tools."""
     answer_from_chat: Callable[[Json], Json]
     """An assistant message of chat completions as a recorded answer."""
     answer_in: Callable[[Any], Json | None]
     """The answer in the body of a reply, or None."""
     answer_from_echo: Callable[[bytes | None, Json | None], Json | None]
-    """The recorded answer from its echo in a later request (the bytes of a message) and from what was told of it
-    beside its request."""
+    """The recorded answer, from its echo in a later request (the bytes of a message) and from the answer that was
+    recorded beside its own request."""
 
 
 def is_own_call(call: Json) -> bool:
-    """Whether this block, item or function is a call of a tool of ours."""
+    """Whether this block, item or function is a call of a stack tool."""
     return is_stack_tool(str(call.get("name", "")))

@@ -1,4 +1,4 @@
-"""Chat completions in a replay: recordings mostly are such messages already, and are written as they came."""
+"""Chat completions in a replay. Recordings mostly hold such messages already; they are written as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy.replay.validation import head_length
 
 
 class ChatConversation:
-    """Messages as they are, each encoded once."""
+    """The messages as they are, each encoded once."""
 
     def __init__(self, recorded: RecordedConversation) -> None:
         self.others: Json = {"tools": recorded.tools} if recorded.tools else {}
@@ -76,11 +76,11 @@ def answer_in(body: Any) -> Json | None:
 
 
 def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
-    """What was told beside it has the reasoning, which few clients echo."""
+    """Prefers `beside`, because it has the reasoning, which few clients echo."""
     if beside is not None or echo is None:
         return beside
-    found: Json = json.loads(echo)
-    return found
+    message: Json = json.loads(echo)
+    return message
 
 
 CHAT = ReplayApi(

@@ -1,10 +1,8 @@
 """The messages API in a replay: a recorded chat as its clients write it.
 
-System messages at the head are the system text, results of one group and the words behind them one user message, and a
-cache marker stands on the system text (the tools where there is none) and on the last block of every request, as agents
-put it.
-
-The law: **what was told is told once, in the same bytes**, but for the marker, which moves with every request.
+System messages at the head become the system text. The results of one group and the user's text behind them become one
+user message. As agents do it, a cache marker is set on the system text (on the tools where there is none) and on the
+last block of every request. Apart from that marker, which moves, a message has the same bytes in every request.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from proxy.replay.validation import (
 
 CACHE_MARKER: Json = {"type": "ephemeral"}
 MAX_OUTPUT_TOKENS = 32_000
-"""`max_tokens`, which this API wants; no replay depends on it."""
+"""`max_tokens`, which this API requires; no replay depends on it."""
 Block = dict[str, Any]
 
 
 # -------------------------------------------------------------------------------------------------------------- write
 class MessagesConversation:
-    """A recorded chat, taken apart once."""
+    """A chat recording, written once in this API."""
 
     def __init__(self, recorded: RecordedConversation) -> None:
         messages = self._messages = recorded.messages
@@ -47,7 +45,7 @@ class MessagesConversation:
         self.others = {**_other_members(messages[:head], recorded.tools), **_thinking(recorded)}
         self._wires: list[bytes] = []
         self._ends: list[int] = []
-        """How many of the wires are there with each message."""
+        """By recorded message: how many of the wires exist once it is written."""
         for first, last in _message_groups(messages, head, recorded.request_starts):
             self._wires += [encode_json(_as_api_message(messages[first:last]))]
             self._ends += [len(self._wires)] * (last - first)
@@ -61,7 +59,7 @@ class MessagesConversation:
 
 
 class RecordedMessages:
-    """A conversation that was recorded in this API. `body` has what stands beside its messages."""
+    """A conversation that was recorded in this API. `body` has its other members."""
 
     def __init__(self, messages: Sequence[Json], body: Json) -> None:
         kept = {name: body[name] for name in ("system", "tools", "thinking") if body.get(name)}
@@ -78,7 +76,7 @@ class RecordedMessages:
 
 
 def call_pairings(messages: Sequence[Json]) -> list[CallPairing]:
-    """Who calls and who answers, of each message and of each result in one."""
+    """The calls and the answered call of each message, and of each result within a message."""
     read = (found for message in messages for found in messages_in(encode_json(message)))
     return [([call.id for call in found.calls], found.answers) for found in read]
 
@@ -88,7 +86,7 @@ def _with_marker(wires: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def _other_members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
-    """The members beside the messages, with a marker behind the last of what stays the same."""
+    """The members beside the messages, with a cache marker on the last part that never changes."""
     system: list[Block] = [{"type": TEXT, "text": text_of(message.get("content"))} for message in head]
     offered = [_tool(tool_definition(tool)) for tool in tools]
     for last in (system or offered)[-1:]:
@@ -98,7 +96,7 @@ def _other_members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
 
 
 def _thinking(recorded: RecordedConversation) -> Json:
-    """How a client asks a model for the thoughts that were recorded: with a budget, or as much as it takes to."""
+    """How a client asks for the thinking that was recorded: with a budget, or adaptive, by the model."""
     if not any(message.get("reasoning_content") for message in recorded.messages):
         return {}
     budget = tariff_for(recorded.model).thinking_in_loop == "required"
@@ -112,7 +110,7 @@ def _tool(function: Json) -> Block:
 
 
 def _message_groups(messages: Sequence[Json], head: int, beginnings: Collection[int]) -> Iterator[tuple[int, int]]:
-    """The first message of each of the API's own, and the one behind its last; each of the head for itself."""
+    """Start and end of the recorded messages that become one message of this API; those of the head stay single."""
     yield from ((at, at + 1) for at in range(head))
     first = head
     for at in range(head, len(messages)):
@@ -124,7 +122,7 @@ def _message_groups(messages: Sequence[Json], head: int, beginnings: Collection[
 
 
 def _as_api_message(messages: Sequence[Json]) -> Json:
-    """One message of the API from one of chat, or from results and the words behind them."""
+    """One message of this API, from one of chat, or from results and the user's text behind them."""
     first = messages[0]
     if first["role"] == "assistant":
         return answer_from_chat(first)
@@ -151,7 +149,7 @@ def _part(part: Json) -> Block:
 
 
 def answer_from_chat(message: Json) -> Json:
-    """An assistant message of chat completions: what it thought, said and called."""
+    """An assistant message of chat completions as thinking, text and tool use blocks."""
     thought = message.get("reasoning_content")
     blocks: list[Block] = (
         [{"type": "thinking", "thinking": thought, "signature": stable_digest(thought)}] if thought else []
@@ -166,7 +164,7 @@ def answer_from_chat(message: Json) -> Json:
 
 
 def _input(arguments: str) -> Json:
-    """What a call is made with is an object here; other words stand in one."""
+    """The arguments of a call as an object, which this API requires; anything else is wrapped in one."""
     try:
         found = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -176,7 +174,7 @@ def _input(arguments: str) -> Json:
 
 # ------------------------------------------------------------------------------------------------------------- answer
 def cache_pieces(request: Request) -> PromptChain:
-    """By blocks: texts of ours may stand in one user message, and more of them join it later."""
+    """By blocks, because texts of the proxy may join a user message later."""
     return [(part.content.hex(), part.tokens) for part in cached_parts(request)]
 
 
@@ -215,12 +213,12 @@ def answer_in(body: Any) -> Json | None:
 
 
 def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
-    """The echo is whole: signed thinking and the API's own ids are told nowhere else."""
+    """Prefers the echo: only it has signed thinking and the API's own ids."""
     return beside if echo is None else _answer(json.loads(echo))
 
 
 def _answer(message: Json) -> Json:
-    """A message of the assistant with blocks for its content."""
+    """An assistant message whose content is a list of blocks."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [{"type": TEXT, "text": content or ""}]
     return {"role": "assistant", "content": blocks}

@@ -1,9 +1,7 @@
-"""The responses API in a replay: a recorded chat as its clients write it that keep everything themselves.
+"""The responses API in a replay: a recorded chat as clients write it that keep the whole history themselves.
 
-System messages at the head are the instructions; every other message is one item or several, an answer's reasoning,
-words and calls among them.
-
-The law: **what was told is told once, in the same bytes**, under ids that are the same every time.
+System messages at the head become the instructions. Every other message becomes one item or several: an answer has
+items for its reasoning, its text and its calls. Items have the same bytes and the same ids in every request.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ from typing import Any
 
 from proxy.accounting import CacheUse
 from proxy.core.ledger import Message
-from proxy.dialects import OPENAI_RESPONSES
-from proxy.dialects import raw_json as slices
+from proxy.dialects import OPENAI_RESPONSES, raw_json
 from proxy.dialects.chat import text_of
 from proxy.dialects.responses import REASONING, read_run
 from proxy.exchange import client_chain
@@ -24,13 +21,13 @@ from proxy.replay.validation import call_arguments, call_name, head_length, part
 
 ITEM_REFERENCE = "item_reference"
 TYPE_BY_ID_PREFIX = {"rs": REASONING, "msg": "message", "fc": "function_call", "ctc": "custom_tool_call"}
-"""The types of items by the beginnings of their ids."""
+"""The type of an item by the prefix of its id."""
 Item = dict[str, Any]
 
 
 # -------------------------------------------------------------------------------------------------------------- write
 class ResponsesConversation:
-    """A recorded chat, each message of it as its items, with commas between them."""
+    """A chat recording; each message is the bytes of its items, separated by commas."""
 
     def __init__(self, recorded: RecordedConversation) -> None:
         messages = recorded.messages
@@ -66,7 +63,7 @@ def _tool(tool: Json) -> Json:
 
 
 def _item(message: Json, freeform: Collection[str]) -> Item:
-    """A message that is not the model's. `freeform`: the calls of free text."""
+    """The item of a message that is not an assistant's. `freeform` has the ids of calls with free text."""
     role, content = message["role"], message.get("content")
     parts = [_part(part) for part in parts_of(content)]
     if role != "tool":
@@ -83,8 +80,8 @@ def _part(part: Json) -> Item:
 
 
 def answer_from_chat(message: Json, place: str = "") -> Json:
-    """An assistant message of chat completions: what it thought, said and called. `place` sets the ids of its items
-    apart from those of a message that says the same."""
+    """An assistant message of chat completions as items. `place` keeps their ids apart from those of another message
+    with the same content."""
     text, thought = text_of(message.get("content")), message.get("reasoning_content")
     items = [_reasoning(thought, place)] if thought else []
     calls = [_call(call, place) for call in message.get("tool_calls") or ()]
@@ -150,17 +147,17 @@ def answer_in(body: Any) -> Json | None:
 
 
 def answer_from_echo(echo: bytes | None, beside: Json | None) -> Json | None:
-    """The echo has the API's own ids; items that it only names are taken from what was told beside the request. None
-    where that does not have them."""
+    """Prefers the echo, which has the API's own ids. Items that it only references are taken from `beside`; None where
+    they are not there."""
     if echo is None or (beside and beside.get("id")):
         return beside
     left = list(beside["output"]) if beside else []
-    items = [_resolve_reference(item, left) for item in map(slices.parse, slices.items(echo))]
+    items = [_resolve_reference(item, left) for item in map(raw_json.parse, raw_json.items(echo))]
     return {"output": items} if all(items) else None
 
 
 def _resolve_reference(item: Item, left: list[Item]) -> Item | None:
-    """The item that is meant; what is taken from `left` leaves it."""
+    """The item that `item` is or references; a referenced one is removed from `left`."""
     if item.get("type") != ITEM_REFERENCE:
         return item
     kind = TYPE_BY_ID_PREFIX.get(str(item.get("id")).partition("_")[0])

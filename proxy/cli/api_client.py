@@ -1,0 +1,141 @@
+"""The management API as the commands call it: one path, whether a proxy runs on the data directory or not.
+
+Where one runs, it is asked over HTTP, because it keeps conversations in memory. Where none runs, the same application
+answers in this process, on the store of the data directory.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from proxy.accounting import TokenCounter
+from proxy.auth import Tenant
+from proxy.cli.context import opened_store, run_async
+from proxy.cli.running import DELETION_TIMEOUT_S, find_running_proxy, send_request
+from proxy.config import Config, LiveSettings
+from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError, StoreError
+from proxy.exchange import Inbox
+from proxy.management.views import lookup
+from proxy.store import ConversationCache, Store
+
+ERRORS_BY_STATUS = {400: InvalidConfiguration, 404: NotFound, 409: NotAllowed}
+
+
+def call(settings: Config, method: str, path: str, body: object = None) -> Any:
+    """The API's answer, parsed from JSON. Raises the error that the API answers with, or ProxyError for silence."""
+    server = find_running_proxy(settings.data)
+    if server is None:
+        return run_async(_call_in_process(settings, method, path, body))
+    try:
+        status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S)
+    except (OSError, http.client.HTTPException) as error:
+        raise ProxyError(f"the proxy at {server.url} did not answer: {error}", code="proxy_silent") from None
+    return _parsed(status, answer)
+
+
+def conversation_path(settings: Config, reference: str) -> str:
+    """The API path of the conversation with this id, beginning of an id, or of the newest one where it is empty."""
+
+    async def find() -> str:
+        async with opened_store(settings) as store:
+            return (await lookup.find_ledger(store, None, reference)).conversation.id
+
+    return f"/stack/conversations/{run_async(find())}"
+
+
+def frame_path(settings: Config, reference: str) -> str:
+    """The API path of the frame with this id, beginning of an id, or title."""
+
+    async def find() -> str:
+        async with opened_store(settings) as store:
+            _, _, frame = await lookup.find_frame_in_store(store, None, reference)
+            return frame.id
+
+    return f"/stack/frames/{run_async(find())}"
+
+
+def _parsed(status: int, answer: bytes) -> Any:
+    value = json.loads(answer)
+    if status < http.client.BAD_REQUEST:
+        return value
+    raise ERRORS_BY_STATUS.get(status, StoreError)(value["error"]["message"], code=value["error"]["code"])
+
+
+async def _call_in_process(settings: Config, method: str, path: str, body: object) -> Any:
+    async with opened_store(settings) as store:
+        # Errors are raised inside the block, which adds to them where the store lies.
+        return _parsed(*await _send_to_app(await _build_app(settings, store), method, path, body))
+
+
+async def _build_app(settings: Config, store: Store) -> ASGIApp:
+    # FastAPI takes 0.3 s to import, which commands that only read the store do not pay.
+    from proxy.management.api.app import OPERATOR_TENANT, ApiContext, build_api
+
+    live = LiveSettings(settings.subagent, store)
+    await live.refresh()
+    counter = TokenCounter()
+    inbox = Inbox(store, ConversationCache(store), settings.queue_hours, _now, lambda: secrets.token_hex(16))
+
+    def operator(_: object) -> Tenant:
+        return OPERATOR_TENANT
+
+    def ignore(*_: object) -> None:
+        """Nothing is kept in memory that a change would have to reach."""
+
+    return build_api(
+        ApiContext(
+            store=store,
+            tenant_of=operator,
+            on_deleted=ignore,
+            on_mode_changed=ignore,
+            on_events_stored=ignore,
+            inbox=inbox,
+            is_draining=lambda: False,
+            started=_now(),
+            live_settings=live,
+            counter_name=counter.name,
+            config=settings,
+            count_tokens=counter.count,
+        )
+    )
+
+
+async def _send_to_app(app: ASGIApp, method: str, path: str, body: object) -> tuple[int, bytes]:
+    """Status and body of the answer to one request."""
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(b"content-type", b"application/json")],
+        "client": None,
+        "server": None,
+    }
+    content = b"" if body is None else json.dumps(body).encode()
+    messages: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        messages.append(message)
+
+    await app(scope, receive, send)
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
