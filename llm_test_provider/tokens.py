@@ -1,7 +1,6 @@
-"""Counting tokens for usage and windows: exactly (o200k) where `rs_bpe` is installed, else four characters to a token.
+"""Token counts for usage, prompt caches and context windows: o200k if it can be loaded, else four characters a token.
 
-A `Counter` is any function from text to a number of tokens; tests hand in their own. `parts_of` turns a request into
-the parts that caches and windows are about.
+A `Counter` is any function from text to a number of tokens; a test may pass its own.
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ from llm_test_provider.answer import JsonObject, ScriptedAnswer
 from llm_test_provider.apis.json import canonical, mapping, mappings
 from llm_test_provider.prompt_cache import PromptPart
 from llm_test_provider.templates import text_of
-
-try:
-    from rs_bpe.bpe import openai as vocabularies  # type: ignore[import-not-found]
-except ImportError:
-    vocabularies = None
+from proxy.accounting import load_o200k
 
 Counter = Callable[[str], int]
 MESSAGE_OVERHEAD = 4
@@ -28,20 +23,16 @@ MESSAGE_OVERHEAD = 4
 
 @lru_cache(maxsize=1)
 def default_counter() -> Counter:
-    if vocabularies is None:
+    try:
+        return lru_cache(maxsize=50_000)(load_o200k())
+    except (ImportError, OSError):
         return lambda text: -(-len(text) // 4)
-    encoding = vocabularies.o200k_base()
-
-    def count(text: str) -> int:
-        return int(encoding.count(text.encode("utf-8", "replace").decode()))
-
-    return lru_cache(maxsize=50_000)(count)
 
 
 def parts_of(body: JsonObject, count: Counter) -> tuple[PromptPart, ...]:
-    """The request in the order a provider reads it: tools, system text, messages.
+    """The parts of a request in the order in which a provider reads them: tools, system text, messages.
 
-    Breakpoints stand behind the system text (or the tools, where there is none) and behind the last message.
+    Cache breakpoints are after the system text (or the tools, without one) and after the last message.
     """
     offered = body.get("tools") or body.get("functions")
     messages: list[JsonObject] = body["messages"]
@@ -51,18 +42,18 @@ def parts_of(body: JsonObject, count: Counter) -> tuple[PromptPart, ...]:
     content += [(canonical(message), tokens_of(message, count)) for message in messages]
     head_end = (1 if offered else 0) + len(leading) - 1
     last = len(content) - 1
-    return tuple(PromptPart(data, tokens, at in (head_end, last)) for at, (data, tokens) in enumerate(content))
+    return tuple(PromptPart(data, tokens, index in (head_end, last)) for index, (data, tokens) in enumerate(content))
 
 
 def tokens_of(message: Mapping[str, Any], count: Counter) -> int:
-    """Content, call names and arguments; reasoning that is sent back is not billed."""
+    """Tokens of content, call names and arguments. Reasoning that is sent back is not billed."""
     calls = [mapping(call.get("function")) for call in mappings(message.get("tool_calls"))]
-    said = [text_of(message.get("content")), *(f"{call.get('name')} {call.get('arguments')}" for call in calls)]
-    return MESSAGE_OVERHEAD + sum(count(text) for text in said if text)
+    texts = [text_of(message.get("content")), *(f"{call.get('name')} {call.get('arguments')}" for call in calls)]
+    return MESSAGE_OVERHEAD + sum(count(text) for text in texts if text)
 
 
 def completion_tokens(answer: ScriptedAnswer, count: Counter) -> tuple[int, int]:
-    """Output tokens of an answer, reasoning included, and the part of them that is reasoning."""
+    """Output tokens of an answer including its reasoning, and the tokens of the reasoning."""
     reasoning = count(answer.reasoning) if answer.reasoning else 0
-    said: Sequence[str] = [answer.text, *(f"{call.name} {call.arguments_text()}" for call in answer.calls)]
-    return reasoning + sum(count(text) for text in said if text), reasoning
+    texts: Sequence[str] = [answer.text, *(f"{call.name} {call.arguments_text()}" for call in answer.calls)]
+    return reasoning + sum(count(text) for text in texts if text), reasoning

@@ -1,10 +1,6 @@
-"""Receipts: tokens and money of every request, beside those of the untouched run, and their sums.
+"""Tokens and money: token counts, prices, the model of prompt caches, the receipt of each request, and totals."""
 
-prefix_cache.py  what a provider's prompt cache would have read
-receipts.py      what one request cost, as a value      accounts.py  how it is computed: read this first
-totals.py        many receipts added up                printed.py   the sums as text, in columns (tables.py) that fit
-"""
-
+from proxy.accounting.o200k import load_o200k
 from proxy.accounting.pricing import (
     HOUR,
     UNKNOWN_TARIFF,
@@ -59,6 +55,7 @@ __all__ = [
     "format_table",
     "format_usd",
     "group_receipts",
+    "load_o200k",
     "response_headers",
     "sum_receipts",
     "tariff_for",

@@ -180,7 +180,7 @@ def _check_tokenizer() -> Check:
     counter = TokenCounter()
     if counter.count("one two three") and counter.name.startswith("o200k"):
         return Check("ok", "tokenizer", f"{counter.name} counts")
-    return Check("finding", "tokenizer", f"{counter.name}: counts are estimates; install rs-bpe for exact ones")
+    return Check("finding", "tokenizer", f"{counter.name}: counts are estimates; install tiktoken for exact ones")
 
 
 def _check_data_directory(config: Config) -> Iterator[Check]:

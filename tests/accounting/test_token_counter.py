@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import importlib.util
-import os
+import gzip
 import random
-import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tiktoken_ext import openai_public  # type: ignore[import-untyped]
 
+from proxy.accounting import load_o200k, o200k
 from proxy.accounting import token_counter as tokens
 from proxy.accounting.token_counter import DATA_URL_TOKENS, SLICE_CHARACTERS, TokenCounter, sliced
 from tests.pace import slowness, within
-
-pytest.importorskip("rs_bpe", reason="the exact counter is not installed here")
 
 COUNTER = TokenCounter()
 
@@ -34,7 +32,7 @@ def without_package() -> TokenCounter:
 
 def whole(text: str) -> int:
     """The count in one piece."""
-    return tokens._accepting_surrogates(tokens._load_o200k())(text)
+    return load_o200k()(text)
 
 
 def prose(characters: int, seed: int = 1) -> str:
@@ -67,7 +65,7 @@ def test_known_texts_have_their_known_counts(text: str, count: int) -> None:
 @pytest.mark.rows("S1-53", "C9")
 def test_the_counter_says_what_counts() -> None:
     """S1-53, C9."""
-    assert COUNTER.name == "o200k (rs-bpe)"
+    assert COUNTER.name == "o200k (tiktoken)"
     assert without_package().name == "estimate (characters / 4)"
 
 
@@ -103,26 +101,34 @@ def test_an_estimate_takes_any_text_of_any_size() -> None:
         assert without_package().count(text) >= 1
 
 
-def vocabulary() -> Path | None:
-    """tiktoken's own copy of o200k, where one lies on this machine; asking for it otherwise goes to the network."""
-    name = hashlib.sha1(b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken").hexdigest()
-    folders = [os.environ.get("TIKTOKEN_CACHE_DIR"), Path(tempfile.gettempdir()) / "data-gym-cache"]
-    litellm = importlib.util.find_spec("litellm")  # carries one; not imported, that takes seconds
-    if litellm is not None and litellm.origin is not None:
-        folders.append(Path(litellm.origin).parent / "litellm_core_utils" / "tokenizers")
-    return next((Path(folder) for folder in folders if folder and (Path(folder) / name).exists()), None)
+def test_the_encoding_is_tiktokens_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tiktoken's definition, without the download: `hashes` receives the SHA-256 of the vocabulary that it expects."""
+    hashes: list[str] = []
+
+    def not_loaded(address: str, expected_hash: str) -> dict[bytes, int]:
+        hashes.append(expected_hash)
+        return {}
+
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", not_loaded)
+    definition = openai_public.o200k_base()
+    assert hashes == [o200k.SHA256]
+    assert definition["pat_str"] == o200k.PATTERN
+    assert definition["special_tokens"] == o200k.SPECIAL_TOKENS
 
 
-def test_counts_equal_tiktokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    folder = vocabulary()
-    if folder is None:
-        pytest.skip("tiktoken's vocabulary is not on this machine")
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
-    reference = tiktoken.get_encoding("o200k_base")
-    for seed in range(20):
-        text = prose(5000, seed)
-        assert COUNTER.count(text) == len(reference.encode(text, disallowed_special=()))
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:1000], lambda data: b"", lambda data: gzip.compress(b"IQ== 0\n")],
+    ids=["cut", "empty", "other"],
+)
+def test_given_a_damaged_vocabulary_then_tokens_are_estimated(
+    damage: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "vocabulary.gz").write_bytes(damage(o200k.VOCABULARY.read_bytes()))
+    monkeypatch.setattr(o200k, "VOCABULARY", tmp_path / "vocabulary.gz")
+    counter = TokenCounter(load_o200k.__wrapped__)
+    assert counter.count("hello world") == 3
+    assert counter.name == "estimate (characters / 4)"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rs_bpe import openai
-
+from proxy.accounting import load_o200k
 from proxy.core.frames.events import (
     ArtifactAdded,
     DecisionAdded,
@@ -25,7 +24,7 @@ from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Rou
 from proxy.core.ledger.messages import Call, Message, ModelResponse, identity_of
 from proxy.core.tools.base import CallGroup, ToolContext, ToolSettings
 
-count = openai.o200k_base().count
+count = load_o200k()
 MINUTE = 60_000
 NONCE = "n0nce"
 

@@ -84,7 +84,7 @@ def test_given_no_tokenizer_then_frames_are_kept_with_estimated_counts(
     stage: Stage, provider: ScriptedProvider, tmp_path: Path
 ) -> None:
     """The package hides behind one that cannot be imported, as where it has no wheel."""
-    hiding = tmp_path / "hiding" / "rs_bpe"
+    hiding = tmp_path / "hiding" / "tiktoken"
     hiding.mkdir(parents=True)
     (hiding / "__init__.py").write_text("raise ImportError('no wheel for this machine')\n")
     proxy = KillableProxy(stage, {"PYTHONPATH": str(hiding.parent)}, wake_at_tokens=0).start()
