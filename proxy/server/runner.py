@@ -18,17 +18,16 @@ import json
 import logging
 import signal
 import socket
-import sys
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn._types import ASGISendEvent, HTTPResponseStartEvent
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -52,10 +51,9 @@ _BACKLOG = 2048
 GC_THRESHOLDS = (20_000, 20, 50)
 """New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
 
-THREAD_SWITCH_INTERVAL_S = 0.002
-"""How long a thread that computes keeps the event loop waiting; Python's own is 5 ms. With a history of 161k tokens
-that comes whole the longest wait of others was 9.5 ms with that, and is 6 to 9 with this (bench/run.py,
-loop_stall)."""
+for _status in range(1000):
+    # Some providers answer with a status that HTTP does not know. The library would fail on it.
+    STATUS_LINE.setdefault(_status, b"HTTP/1.1 %03d \r\n" % _status)
 
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 """Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
@@ -154,103 +152,28 @@ class _Server(uvicorn.Server):
 
 
 class _ResponseCycle(RequestResponseCycle):
-    """An answer whose head is written as one, and leaves with what follows it (`_HeadHeld`). The library looks at its
-    headers one by one, which is a third of what it spends on a request."""
+    """An answer that the library would break off or frame wrongly: headers that no server may send are left out, a 204
+    or 304 may tell the length of the body it does not have, and an answer to HTTP/1.0 is not chunked."""
 
-    def send(self, message: ASGISendEvent) -> Coroutine[None, None, None]:
-        if self.response_started or self.disconnected or message["type"] != "http.response.start":
-            return super().send(message)
-        return self._start_response(message)
-
-    async def _start_response(self, message: HTTPResponseStartEvent) -> None:
-        self.transport = _HeldHeadTransport(self.transport, self)  # type: ignore[assignment] # as far as it asks
-        head = (
-            b"" if self.flow.write_paused else self._response_head(message["status"], list(message.get("headers", [])))
-        )
-        if not head:
-            await super().send({**message, "headers": _valid_headers(message.get("headers", []))})
-            return
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        self.transport.write(head)
-
-    def _response_head(self, status: int, told: Headers) -> bytes:
-        """The head of an answer with these headers. Empty where the library has to look at them: it refuses some,
-        lowers names, and goes by what is said about the connection."""
-        headers = [*self.default_headers, *told]
-        names, values = zip(*headers, strict=True) if headers else ((), ())
-        named, said = b"".join(names), b"".join(values)
-        if not named.islower() or HEADER_RE.search(named) or HEADER_VALUE_RE.search(said):
-            return b""
-        if b"connection" in names or b"transfer-encoding" in names:
-            return b""
-        ending = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        if self.chunked_encoding is None:
-            if status in _STATUSES_WITHOUT_BODY:
-                self.chunked_encoding = False  # its length, where it is told, is that of a body it does not have
-            elif b"content-length" in names:
-                self.expected_content_length = int(values[names.index(b"content-length")])
-                self.chunked_encoding = False
-            elif self.scope["method"] != "HEAD":
-                self.chunked_encoding = True
-                ending = b"transfer-encoding: chunked\r\n" + ending
-        # What is no status of HTTP passes too: the library knows no line for it, and some providers have such.
-        line = STATUS_LINE.get(status) or b"HTTP/1.1 %03d \r\n" % status
-        return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
-
-
-def _valid_headers(told: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Headers less those that no server may send: the library would send no answer at all for one of them."""
-    return [(name, value) for name, value in told if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
-
-
-class _Http10Cycle(_ResponseCycle):
-    """An answer to HTTP/1.0, where nobody knows chunks: without a length it ends with its connection (S14)."""
-
-    _without_length = False
+    _ends_with_connection = False
 
     async def send(self, message: ASGISendEvent) -> None:
-        if message["type"] == "http.response.start":
-            self._without_length = all(name.lower() != b"content-length" for name, _ in message.get("headers", []))
-            if self._without_length:
-                self.chunked_encoding = False
-        elif message["type"] == "http.response.body" and self._without_length:
+        if message["type"] == "http.response.start" and not self.response_started:
+            headers = _valid_headers(message.get("headers", []))
+            if self.scope["http_version"] == "1.0":
+                self._ends_with_connection = all(name.lower() != b"content-length" for name, _ in headers)
+            if self._ends_with_connection or message["status"] in _STATUSES_WITHOUT_BODY:
+                self.chunked_encoding = False  # also: a length among the headers is not compared with what is sent
+            await super().send({**message, "headers": headers})
+            return
+        if message["type"] == "http.response.body" and self._ends_with_connection:
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
 
 
-class _HeldHeadTransport:
-    """A connection in whose place a cycle writes the head of its answer. It leaves together with what follows it within
-    the same turn of the loop: a write is a call of the system, 30 to 60 us. After that the connection has its place
-    back."""
-
-    __slots__ = ("_connection", "_cycle", "_head")
-
-    def __init__(self, connection: asyncio.Transport, cycle: RequestResponseCycle) -> None:
-        self._connection = connection
-        self._cycle = cycle
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._head is None:
-            self._head = data
-            asyncio.get_running_loop().call_soon(self._release_head)
-        else:
-            self._head += data
-            self._release_head()
-
-    def is_closing(self) -> bool:
-        return self._connection.is_closing()
-
-    def close(self) -> None:
-        self._release_head()
-        self._connection.close()
-
-    def _release_head(self) -> None:
-        self._cycle.transport = self._connection
-        head, self._head = self._head, None
-        if head and not self._connection.is_closing():
-            self._connection.write(head)
+def _valid_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """`headers` without those that HTTP forbids: for one of them the library would send no answer at all."""
+    return [(name, value) for name, value in headers if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
 _IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)
@@ -263,7 +186,6 @@ def _tune_runtime() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
 
 
 class _RequestRefused(Exception):
@@ -374,7 +296,7 @@ class _ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
-        self.cycle.__class__ = _Http10Cycle if self.scope["http_version"] == "1.0" else _ResponseCycle
+        self.cycle.__class__ = _ResponseCycle
         self._in_body, self._body_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:

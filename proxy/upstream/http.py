@@ -26,7 +26,6 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence, Set
-from contextvars import ContextVar
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -67,9 +66,6 @@ _POOL_IDLE_S = 30.0
 _READ_BUFFER_BYTES = 2 * 1024
 """Where twice these bytes of an answer wait here we stop reading; that and one read of the socket (250 KiB) is the most
 that a slow client's stream can hold: S11 allows 256 KiB."""
-
-_MAX_CHUNK_BYTES = 16 * 1024
-"""Bytes of a burst that are handed on at once, and the rest of the chunk they end in."""
 
 _MAX_HEADER_LINE_BYTES = 64 * 1024
 """Bytes of one header of an answer; the library's 8 KiB would turn a long policy header into a failed request."""
@@ -227,17 +223,18 @@ class HttpUpstream(Upstream):
         """`headers` leave as they are: see `upstream.outgoing_headers`."""
         head = self._request_head(method, self._cached_target(path, query), headers, body)
         for attempts_left in (1, 0):
-            _opened_new_connection.set(False)
+            reused = False
             began = time.monotonic()
             try:
-                return await self._send_once(method, head, body)
+                connection = await self._pool.connect(self._destination, self._timeouts)
+                reused = cast(_Connection, connection.protocol).was_used
+                return await self._send_on(connection, method, head, body)
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-                if not (attempts_left and _may_retry(method, error, time.monotonic() - began)):
+                if not (attempts_left and _may_retry(method, error, time.monotonic() - began, reused=reused)):
                     raise self._upstream_error(error) from error
         raise AssertionError("the last attempt returns or raises")
 
-    async def _send_once(self, method: str, head: bytes, body: bytes) -> HttpAnswer:
-        connection = await self._pool.connect(self._destination, self._timeouts)
+    async def _send_on(self, connection: Connection, method: str, head: bytes, body: bytes) -> HttpAnswer:
         answered = False
         try:
             protocol = cast(_Connection, connection.protocol)
@@ -252,7 +249,7 @@ class HttpUpstream(Upstream):
             )
             protocol.write_request(head, body)
             message, content = await protocol.read_answer_head()
-            answered = True
+            answered = protocol.was_used = True
         finally:
             if not answered:
                 connection.close()
@@ -309,58 +306,14 @@ class HttpUpstream(Upstream):
                 return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
 
 
-_opened_new_connection: ContextVar[bool] = ContextVar("connected", default=False)
-"""A connection was opened for the attempt at hand: none that was idle was taken."""
-
-
-def _may_retry(method: str, error: Exception, after_s: float) -> bool:
-    """Whether a request that was lost so, so long after it began, means the same when it comes once more. An idle
-    connection that the provider was just closing: it read nothing of it. Any other loss may have been read; then only
-    what may be said twice is."""
-    if isinstance(error, _CONNECTION_LOST) and not _opened_new_connection.get() and after_s <= _STALE_CONNECTION_S:
+def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -> bool:
+    """Whether a request that failed with `error`, `after_s` seconds after it began, may be sent again. A reused
+    connection that is lost at once was already being closed by the provider, which read nothing. After any other loss
+    the provider may have read the request, so only an idempotent one is sent again."""
+    if isinstance(error, _CONNECTION_LOST) and reused and after_s <= _STALE_CONNECTION_S:
         return True
     was_sent = isinstance(error, _LOST_AFTER_SENDING) and not isinstance(error, aiohttp.ClientConnectorError)
     return was_sent and method in _IDEMPOTENT_METHODS
-
-
-class _EagerBody(StreamReader):
-    """A body that is handed on as it comes: what waits leaves at once, however many chunks it came in, and where those
-    end is not kept. Reading goes on only when all that came has been passed on."""
-
-    __slots__ = ()
-
-    def begin_http_chunk_receiving(self) -> None:
-        """Nobody asks where a chunk begins."""
-
-    def end_http_chunk_receiving(self) -> None:
-        """Nobody asks where a chunk ends."""
-
-    async def readany(self) -> bytes:
-        """What has arrived, as soon as there is something; b"" at the end."""
-        if not (self._buffer or self._eof or self._exception):
-            if not self._protocol.connected:
-                raise aiohttp.ClientConnectionError("Connection closed")
-            self._protocol.resume_reading()
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        if self._exception is not None:
-            raise self._exception
-        return self._read_nowait(_MAX_CHUNK_BYTES)
-
-    def _read_nowait(self, n: int) -> bytes:
-        """What waits of it, up to the chunk with its `n`th byte."""
-        waiting = self._buffer
-        if self._size <= n:
-            taken = b"".join(waiting)
-            waiting.clear()
-        else:
-            pieces, size = [], 0
-            while size < n:
-                pieces.append(waiting.popleft())
-                size += len(pieces[-1])
-            taken = b"".join(pieces)
-        self._size -= len(taken)
-        return taken
 
 
 class _Connection(ResponseHandler):
@@ -369,14 +322,15 @@ class _Connection(ResponseHandler):
     the library sets another one with every read.
     """
 
-    _last_read_at = 0.0
+    was_used = False
+    """Whether an earlier request was answered on it."""
     _is_sending = False
 
     def is_connected(self) -> bool:
         """Whether a request may leave on it. Not where an answer waits that nobody asked for, as some servers send 408
         to who keeps silent: every request after it would be answered with what was meant for the one before."""
         transport = self.transport
-        return transport is not None and not transport.is_closing() and not self._buffer
+        return transport is not None and not transport.is_closing() and not len(self)
 
     def write_request(self, head: bytes, body: bytes) -> None:
         """Write a request. The provider's silence counts from when all of it is on its way."""
@@ -406,45 +360,22 @@ class _Connection(ResponseHandler):
             if message.code == SWITCHING_PROTOCOLS:
                 raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="another protocol that nobody asked for")
             if not 100 <= message.code <= 199:
-                if content.__class__ is StreamReader:  # not the one that all answers without a body share
-                    content.__class__ = _EagerBody  # the library has no seam for this; nothing of it was taken yet
                 return message, content
 
-    def pause_reading(self) -> None:
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._pause_transport_reading()
-            self._drop_timeout()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - as the library calls it
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
+        super().resume_reading(resume_parser)
         if self._reading_paused:
-            self._reading_paused = False
-            self._resume_transport_reading()
-            self._reschedule_timeout()
-
-    def _reschedule_timeout(self) -> None:
-        self._last_read_at = self._loop.time()
-        if self._read_timeout_handle is None and self._read_timeout:
-            self._read_timeout_handle = self._loop.call_later(self._read_timeout, self._on_read_timeout)
-
-    def _on_read_timeout(self) -> None:
-        left_s = self._last_read_at + (self._read_timeout or 0.0) - self._loop.time()
-        if left_s > 0:
-            self._read_timeout_handle = self._loop.call_later(left_s, self._on_read_timeout)
-        else:
-            super()._on_read_timeout()
+            # What was left of the last read has filled the buffer again. The library has started the clock all the
+            # same: without this, a client that reads slowly would be taken for a silent provider.
+            self._drop_timeout()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells of new connections. The library's own events for it cost every request a tenth of what it sends it with."""
+    """Makes connections of our class. The library has no option for that."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment] # as the base class does
-
-    async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
-        _opened_new_connection.set(True)
-        return await super()._create_connection(*args, **kwargs)
 
 
 class ConnectionPool:
