@@ -1,12 +1,10 @@
-"""Running the application on a socket: uvicorn with httptools and uvloop, and what both leave open.
+"""Runs the application on a socket with uvicorn, and adds deadlines to its connections.
 
-Its law: every connection has a clock. A client gets `header_deadline_s` for its headers, and `body_deadline_s` for
-each 4 KiB of its body; headers beyond 64 KiB and a request target that is no path are refused; trailers are dropped,
-because they arrive when the headers have been judged. What a whole request says is judged by `edge`; what is refused
-here leaves the same line in the log, and is counted with the same word.
-
-The port is bound before anything else starts, so a port in use is one clear line. SIGTERM and Ctrl-C drain: no new
-connection, running answers get `drain_s` seconds, exit status 0; a second Ctrl-C does not wait.
+A client has `header_deadline_s` for its headers and `body_deadline_s` for each 4 KiB of its body. Headers beyond 64 KiB
+and targets that are not paths are refused; trailers are dropped, because the headers are checked before they arrive.
+The port is bound first, so a port in use is one clear error. SIGTERM and Ctrl-C drain: running answers get `drain_s`
+seconds, then the exit status is 0; a second Ctrl-C ends at once. `tests/server/test_library_contract.py` names the
+private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -44,22 +42,23 @@ MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
-"""Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
+"""Bytes that a body must gain within each deadline. Without it, a byte now and then would hold a connection for
+ever."""
 
 _BACKLOG = 2048
 
 GC_THRESHOLDS = (20_000, 20, 50)
-"""New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
+"""Thresholds of the three generations; Python's are (700, 10, 10)."""
 
 for _status in range(1000):
     # Some providers answer with a status that HTTP does not know. The library would fail on it.
     STATUS_LINE.setdefault(_status, b"HTTP/1.1 %03d \r\n" % _status)
 
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
-"""Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
+"""Statuses of answers without a body, whatever their headers say (RFC 9110 section 8.6)."""
 
 _KEEP_ALIVE_S = 75
-"""Idle connections outlive the pools of the clients, so that these are the ones to close them."""
+"""Longer than clients keep idle connections, so that the clients close them."""
 
 
 def serve(
@@ -70,11 +69,9 @@ def serve(
     draining: Callable[[], None] = lambda: None,
     refused: OnRefusal = lambda reason: None,
 ) -> None:
-    """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
-    begins, `refused` with the reason of every request that never became one.
-
-    Raises InvalidConfiguration where the address cannot be bound.
-    """
+    """Serve until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the drain
+    begins, `refused` with the reason of each request refused at its connection. Raises InvalidConfiguration if the
+    address cannot be bound."""
     listener = bind(config.host, config.port)
     with listener:
         settings = uvicorn.Config(
@@ -144,7 +141,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     def should_log(self, record: logging.LogRecord) -> bool:
-        """Whether a line of the library tells what nobody knows. What the end cuts off is told with its request."""
+        """Whether a log line of the library is news: requests cut off by the shutdown have lines of their own."""
         error = record.exc_info[1] if record.exc_info else None
         if self.should_exit and isinstance(error, asyncio.CancelledError):
             return False
@@ -152,8 +149,8 @@ class _Server(uvicorn.Server):
 
 
 class _ResponseCycle(RequestResponseCycle):
-    """An answer that the library would break off or frame wrongly: headers that no server may send are left out, a 204
-    or 304 may tell the length of the body it does not have, and an answer to HTTP/1.0 is not chunked."""
+    """Corrects answers that the library would refuse or frame wrongly: it drops forbidden headers, lets a 204 or 304
+    announce a length, and does not chunk an answer to HTTP/1.0."""
 
     _ends_with_connection = False
 
@@ -172,28 +169,28 @@ class _ResponseCycle(RequestResponseCycle):
 
 
 def _valid_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """`headers` without those that HTTP forbids: for one of them the library would send no answer at all."""
+    """`headers` without forbidden ones: for one of them the library would send no answer at all."""
     return [(name, value) for name, value in headers if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
 _IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)
-"""An answer that we broke off because its upstream did: the line of ours has an id (O3)."""
+"""Logged for answers that we break off because their upstream did. Our own line has an id."""
 
 
 def _tune_runtime() -> None:
-    """What lives as long as the process is not looked through again and again, and the rest less often: a full
-    collection stalls every stream (measured: 168 ms with long conversations in memory). Threads give way sooner."""
+    """Collect garbage less often, and never look at objects that live as long as the process: a full collection stalled
+    every stream for 168 ms, with long conversations in memory."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 class _RequestRefused(Exception):
-    """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
+    """Raised in a parser callback to stop the parser."""
 
 
 def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtocol]:
-    """The connection's protocol with the deadlines of `config`; `refused` is told of what they end."""
+    """The connection class with the deadlines of `config`; `refused` counts refusals."""
 
     class Deadlines(_ClientConnection):
         header_deadline_s = config.header_deadline_s
@@ -207,7 +204,7 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
 
 
 class _ClientConnection(HttpToolsProtocol):
-    """One client connection with clocks for its headers and its body."""
+    """A client connection with deadlines for headers and bodies."""
 
     header_deadline_s: float
     body_deadline_s: float
@@ -218,14 +215,13 @@ class _ClientConnection(HttpToolsProtocol):
         self._body_clock: TimerHandle | None = None
         self._in_headers = self._in_body = False
         self._wants_upgrade = False
-        """Whether the request that is read asks for another protocol."""
+        """Whether the request being read asks for another protocol."""
         self._header_bytes = 0
         self._body_bytes = 0
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
 
     def told(self, reason: str, status: int) -> Headers:
-        """A request that never became one is logged and counted; headers for its answer. Abstract: the class is made
-        with it, by whoever serves."""
+        """Log and count a refusal; returns headers for its answer. Implemented by `_protocol_class`."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
@@ -253,8 +249,8 @@ class _ClientConnection(HttpToolsProtocol):
         self._start_clocks()
 
     def _parse(self, data: memoryview) -> None:
-        """Where a request asks for another protocol, as Java's client does first, it is read as if it did not: a server
-        may decline by answering. The parser would take what is behind its headers for the other protocol's."""
+        """Ignore a request to change the protocol, as Java's client sends first: a server may decline by answering. The
+        parser would take the body for data of the other protocol, so the head is parsed again without it."""
         while True:
             try:
                 self.parser.feed_data(data)
@@ -270,7 +266,7 @@ class _ClientConnection(HttpToolsProtocol):
                 return
 
     def _start_clocks(self) -> None:
-        """A request that came with one read of the socket needs no clock, and nearly all do."""
+        """A request that arrives with one read, as nearly all do, needs no timer."""
         if self._in_headers and self._header_clock is None:
             self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
         if self._in_body and self._body_clock is None:
@@ -311,7 +307,7 @@ class _ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Replaces the library's plain text by the API's error shape, and its one status by ours."""
+        """Overrides the library's plain text with the API's error shape and our status."""
         if self.transport.is_closing():
             return
         if self._is_answering():
@@ -327,12 +323,12 @@ class _ClientConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Whether the start of an answer has left, and its end has not."""
+        """Whether an answer has started and not ended."""
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
         return bool(started) and not self.cycle.response_complete
 
     def _on_headers_late(self) -> None:
-        """Who has begun to say something is told of in the log; a connection that says nothing is nobody's request."""
+        """Log only if the client had begun a request; an idle connection is not one."""
         self._header_clock = None
         if self._in_headers:
             self.told("headers_late", 0)

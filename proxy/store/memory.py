@@ -1,8 +1,5 @@
-"""The store in memory: for tests, for trying things out, and for whoever wants nothing on disk.
-
-It keeps the contract of the store to the letter, by the same rules as the one on disk: the first writer wins what is a
-fact, the newest what is a state, and nothing is written for a conversation that is not there. Durable means written.
-"""
+"""The store in memory, for tests, trials and users who want nothing on disk. It follows the contract of `Store`
+exactly: the first writer of a fact wins, the newest of a state, and nothing is written for a missing conversation."""
 
 from __future__ import annotations
 
@@ -48,11 +45,9 @@ class MemoryStore:
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
 
-    async def start(self) -> None:
-        """Nothing to open."""
+    async def start(self) -> None: ...
 
-    async def close(self) -> None:
-        """Nothing to close; what was written goes with the process."""
+    async def close(self) -> None: ...
 
     # --------------------------------------------------------------------------------------------------------- writing
     def write(self, tenant: str, records: Sequence[Record]) -> int:
@@ -102,7 +97,7 @@ class MemoryStore:
 
     @staticmethod
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
-        """A draft of a round goes when a newer one comes; a finished round stays. What was said keeps its place."""
+        """A newer draft replaces the draft of a round, a finished round stays. Positions do not change."""
         if isinstance(value, QueuedMessage):
             told = (at for at, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id)
             if (at := next(told, None)) is not None:
@@ -209,7 +204,7 @@ class MemoryStore:
         return freed + sum(map(self._delete_request, gone))
 
     def _delete_orphan_requests(self, tenant: str | None, conversation: str, before: int) -> int:
-        """Requests that were answered without a conversation of ours, or after it was forgotten."""
+        """Delete requests without a conversation."""
         gone = [
             key
             for key, record in self._requests.items()
@@ -228,7 +223,6 @@ class MemoryStore:
         return self._secret
 
     def write_error(self) -> StoreError | None:
-        """Memory has none."""
         return None
 
     def health(self) -> Health:

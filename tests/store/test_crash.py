@@ -13,20 +13,19 @@ from tests.store.conftest import Making, rows
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from proxy.store import Owned
-from proxy.store.opening import open_store
+from proxy.store import LedgerRecord, open_store
 from tests.store.values import entry, opened
 
 async def main():
     store = open_store("sqlite:" + sys.argv[1], Path())
     await store.start()
     name, at = sys.argv[2], 0
-    await store.durable(store.write("a", opened(name, entry("m0"))))
+    await store.wait_until_durable(store.write("a", opened(name, entry("m0"))))
     print(0, flush=True)
     while True:
-        group = [Owned(name, entry(f"m{n}", f"m{n - 1}", "words " * 300, seq=n)) for n in range(at + 1, at + 4)]
+        group = [LedgerRecord(name, entry(f"m{n}", f"m{n - 1}", "words " * 300, seq=n)) for n in range(at + 1, at + 4)]
         at += 3
-        await store.durable(store.write("a", group))
+        await store.wait_until_durable(store.write("a", group))
         print(at, flush=True)
 
 asyncio.run(main())
