@@ -340,7 +340,8 @@ class Config(StrictModel):
     def output_rules(self) -> OutputRules:
         """Rules for tool outputs. Cached, because every request asks."""
         rules = (
-            OutputRule(name, bool(said.keep), said.cap, said.head, said.tail) for name, said in self.outputs.items()
+            OutputRule(name, bool(settings.keep), settings.cap, settings.head, settings.tail)
+            for name, settings in self.outputs.items()
         )
         return OutputRules(tuple(rules), self.observed_tools)
 

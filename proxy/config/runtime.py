@@ -76,9 +76,9 @@ class LiveSettings:
                 raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {fault}")
         if len(holds.patterns) > MAX_PATTERNS:
             raise BadRequest(f"{SUBAGENT_SECTION}.patterns: there can be at most {MAX_PATTERNS}; remove one first.")
-        at = self._now()
+        now = self._now()
         records = [
-            SettingRecord(f"{SUBAGENT_SECTION}.{name}", msgspec.json.encode(value), at)
+            SettingRecord(f"{SUBAGENT_SECTION}.{name}", msgspec.json.encode(value), now)
             for name, value in wanted.items()
         ]
         ticket = self._store.write(ALL_TENANTS, records) if self._store and records else 0

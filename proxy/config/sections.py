@@ -116,9 +116,9 @@ class UpstreamSettings(StrictModel):
 
     @field_validator("url", "proxy")
     @classmethod
-    def _check_url(cls, value: str | None, told: ValidationInfo) -> str | None:
+    def _check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         if not value:
-            if told.field_name == "url" and told.data.get("kind") == "http":
+            if info.field_name == "url" and info.data.get("kind") == "http":
                 raise ValueError("is required")
             return value
         parts = urlsplit(value)
@@ -137,15 +137,15 @@ class UpstreamSettings(StrictModel):
 
     @field_validator("key_header", "proxy", "ca_file", "verify")
     @classmethod
-    def _check_http_option(cls, value: object, told: ValidationInfo) -> object:
-        if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
+    def _check_http_option(cls, value: object, info: ValidationInfo) -> object:
+        if info.data.get("kind") == "litellm" and value not in ("authorization", None, True):
             raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
         return value
 
     @field_validator("options")
     @classmethod
-    def _check_litellm_option(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
-        if value and told.data.get("kind") == "http":
+    def _check_litellm_option(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if value and info.data.get("kind") == "http":
             raise ValueError("are for kind litellm")
         return value
 

@@ -64,8 +64,8 @@ def log_refusal(reason: str, status: int) -> Headers:
     """Log a refused request and return the headers that name the refusal to the client. `status` is 0 if the connection
     was closed without an answer."""
     request = "r" + secrets.token_hex(10)
-    told = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
-    log.warning("request", extra={f"stack_{name}": value for name, value in told.items()})
+    fields = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
+    log.warning("request", extra={f"stack_{name}": value for name, value in fields.items()})
     return [(b"x-stack-status", f"error; reason={reason}".encode()), (b"x-stack-request-id", request.encode())]
 
 
@@ -92,18 +92,20 @@ class RequestGuard:
         path: str = scope["path"]
         headers: Headers = scope["headers"]
         limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIX) else self._limit
-        told = _header_map(headers)
+        by_name = _header_map(headers)
         try:
-            _refuse_ambiguous_framing(len(headers), told, scope["http_version"])
+            _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
-            self._refuse_foreign_requests(told)
-            _refuse_announced_size(told, limit)
+            self._refuse_foreign_requests(by_name)
+            _refuse_announced_size(by_name, limit)
         except ProxyError as error:
-            drain = isinstance(error, TooLarge) and b"expect" not in told  # who waits for our word sends nothing more
+            drain = (
+                isinstance(error, TooLarge) and b"expect" not in by_name
+            )  # who waits for our word sends nothing more
             await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
             return
-        scope["headers"] = _without_own_headers(headers, told)
-        if b"transfer-encoding" in told:
+        scope["headers"] = _without_own_headers(headers, by_name)
+        if b"transfer-encoding" in by_name:
             await self._serve_chunked(scope, _LimitedBody(receive, limit), send)
         else:  # its size is announced, and no more is read
             await self._app(scope, receive, send)
@@ -134,16 +136,16 @@ class RequestGuard:
             await _drain_body(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refuse_foreign_requests(self, told: HeaderMap) -> None:
+    def _refuse_foreign_requests(self, headers: HeaderMap) -> None:
         """A web page in the user's browser can reach this port, but not with our host name and origin. Raises
         Forbidden."""
-        host = told.get(b"host", b"").strip()
+        host = headers.get(b"host", b"").strip()
         if not self._is_allowed_host_cached(host):
             raise _host_error(host)
-        for origin in _header_values(told, b"origin"):
+        for origin in _header_values(headers, b"origin"):
             if origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
                 raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in _header_values(told, b"sec-fetch-site"):
+        if b"cross-site" in _header_values(headers, b"sec-fetch-site"):
             raise Forbidden("Requests of web pages from another site are not served.")
 
     def _is_allowed_host(self, host: bytes) -> bool:
@@ -163,8 +165,8 @@ def _host_error(host: bytes) -> ProxyError:
     return Forbidden(f"The host {name!r} is not one this proxy answers for; the operator can add it to allowed_hosts.")
 
 
-def _refuse_announced_size(told: HeaderMap, limit: _BodyLimit) -> None:
-    if int(told.get(b"content-length", b"0")) > limit.size:
+def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:
+    if int(headers.get(b"content-length", b"0")) > limit.size:
         raise limit.as_error()
 
 
@@ -178,19 +180,19 @@ def _header_map(headers: Headers) -> HeaderMap:
     return {name: b"\n".join(values) for name, values in several.items()}
 
 
-def _header_values(told: HeaderMap, name: bytes) -> list[bytes]:
-    return [value.strip() for value in told[name].split(b"\n")] if name in told else []
+def _header_values(headers: HeaderMap, name: bytes) -> list[bytes]:
+    return [value.strip() for value in headers[name].split(b"\n")] if name in headers else []
 
 
-def _refuse_ambiguous_framing(count: int, told: HeaderMap, http_version: str) -> None:
+def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str) -> None:
     """Raises BadRequest if the end of the body, or a header's identity, is in doubt."""
     if http_version not in {"1.0", "1.1"}:
         raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
     if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
-    if b"_" in b"".join(told):
+    if b"_" in b"".join(headers):
         raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
-    length, coding = told.get(b"content-length"), told.get(b"transfer-encoding")
+    length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if length is not None and not length.strip().isdigit():
         raise BadRequest("More than one Content-Length, or one that is not a number.")
     if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
@@ -259,10 +261,10 @@ async def _drain_body(body: _LimitedBody) -> None:
         return
 
 
-def _without_own_headers(headers: Headers, told: HeaderMap) -> Headers:
+def _without_own_headers(headers: Headers, by_name: HeaderMap) -> Headers:
     """A copy without `x-stack-*` headers that clients may not send. A copy, because trailers may still extend the
     server's list."""
-    if _OWN_HEADER_PREFIX not in b"\n".join(told):
+    if _OWN_HEADER_PREFIX not in b"\n".join(by_name):
         return headers.copy()
     return [
         header for header in headers if not header[0].startswith(_OWN_HEADER_PREFIX) or header[0] in _OWN_CLIENT_HEADERS

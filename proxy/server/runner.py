@@ -256,12 +256,16 @@ class _ClientConnection(HttpToolsProtocol):
                 self.parser.feed_data(data)
             except HttpParserUpgrade as other:
                 data = data[other.args[0] :]
-                asked = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                request_line = b"%b %b HTTP/%b" % (
+                    self.parser.get_method(),
+                    self.url,
+                    self.parser.get_http_version().encode(),
+                )
                 headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
                 self._wants_upgrade = False
-                self.parser.feed_data(b"\r\n".join([asked, *headers, b"", b""]))
+                self.parser.feed_data(b"\r\n".join([request_line, *headers, b"", b""]))
             else:
                 return
 

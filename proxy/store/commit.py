@@ -77,11 +77,11 @@ def commit(
     with connection.begin():
         driver = driver_of(connection)
         owners = [conversation_keys_of(batch) for batch in batches]
-        asked = [answered_conversations(batch) for batch in batches]
-        known = _existing_conversations(driver, statements, set().union(*owners, *asked))
+        answered = [answered_conversations(batch) for batch in batches]
+        known = _existing_conversations(driver, statements, set().union(*owners, *answered))
         gathered = _RowsByTable(going.next_row_number, going.drafted_rounds)
         news: dict[ConversationKey, ConversationChanges] = defaultdict(ConversationChanges)
-        for batch, its_owners, its_asked in zip(batches, owners, asked, strict=True):
+        for batch, its_owners, its_asked in zip(batches, owners, answered, strict=True):
             if missing := gathered.missing_conversations(batch, its_owners, known):
                 done.refused[batch.ticket] = StoreError(f"conversation {min(missing)} is not in the store any more")
             else:
@@ -138,8 +138,8 @@ def answered_conversations(batch: Batch) -> set[ConversationKey]:
 def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Record, ...]:
     """`records` without bodies of missing conversations: deleting a conversation could not remove them."""
     bare = {r.id for r in records if isinstance(r, RequestRecord) and r.conversation in forgotten}
-    kept = (r for r in records if not (isinstance(r, SentRecord) and r.request in bare))
-    return tuple(replace(r, body=()) if isinstance(r, RequestRecord) and r.id in bare else r for r in kept)
+    remaining = (r for r in records if not (isinstance(r, SentRecord) and r.request in bare))
+    return tuple(replace(r, body=()) if isinstance(r, RequestRecord) and r.id in bare else r for r in remaining)
 
 
 def memory_size_of(record: Record) -> int:

@@ -193,27 +193,27 @@ class ConversationCache:
         opening = not any(m.role == "assistant" for m in request.messages)
         keys: list[str] = []
         held: list[str] = []
-        found = None
+        match_found = None
         for group in anchors.anchors_of(request):
             keys += group
             for key in group:
                 held += self._anchors.get((tenant, hint, key), ())
-            found = _best_match(
+            match_found = _best_match(
                 await self._load_in_dialect(dialect, tenant, held, unread), request, now, opening=opening
             )
-            if found and (opening or matching.covers(found[1], request)):
-                return found
-        if found is None and (not opening or now < self._query_store_until):
+            if match_found and (opening or matching.covers(match_found[1], request)):
+                return match_found
+        if match_found is None and (not opening or now < self._query_store_until):
             stored = await self._store.find_by_anchors(tenant, hint, keys)
             came = await self._load_in_dialect(dialect, tenant, stored, unread)
-            found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
-        if found is None and unread:
+            match_found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
+        if match_found is None and unread:
             raise unread[0]
-        if found is None and hint:
-            found = await self._match_compacted(tenant, hint, request, dialect)
-        if found is None and opening and not hint:
-            found = self._match_restarted(tenant, request, dialect)
-        return found or (None, Match(MatchKind.NEW))
+        if match_found is None and hint:
+            match_found = await self._match_compacted(tenant, hint, request, dialect)
+        if match_found is None and opening and not hint:
+            match_found = self._match_restarted(tenant, request, dialect)
+        return match_found or (None, Match(MatchKind.NEW))
 
     async def _load_in_dialect(
         self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
@@ -253,24 +253,24 @@ class ConversationCache:
 
     async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
         """A conversation of this tenant, from memory or the store."""
-        if (known := self._cached(tenant, conversation)) is not None:
-            return known
+        if (cached := self._cached(tenant, conversation)) is not None:
+            return cached
         losses = self._store.loss_count(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
         ledger = await self._store.load(tenant, conversation)
         if ledger is None:
             return None
-        if (known := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
-            return known
+        if (cached := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
+            return cached
         return self._insert(CachedConversation(ledger, tenant, loss_count=losses))
 
     def _cached(self, tenant: str, conversation: str) -> CachedConversation | None:
         key = (tenant, conversation)
-        known = self._conversations.get(key) or self._in_use.get(key)
-        if known is None or self._drop_if_lost(known):
+        cached = self._conversations.get(key) or self._in_use.get(key)
+        if cached is None or self._drop_if_lost(cached):
             return None
-        self._conversations[key] = known
+        self._conversations[key] = cached
         self._conversations.move_to_end(key)
-        return known
+        return cached
 
     def _insert(self, cached: CachedConversation) -> CachedConversation:
         key = (cached.tenant, cached.ledger.conversation.id)
@@ -294,8 +294,8 @@ class ConversationCache:
         """The conversation with a turn, or part of one, that the client knows by this id; and the turn, empty for a
         part."""
         key = anchors.response_anchor(name)
-        held = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
-        for conversation in held:
+        conversations = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
+        for conversation in conversations:
             if (cached := await self.get(tenant, conversation)) is not None:
                 turns = cached.ledger.rounds.items()
                 return cached, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
@@ -307,18 +307,18 @@ class ConversationCache:
         """Conversations of the same tenant that can be recalled from this one: its parent, cached children and those in
         `delegated`, and conversations that folded or opened one of `frames` (full ids). What the store cannot read is
         left out."""
-        known = cached.ledger.conversation
-        here = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
-        found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
-        found += [*delegated, *([known.parent] if known.parent else [])]
+        conversation = cached.ledger.conversation
+        of_tenant = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
+        related = [c for c, s in of_tenant.items() if s.ledger.conversation.parent == conversation.id]
+        related += [*delegated, *([conversation.parent] if conversation.parent else [])]
         with suppress(StoreError):
             held = [
                 await self._store.conversation_with_event(cached.tenant, kind, f)
                 for f in frames
                 for kind in FRAME_ID_EVENT_KINDS
             ]
-            found += [c.id for c in held if c is not None]
-        others = await self._load_readable(cached.tenant, (c for c in dict.fromkeys(found) if c != known.id))
+            related += [c.id for c in held if c is not None]
+        others = await self._load_readable(cached.tenant, (c for c in dict.fromkeys(related) if c != conversation.id))
         return tuple(s.ledger for s in others)
 
     async def _load_readable(self, tenant: str, conversations: Iterable[str]) -> list[CachedConversation]:
@@ -371,9 +371,13 @@ class ConversationCache:
     def _keep_anchors(self, tenant: str, anchored: AnchorRecord) -> None:
         newest = anchored.conversation
         for key in anchored.keys:
-            at = (tenant, anchored.hint, key)
-            known = self._anchors.pop(at, (newest,))
-            self._anchors[at] = known if known[0] == newest else (newest, *(c for c in known if c != newest))[:8]
+            anchor = (tenant, anchored.hint, key)
+            conversations = self._anchors.pop(anchor, (newest,))
+            self._anchors[anchor] = (
+                conversations
+                if conversations[0] == newest
+                else (newest, *(c for c in conversations if c != newest))[:8]
+            )
         while len(self._anchors) > MAX_ANCHORS:
             self._anchors.popitem(last=False)
 
@@ -414,9 +418,9 @@ class ConversationCache:
         """Drop a conversation for good; it is read from the store when needed again."""
         cached.is_dropped = True
         key = (cached.tenant, cached.ledger.conversation.id)
-        for held in (self._conversations, self._in_use):
-            if held.get(key) is cached:
-                del held[key]
+        for cache in (self._conversations, self._in_use):
+            if cache.get(key) is cached:
+                del cache[key]
 
     def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
         """Drop deleted conversations, of `tenant` or with id `conversation` if given. The others stay, because requests
@@ -450,19 +454,19 @@ class ConversationCache:
 
     def _shrink(self) -> None:
         """Drop the least recently used conversations until the rest fits. The most recent one stays."""
-        held = sum(s.ledger.memory_bytes for s in self._conversations.values())
-        while held > self._max_bytes and len(self._conversations) > 1:
+        cached_bytes = sum(s.ledger.memory_bytes for s in self._conversations.values())
+        while cached_bytes > self._max_bytes and len(self._conversations) > 1:
             _, gone = self._conversations.popitem(last=False)
-            held -= gone.ledger.memory_bytes
+            cached_bytes -= gone.ledger.memory_bytes
 
 
 def _best_match(
     cached: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
 ) -> tuple[CachedConversation, Match] | None:
     if opening:
-        for each in cached:
-            if (found := matching.match_retry(each.ledger, request, now)) is not None:
-                return each, found
+        for candidate in cached:
+            if (retry := matching.match_retry(candidate.ledger, request, now)) is not None:
+                return candidate, retry
         return None
     if (best := matching.best_match((s.ledger for s in cached), request)) is None:
         return None

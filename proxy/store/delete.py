@@ -85,9 +85,9 @@ def _delete_orphan_requests(connection: Connection, tenant: str | None, conversa
     age is known."""
     requests, sent, conversations = schema.requests, schema.sent, schema.conversations
     owned = exists().where(conversations.c.tenant == requests.c.tenant, conversations.c.id == requests.c.conversation)
-    kept = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
+    has_request = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
     stray = select(requests.c.tenant, requests.c.id).where(~owned)
-    unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~kept)
+    unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~has_request)
     if before:
         stray = stray.where(requests.c.created < before)
     if conversation:

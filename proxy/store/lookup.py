@@ -22,10 +22,10 @@ MIN_ID_PREFIX_CHARS = 4
 async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[Conversation]:
     """All conversations, newest start first."""
     offset = 0
-    while found := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
-        for conversation in found:
+    while page := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
+        for conversation in page:
             yield conversation
-        offset += len(found)
+        offset += len(page)
 
 
 async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
@@ -34,11 +34,11 @@ async def find_conversation(store: Store, scope: TenantScope, reference: str) ->
     if not reference:
         return await _newest_conversation(store, scope)
     found: list[Conversation] = []
-    async for known in all_conversations(store, scope):
-        if known.id == reference:
-            return known
-        if len(reference) >= MIN_ID_PREFIX_CHARS and known.id.startswith(reference):
-            found.append(known)
+    async for conversation in all_conversations(store, scope):
+        if conversation.id == reference:
+            return conversation
+        if len(reference) >= MIN_ID_PREFIX_CHARS and conversation.id.startswith(reference):
+            found.append(conversation)
     if len(found) == 1:
         return found[0]
     if len(reference) < MIN_ID_PREFIX_CHARS:

@@ -99,9 +99,11 @@ class MemoryStore:
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
         """A newer draft replaces the draft of a round, a finished round stays. Positions do not change."""
         if isinstance(value, QueuedMessage):
-            told = (at for at, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id)
-            if (at := next(told, None)) is not None:
-                values[at] = value
+            positions = (
+                position for position, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id
+            )
+            if (position := next(positions, None)) is not None:
+                values[position] = value
                 return
         if isinstance(value, Round):
             same = [v for v in values if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
@@ -150,8 +152,10 @@ class MemoryStore:
     ) -> FrameSearchResult:
         owners = [owner for owner in self._conversations if tenant in (None, owner[0])]
         ledgers = {o: rebuild_ledger(self._conversations[o], self._values.get(o, ())) for o in owners}
-        told = {frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)}
-        return search_rows(told, query, limit, without)
+        row_by_key = {
+            frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)
+        }
+        return search_rows(row_by_key, query, limit, without)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

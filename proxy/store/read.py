@@ -69,13 +69,15 @@ _LAST_CHARACTER = "\U0010ffff"
 
 def find_by_anchors(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
     """Usually none of the keys is known, so that case is fast."""
-    asked = list(dict.fromkeys(map(rows.escape_text, keys)))
+    escaped_keys = list(dict.fromkeys(map(rows.escape_text, keys)))
     with connection.begin():
         anchors = statements_for(connection.dialect).anchors
         place = rows.escape_text(tenant), rows.escape_text(hint)
-        known = set(anchors.first_column(driver_of(connection), place[0], asked, of_hint=place[1]))
+        known = set(anchors.first_column(driver_of(connection), place[0], escaped_keys, of_hint=place[1]))
         return (
-            _anchored_conversations(connection, place, [key for key in asked if key in known], limit) if known else ()
+            _anchored_conversations(connection, place, [key for key in escaped_keys if key in known], limit)
+            if known
+            else ()
         )
 
 

@@ -143,10 +143,10 @@ class FrameIndex:
         """Numbers that no frame has any more."""
         return self._next - self.size
 
-    def add_rows(self, told: Iterable[TaskRow]) -> None:
+    def add_rows(self, task_rows: Iterable[TaskRow]) -> None:
         """Rows of `task_rows`, in writing order."""
         self._words.execute("BEGIN")
-        for row in told:
+        for row in task_rows:
             self._add_row(row)
         self._words.execute("COMMIT")
 
@@ -164,8 +164,8 @@ class FrameIndex:
 
     def ranked_keys(self, words: Iterable[str], *, whole: bool) -> Iterator[FrameKey]:
         """Frames with all of `words`, or with some (not `whole`): best first, then newest."""
-        asked = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
-        with closing(self._words.execute(RANKED_SQL, (asked,))) as found:
+        fts_query = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
+        with closing(self._words.execute(RANKED_SQL, (fts_query,))) as found:
             for (number,) in found:
                 if (key := self._keys.get(number)) is not None:
                     yield key
@@ -177,16 +177,16 @@ class FrameIndex:
 def _best_frames(
     index: FrameIndex,
     words: Sequence[str],
-    told: Callable[[FrameKey], TaskRow | None],
+    row_of: Callable[[FrameKey], TaskRow | None],
     limit: int,
     without: Collection[str],
 ) -> FrameSearchResult:
-    """`told` reads the current row of a frame."""
+    """`row_of` reads the current row of a frame."""
     apart = frozenset(map(rows.escape_text, without))
     for whole in (True, False) if words else ():
         keys = (key for key in index.ranked_keys(words, whole=whole) if key[1] not in apart)
-        known = (row for key in keys if (row := told(key)) is not None)
-        if best := tuple(map(_finished_frame, islice(known, limit))):
+        current_rows = (row for key in keys if (row := row_of(key)) is not None)
+        if best := tuple(map(_finished_frame, islice(current_rows, limit))):
             return FrameSearchResult(best, whole)
     return FrameSearchResult()
 

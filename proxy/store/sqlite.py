@@ -201,14 +201,14 @@ class SqliteFile:
         raw = _raw_connection(self.write_connection)
         raw.execute(f"PRAGMA busy_timeout={SHRINK_MS}").fetchall()
         try:
-            told = run(raw).fetchone()
+            first_row = run(raw).fetchone()
         except sqlite3.OperationalError as caught:
             if as_store_error(caught).code == "store_locked":
                 return False
             raise
         finally:
             raw.execute(f"PRAGMA busy_timeout={BUSY_MS}").fetchall()
-        return not (told and told[0])
+        return not (first_row and first_row[0])
 
     # ------------------------------------------------------------------------------------------------------- opening
     def _prepare_file(self) -> bool:

@@ -218,20 +218,20 @@ def _build_rows(owner: ConversationKey, tree: Tree, frames: Iterable[Frame]) -> 
     """The writer sets `written`. Empty criteria leave the stored ones as they are."""
     tenant, conversation = map(rows.escape_text, owner)
     for frame in frames:
-        told = task_of(tree, frame)
+        task = task_of(tree, frame)
         yield {
             "tenant": tenant,
             "session_id": conversation,
-            "id": rows.escape_text(told.id),
-            "parent_id": rows.escape_text(told.parent_id) if told.parent_id is not None else None,
-            "goal": rows.escape_text(told.goal),
-            "status": told.status,
-            "result": rows.escape_text(told.result) if told.result is not None else None,
-            "depth": told.depth,
-            "created_at": told.created_at,
-            "completed_at": told.completed_at,
-            "valid_from": told.valid_from,
-            "valid_to": told.valid_to,
+            "id": rows.escape_text(task.id),
+            "parent_id": rows.escape_text(task.parent_id) if task.parent_id is not None else None,
+            "goal": rows.escape_text(task.goal),
+            "status": task.status,
+            "result": rows.escape_text(task.result) if task.result is not None else None,
+            "depth": task.depth,
+            "created_at": task.created_at,
+            "completed_at": task.completed_at,
+            "valid_from": task.valid_from,
+            "valid_to": task.valid_to,
             "criteria": rows.escape_text(frame.criteria[:MAX_CRITERIA_CHARS]),
             "noted": rows.escape_text("\n".join((*frame.artifacts, *frame.decisions))[:MAX_NOTED_CHARS]),
             "written": 0,

@@ -51,11 +51,11 @@ class EventListener:
         mine = self.scope is None or self.scope == happening.tenant
         return mine and self.conversation in ("", happening.conversation)
 
-    def enqueue(self, told: NumberedEvent) -> None:
+    def enqueue(self, event: NumberedEvent) -> None:
         if len(self.waiting) >= MAX_WAITING_EVENTS:
             self.missed += 1
         else:
-            self.waiting.append(told)
+            self.waiting.append(event)
         self._woken.set()
 
     async def wait_for_events(self, seconds: float) -> tuple[list[NumberedEvent], int]:
@@ -85,8 +85,8 @@ class EventBus:
         for happening in proxy_events_of(ledger, events):
             self.publish(happening)
 
-    def publish_receipt(self, tenant: str, told: Receipt) -> None:
-        self.publish(receipt_event_of(tenant, told))
+    def publish_receipt(self, tenant: str, receipt: Receipt) -> None:
+        self.publish(receipt_event_of(tenant, receipt))
 
     def publish(self, happening: ProxyEvent) -> None:
         self._number += 1
@@ -98,7 +98,7 @@ class EventBus:
 
     def events_since(self, number: int, listener: EventListener) -> Iterator[NumberedEvent]:
         """Remembered events for this listener after `number`."""
-        return (told for told in self._recent if told.number > number and listener.accepts(told.event))
+        return (event for event in self._recent if event.number > number and listener.accepts(event.event))
 
     def refuse_if_full(self, scope: str | None) -> None:
         """Raises TooManyListeners if no listener can be added."""

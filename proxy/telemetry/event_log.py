@@ -43,18 +43,18 @@ class EventFileWriter:
             finally:
                 self._write(list(listener.waiting), listener.missed)
 
-    async def _write_in_thread(self, told: Sequence[NumberedEvent], missed: int) -> None:
-        if not told and not missed:
+    async def _write_in_thread(self, events: Sequence[NumberedEvent], missed: int) -> None:
+        if not events and not missed:
             return
-        writing = asyncio.ensure_future(asyncio.to_thread(self._write, told, missed))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write, events, missed))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await writing  # what was taken from the queue is written before the end, in its order
             raise
 
-    def _write(self, told: Sequence[NumberedEvent], missed: int) -> None:
-        lines = [msgspec.json.encode(each.event.as_dict()) + b"\n" for each in told]
+    def _write(self, events: Sequence[NumberedEvent], missed: int) -> None:
+        lines = [msgspec.json.encode(each.event.as_dict()) + b"\n" for each in events]
         if missed:
             lines.append(msgspec.json.encode({"type": "missed", "count": missed}) + b"\n")
         try:

@@ -81,19 +81,19 @@ def proxy_events_of(ledger: Ledger, events: Sequence[LedgerEvent]) -> tuple[Prox
     )
 
 
-def receipt_event_of(tenant: str, told: Receipt) -> ProxyEvent:
+def receipt_event_of(tenant: str, receipt: Receipt) -> ProxyEvent:
     """The event of an answered request."""
-    cached = told.usage.cached if told.basis == "reported" else told.sent.cached
+    cached = receipt.usage.cached if receipt.basis == "reported" else receipt.sent.cached
     figures: dict[str, Figure] = {
-        "status": told.status,
-        "tokens_in": told.tokens_in,
-        "tokens_sent": told.tokens_sent,
+        "status": receipt.status,
+        "tokens_in": receipt.tokens_in,
+        "tokens_sent": receipt.tokens_sent,
         "tokens_cached": cached,
         "hit": cached > 0,
-        "rounds": told.rounds,
+        "rounds": receipt.rounds,
     }
     return ProxyEvent(
-        "context.generated", told.created, tenant, told.conversation, told.frame, told.id, figures=figures
+        "context.generated", receipt.created, tenant, receipt.conversation, receipt.frame, receipt.id, figures=figures
     )
 
 

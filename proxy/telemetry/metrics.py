@@ -88,23 +88,23 @@ class ModelTotals:
     hidden_rounds: int = 0
     tries: int = 0
 
-    def add(self, told: Receipt, tries: int) -> None:
-        self.tokens_in += told.tokens_in
-        self.tokens_sent += told.tokens_sent
-        self.tokens_own += told.own_tools + told.own_texts + told.own_rounds
-        self.tokens_saved += told.tokens_saved
-        usage = told.usage
+    def add(self, receipt: Receipt, tries: int) -> None:
+        self.tokens_in += receipt.tokens_in
+        self.tokens_sent += receipt.tokens_sent
+        self.tokens_own += receipt.own_tools + receipt.own_texts + receipt.own_rounds
+        self.tokens_saved += receipt.tokens_saved
+        usage = receipt.usage
         self.input += usage.input
         self.cached += usage.cached
         self.written += usage.written
         self.output += usage.output
-        self.cost += told.cost
-        self.untouched += told.cost_untouched
-        self.saved += told.saved
-        self.rounds += told.rounds
+        self.cost += receipt.cost
+        self.untouched += receipt.cost_untouched
+        self.saved += receipt.saved
+        self.rounds += receipt.rounds
         self.tries += tries
-        if told.rounds > tries + 1:
-            self.hidden_rounds += told.rounds - tries - 1
+        if receipt.rounds > tries + 1:
+            self.hidden_rounds += receipt.rounds - tries - 1
 
 
 @dataclass(slots=True)
@@ -179,26 +179,27 @@ class Metrics:
         self.recent = RecentRequests(clock)
         self._reasons, self._models, self._kinds, self._tools = LabelNames(), LabelNames(), LabelNames(), LabelNames()
 
-    def count_request(self, told: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
+    def count_request(self, outcome: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
         """Count a finished request. `calls` are stack calls by tool; `tries` are rounds without an answer that were
         retried."""
-        reason = self._reasons.label_for(told.reason)
-        _increment(self.requests, (told.status, reason))
-        if told.upstream:
+        reason = self._reasons.label_for(outcome.reason)
+        _increment(self.requests, (outcome.status, reason))
+        if outcome.upstream:
             _increment(
-                self.answers, (told.upstream, _status_class(told.upstream_status), _status_class(told.client_status))
+                self.answers,
+                (outcome.upstream, _status_class(outcome.upstream_status), _status_class(outcome.client_status)),
             )
-            self.duration.observe(told.duration_ms / 1000)
-        if told.status == "bypass":
-            if not _is_client_mistake(told):
+            self.duration.observe(outcome.duration_ms / 1000)
+        if outcome.status == "bypass":
+            if not _is_client_mistake(outcome):
                 self.recent.count(reason)
-        elif told.conversation:
+        elif outcome.conversation:
             self.recent.count("")
-        self.recalls += told.recalls
-        self._count_events(told, calls)
-        if isinstance(told, Receipt):
-            self.overhead.observe(told.overhead_ms / 1000)
-            self._add_receipt(told, tries)
+        self.recalls += outcome.recalls
+        self._count_events(outcome, calls)
+        if isinstance(outcome, Receipt):
+            self.overhead.observe(outcome.overhead_ms / 1000)
+            self._add_receipt(outcome, tries)
 
     def count_rereads(self, tools: Iterable[str]) -> None:
         """Count reads of compacted content by these tools."""
@@ -215,32 +216,32 @@ class Metrics:
     def count_summary(self, outcome: str) -> None:
         _increment(self.summaries, outcome)
 
-    def count_summary_cost(self, told: Receipt) -> None:
+    def count_summary_cost(self, receipt: Receipt) -> None:
         """Count a request of the summarizer: tokens and money, but no client request."""
-        self._add_receipt(told, 0)
+        self._add_receipt(receipt, 0)
 
-    def _add_receipt(self, told: Receipt, tries: int) -> None:
-        key = (told.upstream, self._model_label(told))
+    def _add_receipt(self, receipt: Receipt, tries: int) -> None:
+        key = (receipt.upstream, self._model_label(receipt))
         sums = self.sums.get(key)
         if sums is None:
             sums = self.sums[key] = ModelTotals()
-        sums.add(told, tries)
+        sums.add(receipt, tries)
 
-    def _model_label(self, told: RequestOutcome) -> str:
-        return self._models.label_for(told.model) if 200 <= told.upstream_status < 300 else UNANSWERED_LABEL
+    def _model_label(self, outcome: RequestOutcome) -> str:
+        return self._models.label_for(outcome.model) if 200 <= outcome.upstream_status < 300 else UNANSWERED_LABEL
 
-    def _count_events(self, told: RequestOutcome, calls: Mapping[str, int]) -> None:
+    def _count_events(self, outcome: RequestOutcome, calls: Mapping[str, int]) -> None:
         for tool, count in calls.items():
             _increment(self.calls, tool, count)
-        for event in told.events:
+        for event in outcome.events:
             _increment(self.events, self._kinds.label_for(event.partition(" ")[0]))
-        for asked in told.decisions:
-            _increment(self.decisions, (asked.kind, asked.done))
+        for decision in outcome.decisions:
+            _increment(self.decisions, (decision.kind, decision.done))
 
 
-def _is_client_mistake(told: RequestOutcome) -> bool:
+def _is_client_mistake(outcome: RequestOutcome) -> bool:
     """Whether proxy and provider both refused the body: it could not have been rewritten."""
-    return told.reason == "unreadable" and 400 <= told.upstream_status < 500
+    return outcome.reason == "unreadable" and 400 <= outcome.upstream_status < 500
 
 
 def _increment(counts: dict[CountKey, int], key: CountKey, count: int = 1) -> None:

@@ -169,35 +169,35 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-def _counter(name: str, said: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
+def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
     """The library adds `_total` to the name."""
-    family = CounterMetricFamily(f"callstack_{name}", said, labels=labels)
+    family = CounterMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
     return family
 
 
-def _labelled_gauge(name: str, said: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    family = GaugeMetricFamily(f"callstack_{name}", said, labels=labels)
+def _labelled_gauge(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
+    family = GaugeMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
     return family
 
 
-def _gauge(name: str, said: str, number: float) -> Metric:
-    return _labelled_gauge(name, said, (), [((), number)])
+def _gauge(name: str, description: str, number: float) -> Metric:
+    return _labelled_gauge(name, description, (), [((), number)])
 
 
-def _sum_gauge(name: str, said: str, told: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> Metric:
+def _sum_gauge(name: str, description: str, sums: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> Metric:
     """A sum that may fall is not a counter."""
-    return _labelled_gauge(name, said, _MODEL_LABELS, _values_of_field(told, field))
+    return _labelled_gauge(name, description, _MODEL_LABELS, _values_of_field(sums, field))
 
 
-def _histogram(name: str, said: str, histogram: Histogram) -> Metric:
+def _histogram(name: str, description: str, histogram: Histogram) -> Metric:
     """Buckets are cumulative."""
     bounds = [*map(str, histogram.bounds), "+Inf"]
     buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-    family = HistogramMetricFamily(f"callstack_{name}", said)
+    family = HistogramMetricFamily(f"callstack_{name}", description)
     family.add_metric((), buckets=buckets, sum_value=histogram.sum)
     return family
 

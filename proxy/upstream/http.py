@@ -267,16 +267,16 @@ class HttpUpstream(Upstream):
     @staticmethod
     def _request_head(method: str, target: tuple[bytes, bytes], headers: RawHeaders, body: bytes) -> bytes:
         """Request head with the given headers, host and length. Raises ValueError if a header contains a line break."""
-        asked, host = target
-        told = [(b"Host", host), *headers]
+        request_target, host = target
+        lines_of = [(b"Host", host), *headers]
         if body or method not in _METHODS_WITHOUT_BODY:
-            told.append((b"Content-Length", b"%d" % len(body)))
-        if _UNSAFE_IN_HEADER.search(b"".join([asked, *chain.from_iterable(told)])):
+            lines_of.append((b"Content-Length", b"%d" % len(body)))
+        if _UNSAFE_IN_HEADER.search(b"".join([request_target, *chain.from_iterable(lines_of)])):
             raise ValueError("a header holds the end of a line")
-        lines = b"".join([b"%b: %b\r\n" % header for header in told])
+        lines = b"".join([b"%b: %b\r\n" % header for header in lines_of])
         if not lines.isascii():
-            lines = b"".join([b"%b: %b\r\n" % (_to_utf8(name), _to_utf8(value)) for name, value in told])
-        return b"%b %b HTTP/1.1\r\n%b\r\n" % (method.upper().encode(), asked, lines)
+            lines = b"".join([b"%b: %b\r\n" % (_to_utf8(name), _to_utf8(value)) for name, value in lines_of])
+        return b"%b %b HTTP/1.1\r\n%b\r\n" % (method.upper().encode(), request_target, lines)
 
     def _upstream_error(self, error: aiohttp.ClientError | HttpProcessingError | OSError) -> UpstreamError:
         """The error for the client. It names our upstream, never its key or address."""
@@ -350,8 +350,6 @@ class _Connection(ResponseHandler):
                 return message, content
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
-        if not self._reading_paused:
-            return  # the library calls this with every piece taken, and would enter its parser each time
         super().resume_reading(resume_parser)
         if self._reading_paused:
             # What was left of the last read has filled the buffer again. The library has started the clock all the
@@ -401,8 +399,8 @@ def connection_header_names(headers: Sequence[tuple[bytes, bytes]]) -> Set[bytes
     """Names that a `connection` header lists, in lower case."""
     if b"connection" not in dict(headers):
         return _NO_HEADERS
-    told = [value.lower().split(b",") for name, value in headers if name == b"connection"]
-    return {token.strip() for tokens in told for token in tokens}
+    values = [value.lower().split(b",") for name, value in headers if name == b"connection"]
+    return {token.strip() for tokens in values for token in tokens}
 
 
 def decompress(body: bytes, encoding: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | None:

@@ -53,26 +53,26 @@ MIN_UNEXPLAINED_OVERFLOW_TOKENS = 16_000
 
 def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
     """Whether a refusal of a request of so many tokens means that it does not fit the model's window."""
-    told = body[:MAX_SCANNED_BYTES]
+    text = body[:MAX_SCANNED_BYTES]
     if (
         status not in OVERFLOW_STATUSES
-        or _THROTTLED.search(told)
-        or (_OTHER_LIMIT.search(told) and not _PROMPT_AND_OUTPUT_TOO_LONG.search(told))
+        or _THROTTLED.search(text)
+        or (_OTHER_LIMIT.search(text) and not _PROMPT_AND_OUTPUT_TOO_LONG.search(text))
     ):
         return False
-    if not told.strip():
+    if not text.strip():
         return status in (400, 413) and tokens >= MIN_UNEXPLAINED_OVERFLOW_TOKENS
-    return _TOO_LONG.search(told) is not None
+    return _TOO_LONG.search(text) is not None
 
 
 def named_limit(body: bytes) -> int | None:
     """The allowed tokens that a refusal names, if any."""
-    told = body[:MAX_SCANNED_BYTES]
-    found = next((match for pattern in _LIMIT_PATTERNS if (match := pattern.search(told))), None)
-    return int(re.sub(rb"\D", b"", found[1])) if found else None
+    text = body[:MAX_SCANNED_BYTES]
+    match_of_limit = next((match for pattern in _LIMIT_PATTERNS if (match := pattern.search(text))), None)
+    return int(re.sub(rb"\D", b"", match_of_limit[1])) if match_of_limit else None
 
 
 def mentions_context(body: bytes) -> bool:
     """Whether an overflow refusal is about tokens. One about bytes, or without a message, tells no size."""
-    told = body[:MAX_SCANNED_BYTES]
-    return bool(told.strip()) and not _BODY_TOO_LARGE.search(told)
+    text = body[:MAX_SCANNED_BYTES]
+    return bool(text.strip()) and not _BODY_TOO_LARGE.search(text)

@@ -103,9 +103,9 @@ class Routes:
             await upstream.aclose()
         await self._pool.aclose()
 
-    def _first_upstream(self, asked: Sequence[Upstream], spoken: WireFormat | None) -> Upstream:
-        if asked:
-            return asked[0]
+    def _first_upstream(self, candidates: Sequence[Upstream], spoken: WireFormat | None) -> Upstream:
+        if candidates:
+            return candidates[0]
         if spoken is not None and self.upstreams:
             raise DialectNotServed(f"No upstream is asked in {spoken}. {_speaks_hint(spoken, 'NAME')}")
         raise UnknownModel("No upstream is configured: start with --upstream URL")
@@ -142,17 +142,17 @@ def _speaks_format(settings: UpstreamSettings, spoken: WireFormat | None) -> boo
     return spoken is None or spoken in settings.speaks
 
 
-def _upstream_serving(asked: Sequence[Upstream], model: str) -> Upstream | None:
+def _upstream_serving(candidates: Sequence[Upstream], model: str) -> Upstream | None:
     fits = (_has_alias, _has_name, _has_glob)
-    return next((one for serves in fits for one in asked if serves(one.settings, model)), None)
+    return next((one for serves in fits for one in candidates if serves(one.settings, model)), None)
 
 
-def _default_upstream(known: Mapping[str, Upstream], asked: Sequence[Upstream]) -> Upstream | None:
+def _default_upstream(known: Mapping[str, Upstream], candidates: Sequence[Upstream]) -> Upstream | None:
     """`default`, else the first upstream that lists no models."""
     default = known.get("default")
-    if default in asked:
+    if default in candidates:
         return default
-    return next((upstream for upstream in asked if not upstream.settings.models), None)
+    return next((upstream for upstream in candidates if not upstream.settings.models), None)
 
 
 def _speaks_hint(spoken: WireFormat, name: str) -> str:

@@ -73,9 +73,9 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__ or found.__context__
 
 
-def client_headers_of(told: Any) -> RawHeaders:
+def client_headers_of(headers: Any) -> RawHeaders:
     """The provider's headers that clients use. litellm prefixes some."""
-    pairs = told.items() if hasattr(told, "items") else ()
+    pairs = headers.items() if hasattr(headers, "items") else ()
     plain = {str(name).lower().removeprefix("llm_provider-"): str(value) for name, value in pairs}
     return [
         (n.encode(), v.encode()) for n, v in plain.items() if n in PASSED_HEADERS or n.startswith(RATE_LIMIT_PREFIXES)
@@ -85,13 +85,13 @@ def client_headers_of(told: Any) -> RawHeaders:
 def message_and_code_of(raw: str) -> tuple[str, str]:
     """Message and code of a provider's error in OpenAI's, Anthropic's, Google's or AWS's shape, or as plain text."""
     try:
-        told = json.loads(raw)
+        parsed = json.loads(raw)
     except ValueError:
         return raw.strip(), ""
-    told = told[0] if isinstance(told, list) and told else told
-    if not isinstance(told, dict):
+    parsed = parsed[0] if isinstance(parsed, list) and parsed else parsed
+    if not isinstance(parsed, dict):
         return raw.strip(), ""
-    inner = told.get("error", told)
+    inner = parsed.get("error", parsed)
     if not isinstance(inner, dict):
         return str(inner), ""
     words = inner.get("message") or inner.get("Message") or raw.strip()

@@ -68,10 +68,10 @@ class LitellmLibrary:
 
     def function(self, name: str) -> Any:
         """A function of litellm by dotted name; None if this version lacks it."""
-        found = self.litellm
+        attribute = self.litellm
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return found
+            attribute = getattr(attribute, part, None)
+        return attribute
 
     def provider_of(self, model: str) -> str:
         """litellm's name of the provider of a model; empty if unknown."""
@@ -129,8 +129,8 @@ class LibraryLoader:
 
     async def library(self) -> LitellmLibrary:
         """The library, waiting for the import. Raises UpstreamError if it fails."""
-        if (here := self.loaded) is not None:
-            return here
+        if (loaded := self.loaded) is not None:
+            return loaded
         try:
             # A caller that goes away must not end the import for the others.
             return await asyncio.shield(asyncio.wrap_future(self.begin()))

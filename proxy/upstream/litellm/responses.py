@@ -87,9 +87,9 @@ class ResponsesStreamEncoder:
         members = _members_of(event)
         kind = str(getattr(members.get("type"), "value", members.get("type", "")))
         self._finished = self._finished or kind in self.FINAL_EVENT_TYPES
-        told = {**members, "type": kind, "sequence_number": self._number}
+        event_members = {**members, "type": kind, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n".encode() + b"data: " + slices.encode(told) + b"\n\n"
+        return f"event: {kind}\n".encode() + b"data: " + slices.encode(event_members) + b"\n\n"
 
     def finish(self) -> bytes:
         if not self._finished:
