@@ -1,4 +1,4 @@
-"""To be written."""
+"""The configuration: one frozen model, its sections, where settings come from, and what can change at run time."""
 
 from proxy.config.model import Config, is_loopback
 from proxy.config.runtime import (

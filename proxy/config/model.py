@@ -1,8 +1,8 @@
-"""Every setting of the proxy: one frozen model, each field explained beneath it.
+"""Every setting of the proxy: one frozen model, with each field explained beneath it.
 
-The law: **what a `Config` holds is allowed**; a value that is not is refused when one is made. `proxy.yaml` at the
-project's root is this page as a file, with the sections that stand in `settings`; a test holds the two together. How
-settings are read from flags, the environment and that file is told by `config_sources`.
+A value that is not allowed is refused when a `Config` is made, so reading one never fails. `proxy.yaml` at the
+project's root shows the same settings with their sections from `sections`; a test compares the two. `sources` reads
+flags, the environment and that file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from proxy.core.policy import AutonomyLevel, AutonomyRules, ScoreCombiner
 Tenancy = Literal["single", "key", "credential"]
 _NO_EXCEPTIONS = ModelSettings()
 MAX_CACHED_MODELS = 1024
-"""Names of models of which is remembered what they are at their upstream."""
+"""Cached upstream names of models."""
 
 
 class Config(StrictModel):
@@ -291,7 +291,7 @@ class Config(StrictModel):
         return self
 
     def _check_summarizer(self) -> None:
-        """Raises ValueError where the summariser would spend somebody else's money, or nobody knows how much."""
+        """Raises ValueError if the summarizer has no key of its own or its price is unknown."""
         name, upstream = self.summaries.upstream, self.upstreams.get(self.summaries.upstream)
         if upstream is None:
             known = ", ".join(sorted(self.upstreams)) or "none is configured"
@@ -309,7 +309,7 @@ class Config(StrictModel):
             )
 
     def _refuse_duplicate_tariffs(self) -> None:
-        """Raises ValueError for a name that stands in two rows of `tariffs`: which of them counts would be luck."""
+        """Raises ValueError if two rows of `tariffs` have the same name."""
         rows: dict[str, str] = {}
         for key, row in self.tariffs.items():
             for name in row.names or (key.strip().lower(),):
@@ -318,7 +318,7 @@ class Config(StrictModel):
 
     @cached_property
     def tariff_table(self) -> Tariffs:
-        """The configured rows before the built-in ones."""
+        """The configured rows, followed by the built-in ones."""
         configured = [
             ConfiguredTariff(f"tariffs.{key}", row.names or (key.strip().lower(),), _configured_fields(row))
             for key, row in self.tariffs.items()
@@ -333,20 +333,21 @@ class Config(StrictModel):
 
     @property
     def observed_tools(self) -> ToolNames:
-        """Which tool of which client is for what."""
+        """Roles of clients' tools."""
         return _tool_names(self.observe)
 
     @cached_property
     def output_rules(self) -> OutputRules:
-        """How much of outputs is told on the line, by tool. Remembered, for every request asks it."""
+        """Rules for tool outputs. Cached, because every request asks."""
         rules = (
-            OutputRule(name, bool(said.keep), said.cap, said.head, said.tail) for name, said in self.outputs.items()
+            OutputRule(name, bool(settings.keep), settings.cap, settings.head, settings.tail)
+            for name, settings in self.outputs.items()
         )
         return OutputRules(tuple(rules), self.observed_tools)
 
     @property
     def autonomy_rules(self) -> AutonomyRules:
-        """How much the proxy decides, unless somebody chose otherwise for a conversation."""
+        """Autonomy rules, for conversations without their own."""
         return AutonomyRules(
             self.autonomy,
             self.push_threshold,
@@ -359,17 +360,17 @@ class Config(StrictModel):
 
     @property
     def unknown_heuristics(self) -> tuple[str, ...]:
-        """Enabled ones that do not exist: a typing error, or another version's."""
+        """Enabled names that are no heuristics: typing errors, or from another version."""
         return tuple(name for name in self.enabled_heuristics if name not in HEURISTICS)
 
     def tariff_of(self, model: str) -> Tariff:
-        """What a model costs and how it behaves, by the name it is asked for at the upstream."""
+        """Prices and traits of a model, by its name at the upstream."""
         return self.tariff_table.tariff_of(model)
 
     @cached_property
     def upstream_model_of(self) -> Callable[[str], str]:
-        """The upstream's name for a model as a client names it: what `tariff_of` takes where no route is known yet.
-        Remembered, for every request asks it again and again."""
+        """The upstream's name of a client's model, for `tariff_of` before a route is chosen. Cached, because every
+        request asks repeatedly."""
         return memoize(MAX_CACHED_MODELS)(self._upstream_model_of)
 
     def _upstream_model_of(self, model: str) -> str:
@@ -382,13 +383,12 @@ class Config(StrictModel):
         return serving.upstream_model_of(wanted) if serving else wanted
 
     def prices_of(self, model: str) -> CachePrices:
-        """What a token of a model, by the client's name for it, costs that is read from the provider's cache, or
-        written to it."""
+        """USD per token read from and written to the provider's cache, by the client's name of the model."""
         tariff = self.tariff_of(self.upstream_model_of(model))
         return CachePrices(tariff.read, tariff.write)
 
     def model_settings_of(self, name: str) -> ModelSettings:
-        """The exceptions for a model: its own entry, else the first glob that fits, else none."""
+        """Settings of a model: its own entry, else the first matching glob, else the defaults."""
         if not self.models:
             return _NO_EXCEPTIONS
         exact = self.models.get(name)
@@ -397,7 +397,7 @@ class Config(StrictModel):
         return next((model for glob, model in self.models.items() if fnmatchcase(name, glob)), _NO_EXCEPTIONS)
 
     def mode_of(self, name: str) -> Mode:
-        """The mode requests for this model run in, unless the request or its conversation says otherwise."""
+        """Mode for requests of this model, unless the request or its conversation has another."""
         return self.model_settings_of(name).mode or self.mode
 
     @property
@@ -409,12 +409,11 @@ class Config(StrictModel):
 
     @property
     def keys_path(self) -> Path:
-        """Where the issued client keys lie, hashed."""
+        """File of the issued client keys (hashed)."""
         return self.data / "keys.json"
 
 
 def _configured_fields(row: TariffRow) -> dict[str, Any]:
-    """The fields that stand in the configuration."""
     said = row.model_dump(exclude={"names"}, exclude_unset=True)
     if "as_of" in said:
         said["as_of"] = row.as_of.isoformat() if row.as_of else ""
@@ -423,7 +422,7 @@ def _configured_fields(row: TariffRow) -> dict[str, Any]:
 
 @memoize(256)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name we would have to look up is not."""
+    """Whether `host` is reachable from this machine only. Names that need a lookup are not."""
     if host == "localhost":
         return True
     try:

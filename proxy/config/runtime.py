@@ -1,14 +1,9 @@
-"""What may be set while the proxy runs: how subagents are tracked (S1-118).
+"""Settings that can change while the proxy runs: how subagents are tracked.
 
-The configuration says what holds at first; what is set later stands over it, is kept in the store, and so holds after a
-restart and in every process on the same store. The laws: **whoever asks reads a plain attribute** (`subagent`), which
-is replaced as a whole and never changed; and **what cannot hold is refused as a whole**, in words that name the key.
-
-Another process learns of a change within `EVERY_S`. A store that cannot be read, or holds what this version does not
-know, costs nothing but that: what held, holds.
-
-What this module does not do: it asks nobody who he is. That this is for operators is told by those who let people in
-(`api.configuring`), and by the configuration (`model_may_configure`).
+Changes are stored, override the configuration, and hold after a restart and in all processes on the same store, which
+see them within `REFRESH_INTERVAL_S`. `subagent` is replaced as a whole, so readers need no lock. An invalid change is
+refused as a whole with BadRequest. If the store cannot be read, or holds unknown values, the current settings stay.
+Callers check who may change them.
 """
 
 from __future__ import annotations
@@ -32,12 +27,12 @@ from proxy.store import SettingRecord, Store
 log = logging.getLogger(__name__)
 
 REFRESH_INTERVAL_S = 5.0
-"""Between two looks at what other processes set."""
+"""How often changes by other processes are read."""
 ALL_TENANTS = ""
-"""The tenant under which these are stored."""
+"""Tenant under which these settings are stored."""
 SUBAGENT_SECTION = "subagent"
 SETTABLE_KEYS = tuple(name for name in SubagentSettings.model_fields if name != "model_may_configure")
-"""Keys that may be set; who may set them is for the configuration alone."""
+"""Keys that can be set at run time; `model_may_configure` is for the configuration alone."""
 
 
 def _now_ms() -> int:
@@ -45,12 +40,12 @@ def _now_ms() -> int:
 
 
 def subagent_rules_of(settings: SubagentSettings) -> SubagentRules:
-    """What the tools know of these settings."""
+    """The rules for the core."""
     return SubagentRules(**settings.model_dump(include={each.name for each in fields(SubagentRules)}))
 
 
 class LiveSettings:
-    """`configured` is what holds where nothing is set. Without a store what is set lives as long as this object."""
+    """`configured` are the values without changes. Without a store, changes live as long as this object."""
 
     def __init__(
         self, configured: SubagentSettings, store: Store | None = None, now: Callable[[], int] = _now_ms
@@ -61,16 +56,16 @@ class LiveSettings:
         self._overrides: dict[str, Any] = {}
         self._changes = 0
         self.subagent = without_faulty_patterns(configured)
-        """What holds now; its patterns can all be used."""
+        """Current settings; all of its patterns are valid."""
 
     @property
     def overridden_keys(self) -> tuple[str, ...]:
-        """The keys that somebody set."""
+        """Keys with a changed value."""
         return tuple(name for name in SETTABLE_KEYS if name in self._overrides)
 
     def change(self, wanted: Mapping[str, Any]) -> int:
-        """Set these keys from now on; None goes back to what the configuration says. The ticket of the write, 0 where
-        there is none. Raises BadRequest, or StoreError; then nothing has changed."""
+        """Set these keys; None restores the configured value. Returns the ticket of the write, 0 without a store.
+        Raises BadRequest or StoreError, and then nothing has changed."""
         if fixed := [name for name in wanted if name not in SETTABLE_KEYS]:
             raise BadRequest(f"{SUBAGENT_SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
         chosen = {**self._overrides, **wanted}
@@ -81,9 +76,9 @@ class LiveSettings:
                 raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {fault}")
         if len(holds.patterns) > MAX_PATTERNS:
             raise BadRequest(f"{SUBAGENT_SECTION}.patterns: there can be at most {MAX_PATTERNS}; remove one first.")
-        at = self._now()
+        now = self._now()
         records = [
-            SettingRecord(f"{SUBAGENT_SECTION}.{name}", msgspec.json.encode(value), at)
+            SettingRecord(f"{SUBAGENT_SECTION}.{name}", msgspec.json.encode(value), now)
             for name, value in wanted.items()
         ]
         ticket = self._store.write(ALL_TENANTS, records) if self._store and records else 0
@@ -92,7 +87,7 @@ class LiveSettings:
         return ticket
 
     def try_change(self, wanted: Mapping[str, Any]) -> str:
-        """Set these keys; what is wrong with that as a sentence, or empty."""
+        """As `change`; returns the fault as a sentence, or empty."""
         try:
             self.change(wanted)
         except (BadRequest, StoreError) as error:
@@ -100,7 +95,7 @@ class LiveSettings:
         return ""
 
     async def refresh(self) -> None:
-        """Learn what is stored. Raises StoreError; then what held, holds."""
+        """Read the stored settings. Raises StoreError, and then nothing has changed."""
         if self._store is None:
             return
         before = self._changes
@@ -119,7 +114,7 @@ class LiveSettings:
         self._overrides, self.subagent = settled, without_faulty_patterns(holds)
 
     async def refresh_forever(self) -> None:
-        """Learn what others set, until this is cancelled."""
+        """Refresh repeatedly until cancelled."""
         while True:
             try:
                 await self.refresh()
@@ -129,12 +124,11 @@ class LiveSettings:
 
 
 def with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
-    """These, and one more at their end."""
     return tuple(dict.fromkeys((*patterns, pattern)))
 
 
 def without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
-    """These without one. Raises BadRequest where it is none of them."""
+    """`patterns` without one of them. Raises BadRequest if it is not among them."""
     if pattern not in patterns:
         known = ", ".join(repr(each[:60]) for each in patterns) or "there is none"
         raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {pattern[:60]!r} is none of them; known: {known}")
@@ -142,13 +136,13 @@ def without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
 
 
 def without_faulty_patterns(settings: SubagentSettings) -> SubagentSettings:
-    """The same without patterns that cannot be used."""
+    """The same settings without invalid patterns."""
     kept = tuple(pattern for pattern in settings.patterns if not pattern_error(pattern))[:MAX_PATTERNS]
     return settings if kept == settings.patterns else settings.model_copy(update={"patterns": kept})
 
 
 def pattern_faults(settings: SubagentSettings) -> list[str]:
-    """What is wrong with patterns that are passed over, a sentence for each (S1-163)."""
+    """A sentence for each invalid pattern."""
     faults = [fault for pattern in settings.patterns if (fault := pattern_error(pattern))]
     more = len(settings.patterns) - len(faults) - MAX_PATTERNS
     return [*faults, f"only the first {MAX_PATTERNS} patterns count, {more} do not."] if more > 0 else faults
@@ -164,7 +158,7 @@ def _validated_settings(configured: SubagentSettings, settled: Mapping[str, Any]
 
 
 def _decode_value(stored: bytes) -> Any:
-    """What was written by `change`; None where that cannot be read."""
+    """A stored value; None if it cannot be decoded."""
     try:
         return msgspec.json.decode(stored)
     except msgspec.DecodeError:

@@ -1,9 +1,8 @@
-"""The sections of the configuration: an upstream, a tool, a model, a row of prices, the frame block, the summariser.
+"""The sections of the configuration: upstream, observed tool, output rule, model, tariff, budgets, subagents,
+summarizer.
 
-The law: **a section is allowed by itself, or it is not made**. What only two of them together can show to be wrong (an
-upstream that does not exist, a name in two rows) is refused by the whole, `Config`.
-
-What this module does not do: it knows no name that a section has, and looks nothing up; `config` does.
+A section checks itself when it is made; `Config` checks what concerns several of them, such as the name of an upstream
+that does not exist.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ Mode = Literal["off", "shadow", "passive", "active"]
 View = Literal["full", "minimal"]
 BlockFormat = Literal["flat", "nested"]
 WireFormat = Literal["chat", "messages", "responses"]
-"""Dialects, as the configuration names them."""
+"""Dialects by their names in the configuration."""
 
 
 def _split_list(value: object) -> object:
-    """`a, b` as written in a flag or the environment, as a list; anything else is left for the field to judge."""
+    """`a, b` from a flag or the environment as a list; other values are left for the field to check."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 Threshold = Annotated[int, AfterValidator(clamp_threshold)]
-"""From 0 to 100; what lies beyond is taken as the nearer of both."""
+"""From 0 to 100; values beyond are moved to the nearer end."""
 MAX_COUNT = 10**12
-"""Of a time in ms or a count that somebody may set: thirty years, or more messages than there are."""
+"""Upper bound of a time in ms (thirty years) or a count that can be set."""
 SettableNames = Annotated[tuple[ModelSettable, ...], BeforeValidator(_split_list)]
-"""Parts of the rules of autonomy."""
+"""Settings of autonomy that the model may change."""
 
 
 class StrictModel(BaseModel):
@@ -107,19 +106,19 @@ class UpstreamSettings(StrictModel):
     """Check the upstream's certificate. `false` is for a test bench."""
 
     def serves(self, model: str) -> bool:
-        """Whether `models` has it, by name or glob."""
+        """Whether `models` contains the name, also by glob."""
         return any(model == name or fnmatchcase(model, name) for name in self.models)
 
     def upstream_model_of(self, model: str) -> str:
-        """The provider's name for a model that goes here."""
+        """The provider's name of a model."""
         own = self.aliases.get(model)
         return own or (model if model.startswith(self.model_prefix) else self.model_prefix + model)
 
     @field_validator("url", "proxy")
     @classmethod
-    def _check_url(cls, value: str | None, told: ValidationInfo) -> str | None:
+    def _check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         if not value:
-            if told.field_name == "url" and told.data.get("kind") == "http":
+            if info.field_name == "url" and info.data.get("kind") == "http":
                 raise ValueError("is required")
             return value
         parts = urlsplit(value)
@@ -138,15 +137,15 @@ class UpstreamSettings(StrictModel):
 
     @field_validator("key_header", "proxy", "ca_file", "verify")
     @classmethod
-    def _check_http_option(cls, value: object, told: ValidationInfo) -> object:
-        if told.data.get("kind") == "litellm" and value not in ("authorization", None, True):
+    def _check_http_option(cls, value: object, info: ValidationInfo) -> object:
+        if info.data.get("kind") == "litellm" and value not in ("authorization", None, True):
             raise ValueError("is for kind http; litellm goes by HTTPS_PROXY and SSL_CERT_FILE in the environment")
         return value
 
     @field_validator("options")
     @classmethod
-    def _check_litellm_option(cls, value: dict[str, Any], told: ValidationInfo) -> dict[str, Any]:
-        if value and told.data.get("kind") == "http":
+    def _check_litellm_option(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if value and info.data.get("kind") == "http":
             raise ValueError("are for kind litellm")
         return value
 

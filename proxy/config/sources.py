@@ -1,11 +1,7 @@
-"""Where settings come from: the command line, the environment, a file.
+"""Reads settings: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, each key by itself.
 
-Its law: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, leaf by leaf. Every layer becomes a list of
-settings, and later layers overwrite; a key nobody knows, or a value that is not allowed, stops the start with one line
-that names the key, where it was written, what is wrong and what is allowed.
-
-Nothing here opens a socket or creates a directory, and nothing else in the project reads the environment: it is handed
-in.
+An unknown key or a value that is not allowed raises InvalidConfiguration, with one line that names the key, its source,
+the fault and what is allowed. Nothing else in the project reads the environment; it is an argument here.
 """
 
 from __future__ import annotations
@@ -30,22 +26,22 @@ ConfigPath = tuple[str, ...]
 _NOT_BUILT_YET = {
     ("tenancy", "header"): "is not built yet; use single, key or credential",
 }
-"""Words of the design that this version does not serve: refused by name, so that nobody believes they are on."""
+"""Words of the design that this version does not support; refused by name, so that nobody relies on them."""
 
 _KEYS_WITH_OPTION = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
-"""Keys that are options of the command line by their own names."""
+"""Keys with a command line option of the same name."""
 
 _SHORT_KEYS: dict[ConfigPath, ConfigPath] = {
     ("upstream",): ("upstreams", "default", "url"),
     ("retention",): ("retention_days",),
     ("autonomy", "level"): ("autonomy",),
 }
-"""Other ways to write a key."""
+"""Alternative names of keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredValue:
-    """One leaf as written somewhere: `source` is what the user has to look at when it is wrong."""
+    """One configured value; `source` is where the user finds it."""
 
     path: ConfigPath
     value: object
@@ -59,11 +55,9 @@ def load_config(
     *,
     asks_upstreams: bool = True,
 ) -> Config:
-    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`. Who asks no
-    upstream needs no key of one: then `env:NAME` is not looked up.
-
-    Raises InvalidConfiguration with one line per fault.
-    """
+    """The configuration from `flags` (dotted key -> value; None means not given), `environ` and `file`. Callers that
+    send no requests upstream can leave `env:NAME` keys unresolved. Raises InvalidConfiguration with one line per
+    fault."""
     environ = environ or {}
     settings = [*_from_file(file), *_from_environ(environ), *_from_flags(flags or {})]
     tree: dict[str, Any] = {}
@@ -85,7 +79,7 @@ def load_config(
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`["wake_at_tokens=0"]` as given to `--set`, as flags."""
+    """Flags from `--set` values such as `["wake_at_tokens=0"]`."""
     flags = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -96,7 +90,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def known_keys() -> list[str]:
-    """Every fixed dotted key, in the order of the model; named upstreams and models appear as `upstreams.NAME.url`."""
+    """Every fixed dotted key in the order of the model; named upstreams and models appear as `upstreams.NAME.url`."""
     return [".".join(path) for path in _leaf_paths(Config)]
 
 
@@ -112,7 +106,7 @@ def _leaf_paths(model: type[BaseModel], above: ConfigPath = ()) -> Iterator[Conf
 
 
 def _dict_value_model(annotation: object) -> type[BaseModel] | None:
-    """The model inside `dict[str, Model]`, where the annotation is one."""
+    """The model in an annotation `dict[str, Model]`, if it is one."""
     for inner in get_args(annotation)[1:2]:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             return inner
@@ -120,7 +114,7 @@ def _dict_value_model(annotation: object) -> type[BaseModel] | None:
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """YAML where `off` is a word (YAML 1.1 reads it as false) and a key written twice is an error."""
+    """YAML in which `off` is a word (YAML 1.1: false) and a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
         seen = set()
@@ -167,7 +161,7 @@ def _from_file(file: Path | None) -> list[ConfiguredValue]:
 
 
 def _from_rules_file(outputs: object, file: Path | None) -> list[ConfiguredValue]:
-    """`outputs` as the path of a file: what is in it. It is looked for beside `file`, or where we were started."""
+    """The content of `outputs` if it is the path of a file, relative to `file` or to the working directory."""
     if not isinstance(outputs, str) or not outputs.strip():
         return []
     named = Path(outputs.strip()).expanduser()
@@ -213,12 +207,12 @@ def _from_flags(flags: Mapping[str, object]) -> list[ConfiguredValue]:
 
 
 def _flag_for(key: str) -> str:
-    """How a key is written on the command line; those with an option of their own may stand in `--set` too."""
+    """How a key is written on the command line."""
     return f"--{key.replace('_', '-')}" if key in _KEYS_WITH_OPTION else f"--set {key}"
 
 
 def _parse_key(key: str) -> ConfigPath:
-    """The path of a dotted key. Model names have dots of their own: `models.gpt-4.1.mode`."""
+    """Path of a dotted key. Model names contain dots: `models.gpt-4.1.mode`."""
     parts = tuple(key.split("."))
     if parts in _SHORT_KEYS:
         return _SHORT_KEYS[parts]
@@ -252,7 +246,8 @@ def _insert_value(tree: dict[str, Any], setting: ConfiguredValue) -> None:
 
 
 def _resolve_keys(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
-    """Put the secret where `key: env:NAME` points; a variable that is not set would send requests without a key."""
+    """Replace `key: env:NAME` by the secret; an unset variable is an error, because requests would leave without a
+    key."""
     upstreams = tree.get("upstreams")
     for name, upstream in upstreams.items() if isinstance(upstreams, dict) else ():
         key = upstream.get("key") if isinstance(upstream, dict) else None
@@ -296,13 +291,13 @@ def _explain_error(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> s
 
 
 def _candidate_keys(path: ConfigPath) -> list[str]:
-    """Dotted keys that could have been meant: the known ones, with the user's own names for upstreams and models."""
+    """Dotted keys that could be meant: known ones, with the user's own names of upstreams and models."""
     named = [key.replace("NAME", path[1]) if len(path) > 1 else key for key in known_keys()]
     return [*dict.fromkeys([*named, *(key.split(".")[0] for key in known_keys()), "upstream"])]
 
 
 def _suggest_key(word: str, known: Iterable[str]) -> str:
-    """What to write instead: the nearest known word, and where none is near, all that stand at the same level."""
+    """The nearest known word, or if none is near, all words at the same level."""
     known = list(known)
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if near:

@@ -1,21 +1,19 @@
-"""HTTP in and out; starts and stops the parts that `wiring` puts together.
+"""The ASGI application: routes requests, and starts and stops the services.
 
-    POST .../chat/completions   an exchange; so are /v1/messages and .../responses
-    .../responses/{id}          an answer asked for again, or deleted
+    POST .../chat/completions   an exchange; also /v1/messages and .../responses
+    .../responses/{id}          retrieve or delete a stored response
     /stack/*, /health           the management API
-    /metrics                    what is counted, for Prometheus
-    HEAD /, GET /               a word that we are here
-    everything else             passes to the upstream, path and query as they came
+    /metrics                    Prometheus metrics
+    HEAD /, GET /               a greeting
+    everything else             passed to the upstream, path and query unchanged
 
-The law: a client that goes away is noticed while it is waited for, not when something is sent to it: one task carries
-the request out, another watches the connection and cancels the first.
+A second task watches the connection of each request and cancels the request when its client leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -63,11 +61,8 @@ OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
 GREETING = f"callstack-proxy {__version__}\n".encode()
 RETENTION_INTERVAL_S = 3600.0
 LAG_INTERVAL_S = 0.5
-DISCONNECT_WATCH_DELAY_S = 0.03
-"""How long an answer is under way before it is watched whether its client is still there."""
 SHUTDOWN_GRACE_S = 1.0
-"""How long requests that the end cut off have for their books."""
-_id_random = random.Random()  # noqa: S311  they are no secrets
+"""How long cancelled requests may record their outcome."""
 
 
 def now_ms() -> int:
@@ -75,7 +70,7 @@ def now_ms() -> int:
 
 
 def build_app(config: Config, *, operator_token: str = "") -> App:
-    """The application, its store not opened yet: that happens at start-up."""
+    """The application. Its store is opened at start-up."""
     return App(config, operator_token)
 
 
@@ -122,7 +117,8 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Open the store, wire the parts. A store that does not open stands aside: requests pass without us."""
+        """Open the store and build the services. If the store does not open, requests pass through without context
+        management."""
         secret = await self._open_store()
         self._warn_of_ignored_settings()
         self._started_at = now_ms()
@@ -163,7 +159,7 @@ class App:
     def _build_app_services(
         self, secret: bytes, live: LiveSettings, conversations: ConversationCache, flights: InFlight
     ) -> AppServices:
-        """What there is once, with what summarises where that is wanted."""
+        """Services that exist once a process."""
         return AppServices(
             config=self.config,
             live_settings=live,
@@ -193,21 +189,21 @@ class App:
         )
 
     def _warn_of_ignored_settings(self) -> None:
-        """Names and patterns of the configuration that there is nothing for are passed over, not refused."""
+        """Unknown heuristics and invalid patterns are ignored, not refused."""
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         for fault in pattern_faults(self.config.subagent):
             log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
 
     async def _load_live_settings(self) -> LiveSettings:
-        """What may be set while this runs, as it was set last."""
+        """Run-time settings as last changed."""
         live = LiveSettings(self.config.subagent, self._store, now_ms)
         with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
             await live.refresh()
         return live
 
     async def _open_store(self) -> bytes:
-        """The store's secret. Without a store there is one for as long as this process lives."""
+        """Returns the store's secret; without a store, one for this process."""
         try:
             await self._store.start()
             for note in self._store.health().notes:
@@ -219,7 +215,7 @@ class App:
             return secrets.token_bytes(32)
 
     async def _newest_conversation_time(self) -> int:
-        """When the newest conversation in the store began, ms since the epoch; 0 when there is none."""
+        """Start of the newest stored conversation, ms since the epoch; 0 if there is none."""
         try:
             newest = await self._store.conversations(None, limit=1)
         except StoreError:
@@ -227,7 +223,7 @@ class App:
         return newest[0].created if newest else 0
 
     async def _delete_expired(self) -> None:
-        """Delete what is older than the configuration keeps."""
+        """Delete conversations older than `retention_days`, repeatedly."""
         while self.config.retention_days:
             try:
                 await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
@@ -236,14 +232,14 @@ class App:
             await asyncio.sleep(RETENTION_INTERVAL_S)
 
     async def _measure_loop_lag(self) -> None:
-        """How late a timer comes is how long whatever else was ready had to wait."""
+        """Measure how late a timer fires: that is how long the event loop was blocked."""
         while True:
             due = time.perf_counter() + LAG_INTERVAL_S  # the loop's own clock stands still while something keeps it
             await asyncio.sleep(LAG_INTERVAL_S)
             self.metrics.lag.observe(max(0.0, time.perf_counter() - due))
 
     async def stop(self) -> None:
-        """What the end has cut off is put in order first, and on disk when this returns: it has been paid."""
+        """Wait until cancelled requests are recorded, then write everything to disk: their tokens were paid for."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_GRACE_S):
                 while self.metrics.open_requests:  # noqa: ASYNC110 - once in the life of a process
@@ -287,7 +283,7 @@ class App:
             await self._send_refusal(request, reply, ProxyError(words), path)
 
     async def _answer_own_path(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Whether this was asked of the proxy itself, and has been answered; else it is the upstream's to answer."""
+        """Answer a request to the proxy itself. Returns whether it was one; otherwise it is for the upstream."""
         path, method, reply = scope["path"], scope["method"], AsgiReply(send)
         looks = method in ("GET", "HEAD")
         if path == "/health" and looks:
@@ -305,20 +301,20 @@ class App:
         return True
 
     async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
-        """What is refused before anything was sent for it."""
+        """Refuse a request before anything was sent upstream."""
         keeper = next(iter(self._services.values())).recorder
         record = RequestRecordBuilder(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
         record.finish(error.status)
         await send_error_response(reply, error, record.headers(), dialect_at(path))
 
     async def _send_health(self, reply: AsgiReply, *, body: bool) -> None:
-        """Answered here, because probes ask it of every process and the management API is made only when asked for."""
+        """Answered without the management API, which is built on first use: probes ask every process."""
         told, status = health_view(self._store, self._started_at, self._counter.name, draining=self.draining)
         named = self._record_refusal("draining", status) if self.draining else []
         await _send_response(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 
     async def _send_metrics(self, scope: Scope, reply: AsgiReply) -> None:
-        """For operators: the figures are of all tenants together."""
+        """For operators only, because the figures cover all tenants."""
         try:
             if not (
                 has_operator_token(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin
@@ -333,7 +329,7 @@ class App:
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
     def _with_logged_refusals(self, send: Send) -> Send:
-        """What the management API refuses is told in the log and counted, like whatever else is refused."""
+        """Log and count refusals of the management API like all others."""
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
@@ -350,8 +346,8 @@ class App:
         return log_refusal(reason, status)
 
     async def _management_app(self) -> ASGIApp:
-        """`/stack` and `/health`, made when first asked for: FastAPI costs 30 MB and 0.3 s, which an agent never
-        needs. In a thread, for answers under way go on meanwhile, whether or not who asked stays."""
+        """The management API, built on first use, because FastAPI costs 30 MB and 0.3 s. Built in a thread so that
+        running answers go on, and shielded so that a client that leaves does not cancel it."""
         if self._management_task is None:
             self._management_task = asyncio.create_task(asyncio.to_thread(self._build_management_app))
         return await asyncio.shield(self._management_task)
@@ -392,19 +388,18 @@ class App:
 
 
 def _new_request_id() -> str:
-    """80 random bits. It is a name and no secret, so it comes without a system call, which takes up to 13 us."""
-    return f"r{_id_random.getrandbits(80):020x}"
+    return "r" + secrets.token_hex(10)
 
 
 def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
-    """Imported when first asked for, in a thread: it takes 25 ms, and a proxy that nobody scrapes never needs it."""
+    """Imported on first use, in a thread: it takes 25 ms."""
     from proxy.telemetry.prometheus import render_metrics
 
     return render_metrics
 
 
 def _model_of(body: bytes) -> str | None:
-    """The model that some other endpoint is asked for, where its body names one."""
+    """The model named in the body of another endpoint, if any."""
     try:
         named = slices.parse(slices.members(body).get("model", b"null"))
     except slices.JsonSplitError:
@@ -413,7 +408,7 @@ def _model_of(body: bytes) -> str | None:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None when the client left before it was here."""
+    """The whole body; None if the client left before its end."""
     pieces = []
     while True:
         message = await receive()
@@ -425,45 +420,25 @@ async def _read_body(receive: Receive) -> bytes | None:
 
 
 async def _run_until_disconnect(work: Coroutine[None, None, None], receive: Receive, reply: AsgiReply) -> None:
-    """Carry out `work`; when the client leaves, cancel it and wait until it has put things in order."""
-    leaving = _DisconnectWatcher(receive, reply)
+    """Run `work`. When the client leaves, cancel it and wait until it has cleaned up."""
+    watcher = asyncio.create_task(_cancel_on_disconnect(asyncio.current_task(), receive, reply))
     try:
         await work
     except asyncio.CancelledError:
         if not reply.client_left:
             raise
-        leaving.task.uncancel()
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
     finally:
-        leaving.stop()
+        watcher.cancel()
 
 
-class _DisconnectWatcher:
-    """Cancels the task that made it when the client leaves. It begins to look a moment later: most answers that do not
-    stream have ended by then, and a task for each takes 15 us."""
-
-    def __init__(self, receive: Receive, reply: AsgiReply) -> None:
-        task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        if task is None:
-            raise RuntimeError("a request is carried out by a task")
-        self.task: asyncio.Task[Any] = task
-        self._receive = receive
-        self._reply = reply
-        self._timer = loop.call_later(DISCONNECT_WATCH_DELAY_S, self._start_watching)
-        self._watching: asyncio.Task[None] | None = None
-
-    def stop(self) -> None:
-        self._timer.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
-
-    def _start_watching(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._reply.client_left = True
-        self.task.cancel()
+async def _cancel_on_disconnect(task: asyncio.Task[Any] | None, receive: Receive, reply: AsgiReply) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    reply.client_left = True
+    if task is not None:
+        task.cancel()
 
 
 async def _send_response(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
@@ -472,15 +447,13 @@ async def _send_response(reply: AsgiReply, status: int, kind: bytes, text: bytes
 
 
 class AsgiReply:
-    """The connection to the client, as ASGI has it. A reply that is neither ended nor started again is broken off by
-    the server."""
+    """The ASGI connection to a client. The server breaks off a reply that started and did not end."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._ended = False
         self.started = False
         self.client_left = False
-        """The client has left."""
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         self.started = True
@@ -491,11 +464,11 @@ class AsgiReply:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
-        """`last` bytes and the end go out as one."""
+        """Send `last` and end the reply, as one message."""
         if not self._ended:
             self._ended = True
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     def abort(self) -> None:
-        """Nothing more is sent: the server closes a connection whose answer was not ended."""
+        """Send nothing more: the server closes the connection of an unfinished reply."""
         self._ended = True

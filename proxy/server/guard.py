@@ -1,14 +1,9 @@
-"""The first thing a request meets: one pure ASGI guard that lets in what is unambiguous and ours.
+"""ASGI middleware that refuses ambiguous and foreign requests on every path, before any route is looked up.
 
-Its law: a request that two programs could read differently is not read at all. It is answered 400 and its connection
-is closed; what is well formed but not for us (a foreign `Host` or `Origin`) is answered 403, what is too large 413. It
-fails closed, on every path, before any route is looked up, so a new route cannot escape it. Each refusal is one line in
-the log (`tell_refusal`), also those of `server`, which judges before there is a request.
-
-No Python server does this alone (RELIABILITY section 1: duplicate `Host`, `Transfer-Encoding: identity, chunked`,
-`%2e%2e%2f` and underscore names all get through). What stands before a request, its bytes and its clock, is `server`.
-
-It knows nothing about keys, tenants, models or what a body says.
+A request that two programs could read differently is answered 400 and its connection closed; a foreign `Host` or
+`Origin` 403; too large a body 413. No Python server does this alone: duplicate `Host`, `Transfer-Encoding: identity,
+chunked`, `%2e%2e%2f` and names with underscores get through. Each refusal is one line in the log, also those of
+`runner`, which checks bytes and deadlines before there is a request.
 """
 
 from __future__ import annotations
@@ -34,22 +29,21 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 HeaderMap = Mapping[bytes, bytes]
-"""The values of headers by their name, where one is told more than once a line each, in order: no value holds a line's
-end."""
+"""Header values by name. Repeated headers are joined by line breaks, which no value contains."""
 
 MAX_HEADERS = 100
 MAX_CACHED_CHECKS = 256
-"""Of so many paths, and names of hosts, is remembered what was found: clients ask at the same ones all day."""
+"""Cached results of checks, for paths and for hosts."""
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _OWN_HEADER_PREFIX = b"x-stack-"
 _OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
 _DRAIN_S = 2.0
-"""A client still sending a body that is too large reads its 413 only if we go on reading for a moment."""
+"""A client still sending its body can read the 413 only if we go on reading for a moment."""
 
 
 class _BodyLimit(NamedTuple):
-    """Bytes of a body, and whose limit that is."""
+    """Most bytes of a body, and whose limit that is."""
 
     size: int
     description: str
@@ -60,27 +54,27 @@ class _BodyLimit(NamedTuple):
 
 _MANAGEMENT_PREFIX = "/stack/"
 _MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read on /stack; send less at once")
-"""Far more than the largest plan there, far less than a context."""
+"""Far more than the largest plan sent to `/stack`."""
 
 OnRefusal = Callable[[str], object]
-"""Is told the reason of every refusal, to count it."""
+"""Called with the reason of every refusal, to count it."""
 
 
 def log_refusal(reason: str, status: int) -> Headers:
-    """The one line in the log about a request that got no further than the door (O3), and the headers that name it to
-    the client. `status` is 0 where the connection was closed without an answer."""
+    """Log a refused request and return the headers that name the refusal to the client. `status` is 0 if the connection
+    was closed without an answer."""
     request = "r" + secrets.token_hex(10)
-    told = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
-    log.warning("request", extra={f"stack_{name}": value for name, value in told.items()})
+    fields = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
+    log.warning("request", extra={f"stack_{name}": value for name, value in fields.items()})
     return [(b"x-stack-status", f"error; reason={reason}".encode()), (b"x-stack-request-id", request.encode())]
 
 
 def _ignore_refusal(reason: str) -> None:
-    """Nobody counts."""
+    """Counts nothing."""
 
 
 class RequestGuard:
-    """Wraps the application. Lifespan messages pass; anything but HTTP is not served here."""
+    """Wraps the application. Passes HTTP requests and lifespan messages, ignores anything else."""
 
     def __init__(self, app: Application, config: Config, refused: OnRefusal = _ignore_refusal) -> None:
         self._app = app
@@ -90,7 +84,7 @@ class RequestGuard:
         self._is_allowed_host_cached = memoize(MAX_CACHED_CHECKS)(self._is_allowed_host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, or refuse in the API's own error shape."""
+        """Serve the request, or refuse it in the API's error shape."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -98,24 +92,26 @@ class RequestGuard:
         path: str = scope["path"]
         headers: Headers = scope["headers"]
         limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIX) else self._limit
-        told = _header_map(headers)
+        by_name = _header_map(headers)
         try:
-            _refuse_ambiguous_framing(len(headers), told, scope["http_version"])
+            _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
-            self._refuse_foreign_requests(told)
-            _refuse_announced_size(told, limit)
+            self._refuse_foreign_requests(by_name)
+            _refuse_announced_size(by_name, limit)
         except ProxyError as error:
-            drain = isinstance(error, TooLarge) and b"expect" not in told  # who waits for our word sends nothing more
+            drain = (
+                isinstance(error, TooLarge) and b"expect" not in by_name
+            )  # who waits for our word sends nothing more
             await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
             return
-        scope["headers"] = _without_own_headers(headers, told)
-        if b"transfer-encoding" in told:
+        scope["headers"] = _without_own_headers(headers, by_name)
+        if b"transfer-encoding" in by_name:
             await self._serve_chunked(scope, _LimitedBody(receive, limit), send)
         else:  # its size is announced, and no more is read
             await self._app(scope, receive, send)
 
     async def _serve_chunked(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
-        """Serve a request that announces no size."""
+        """Serve a request whose size is not announced."""
         answer = _ResponseTracker(send)
         try:
             await self._app(scope, body.receive, answer.send)
@@ -125,7 +121,7 @@ class RequestGuard:
             await self._refuse(error, body, scope["path"], send, drain=True)
 
     async def _refuse(self, error: ProxyError, body: _LimitedBody, path: str, send: Send, *, drain: bool) -> None:
-        """Answer and close. Whole answer first; then, with `drain`, a moment of reading what the client still sends."""
+        """Answer completely; with `drain`, read for a moment what the client still sends; then close."""
         self._on_refusal(error.code)
         text = (dialect_at(path) or OPENAI_CHAT).error_body(error.status, str(error), error.code)
         headers = [
@@ -140,15 +136,16 @@ class RequestGuard:
             await _drain_body(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refuse_foreign_requests(self, told: HeaderMap) -> None:
-        """T2: a page in the user's browser may reach this port, but not under our name and not as us."""
-        host = told.get(b"host", b"").strip()
+    def _refuse_foreign_requests(self, headers: HeaderMap) -> None:
+        """A web page in the user's browser can reach this port, but not with our host name and origin. Raises
+        Forbidden."""
+        host = headers.get(b"host", b"").strip()
         if not self._is_allowed_host_cached(host):
             raise _host_error(host)
-        for origin in _header_values(told, b"origin"):
+        for origin in _header_values(headers, b"origin"):
             if origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
                 raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in _header_values(told, b"sec-fetch-site"):
+        if b"cross-site" in _header_values(headers, b"sec-fetch-site"):
             raise Forbidden("Requests of web pages from another site are not served.")
 
     def _is_allowed_host(self, host: bytes) -> bool:
@@ -157,20 +154,19 @@ class RequestGuard:
 
 
 def _host_name(host: bytes) -> str | None:
-    """The name or address that a `Host` header holds; None where it holds none, or more."""
+    """Name or address in a `Host` header; None unless there is exactly one."""
     match = _HOST.fullmatch(host)
     return match[1].decode().strip("[]").lower() if match else None
 
 
 def _host_error(host: bytes) -> ProxyError:
-    """Why a request with this `Host` is not served."""
     if (name := _host_name(host)) is None:
         return BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
     return Forbidden(f"The host {name!r} is not one this proxy answers for; the operator can add it to allowed_hosts.")
 
 
-def _refuse_announced_size(told: HeaderMap, limit: _BodyLimit) -> None:
-    if int(told.get(b"content-length", b"0")) > limit.size:
+def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:
+    if int(headers.get(b"content-length", b"0")) > limit.size:
         raise limit.as_error()
 
 
@@ -184,20 +180,19 @@ def _header_map(headers: Headers) -> HeaderMap:
     return {name: b"\n".join(values) for name, values in several.items()}
 
 
-def _header_values(told: HeaderMap, name: bytes) -> list[bytes]:
-    return [value.strip() for value in told[name].split(b"\n")] if name in told else []
+def _header_values(headers: HeaderMap, name: bytes) -> list[bytes]:
+    return [value.strip() for value in headers[name].split(b"\n")] if name in headers else []
 
 
-def _refuse_ambiguous_framing(count: int, told: HeaderMap, http_version: str) -> None:
-    """Where this request's body ends must be beyond doubt, and which of its `count` headers is which. Raises
-    BadRequest."""
+def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str) -> None:
+    """Raises BadRequest if the end of the body, or a header's identity, is in doubt."""
     if http_version not in {"1.0", "1.1"}:
         raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
     if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
-    if b"_" in b"".join(told):
+    if b"_" in b"".join(headers):
         raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
-    length, coding = told.get(b"content-length"), told.get(b"transfer-encoding")
+    length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if length is not None and not length.strip().isdigit():
         raise BadRequest("More than one Content-Length, or one that is not a number.")
     if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
@@ -205,14 +200,14 @@ def _refuse_ambiguous_framing(count: int, told: HeaderMap, http_version: str) ->
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
-    """A path must mean before decoding what it means after. Raises BadRequest."""
+    """Raises BadRequest if a path changes its meaning by decoding."""
     if hides := _path_fault(raw_path):
         raise BadRequest(hides)
 
 
 @memoize(MAX_CACHED_CHECKS)
 def _path_fault(raw_path: bytes) -> str:
-    """Why a path means something else after decoding; empty where it does not."""
+    """Why decoding changes the meaning of a path; empty if it does not."""
     path = raw_path.lower()
     if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
         return "The path hides a slash, a backslash or a zero byte."
@@ -222,7 +217,7 @@ def _path_fault(raw_path: bytes) -> str:
 
 
 class _LimitedBody:
-    """Counts body bytes while they are read: a chunked body announces no size."""
+    """Counts body bytes while they are read, for chunked bodies without an announced size."""
 
     def __init__(self, receive: Receive, limit: _BodyLimit) -> None:
         self._receive = receive
@@ -238,7 +233,7 @@ class _LimitedBody:
         return message
 
     async def next_message(self) -> AsgiMessage:
-        """The next message, whatever the size."""
+        """The next message, without the check."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         self.ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
@@ -246,7 +241,7 @@ class _LimitedBody:
 
 
 class _ResponseTracker:
-    """Knows whether the answer has started: from then on its status cannot change."""
+    """Notes whether the answer has started: after that its status cannot change."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -266,10 +261,10 @@ async def _drain_body(body: _LimitedBody) -> None:
         return
 
 
-def _without_own_headers(headers: Headers, told: HeaderMap) -> Headers:
-    """The headers less the `x-stack-*` that only we may say; what a client may say of these is a short list. A copy:
-    the server's list may still grow by trailers."""
-    if _OWN_HEADER_PREFIX not in b"\n".join(told):
+def _without_own_headers(headers: Headers, by_name: HeaderMap) -> Headers:
+    """A copy without `x-stack-*` headers that clients may not send. A copy, because trailers may still extend the
+    server's list."""
+    if _OWN_HEADER_PREFIX not in b"\n".join(by_name):
         return headers.copy()
     return [
         header for header in headers if not header[0].startswith(_OWN_HEADER_PREFIX) or header[0] in _OWN_CLIENT_HEADERS

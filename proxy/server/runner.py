@@ -1,12 +1,10 @@
-"""Running the application on a socket: uvicorn with httptools and uvloop, and what both leave open.
+"""Runs the application on a socket with uvicorn, and adds deadlines to its connections.
 
-Its law: every connection has a clock. A client gets `header_deadline_s` for its headers, and `body_deadline_s` for
-each 4 KiB of its body; headers beyond 64 KiB and a request target that is no path are refused; trailers are dropped,
-because they arrive when the headers have been judged. What a whole request says is judged by `edge`; what is refused
-here leaves the same line in the log, and is counted with the same word.
-
-The port is bound before anything else starts, so a port in use is one clear line. SIGTERM and Ctrl-C drain: no new
-connection, running answers get `drain_s` seconds, exit status 0; a second Ctrl-C does not wait.
+A client has `header_deadline_s` for its headers and `body_deadline_s` for each 4 KiB of its body. Headers beyond 64 KiB
+and targets that are not paths are refused; trailers are dropped, because the headers are checked before they arrive.
+The port is bound first, so a port in use is one clear error. SIGTERM and Ctrl-C drain: running answers get `drain_s`
+seconds, then the exit status is 0; a second Ctrl-C ends at once. `tests/server/test_library_contract.py` names the
+private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -18,17 +16,16 @@ import json
 import logging
 import signal
 import socket
-import sys
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn._types import ASGISendEvent, HTTPResponseStartEvent
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -45,23 +42,23 @@ MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
-"""Bytes a body must gain per deadline: a byte now and then would hold a connection for ever."""
+"""Bytes that a body must gain within each deadline. Without it, a byte now and then would hold a connection for
+ever."""
 
 _BACKLOG = 2048
 
 GC_THRESHOLDS = (20_000, 20, 50)
-"""New objects, then younger collections, between two collections of each generation; Python's own are (700, 10, 10)."""
+"""Thresholds of the three generations; Python's are (700, 10, 10)."""
 
-THREAD_SWITCH_INTERVAL_S = 0.002
-"""How long a thread that computes keeps the event loop waiting; Python's own is 5 ms. With a history of 161k tokens
-that comes whole the longest wait of others was 9.5 ms with that, and is 6 to 9 with this (bench/run.py,
-loop_stall)."""
+for _status in range(1000):
+    # Some providers answer with a status that HTTP does not know. The library would fail on it.
+    STATUS_LINE.setdefault(_status, b"HTTP/1.1 %03d \r\n" % _status)
 
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
-"""Answers that have no body, whatever their headers say (RFC 9110 section 8.6)."""
+"""Statuses of answers without a body, whatever their headers say (RFC 9110 section 8.6)."""
 
 _KEEP_ALIVE_S = 75
-"""Idle connections outlive the pools of the clients, so that these are the ones to close them."""
+"""Longer than clients keep idle connections, so that the clients close them."""
 
 
 def serve(
@@ -72,11 +69,9 @@ def serve(
     draining: Callable[[], None] = lambda: None,
     refused: OnRefusal = lambda reason: None,
 ) -> None:
-    """Run until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the end
-    begins, `refused` with the reason of every request that never became one.
-
-    Raises InvalidConfiguration where the address cannot be bound.
-    """
+    """Serve until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the drain
+    begins, `refused` with the reason of each request refused at its connection. Raises InvalidConfiguration if the
+    address cannot be bound."""
     listener = bind(config.host, config.port)
     with listener:
         settings = uvicorn.Config(
@@ -146,7 +141,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     def should_log(self, record: logging.LogRecord) -> bool:
-        """Whether a line of the library tells what nobody knows. What the end cuts off is told with its request."""
+        """Whether a log line of the library is news: requests cut off by the shutdown have lines of their own."""
         error = record.exc_info[1] if record.exc_info else None
         if self.should_exit and isinstance(error, asyncio.CancelledError):
             return False
@@ -154,124 +149,48 @@ class _Server(uvicorn.Server):
 
 
 class _ResponseCycle(RequestResponseCycle):
-    """An answer whose head is written as one, and leaves with what follows it (`_HeadHeld`). The library looks at its
-    headers one by one, which is a third of what it spends on a request."""
+    """Corrects answers that the library would refuse or frame wrongly: it drops forbidden headers, lets a 204 or 304
+    announce a length, and does not chunk an answer to HTTP/1.0."""
 
-    def send(self, message: ASGISendEvent) -> Coroutine[None, None, None]:
-        if self.response_started or self.disconnected or message["type"] != "http.response.start":
-            return super().send(message)
-        return self._start_response(message)
-
-    async def _start_response(self, message: HTTPResponseStartEvent) -> None:
-        self.transport = _HeldHeadTransport(self.transport, self)  # type: ignore[assignment] # as far as it asks
-        head = (
-            b"" if self.flow.write_paused else self._response_head(message["status"], list(message.get("headers", [])))
-        )
-        if not head:
-            await super().send({**message, "headers": _valid_headers(message.get("headers", []))})
-            return
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        self.transport.write(head)
-
-    def _response_head(self, status: int, told: Headers) -> bytes:
-        """The head of an answer with these headers. Empty where the library has to look at them: it refuses some,
-        lowers names, and goes by what is said about the connection."""
-        headers = [*self.default_headers, *told]
-        names, values = zip(*headers, strict=True) if headers else ((), ())
-        named, said = b"".join(names), b"".join(values)
-        if not named.islower() or HEADER_RE.search(named) or HEADER_VALUE_RE.search(said):
-            return b""
-        if b"connection" in names or b"transfer-encoding" in names:
-            return b""
-        ending = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        if self.chunked_encoding is None:
-            if status in _STATUSES_WITHOUT_BODY:
-                self.chunked_encoding = False  # its length, where it is told, is that of a body it does not have
-            elif b"content-length" in names:
-                self.expected_content_length = int(values[names.index(b"content-length")])
-                self.chunked_encoding = False
-            elif self.scope["method"] != "HEAD":
-                self.chunked_encoding = True
-                ending = b"transfer-encoding: chunked\r\n" + ending
-        # What is no status of HTTP passes too: the library knows no line for it, and some providers have such.
-        line = STATUS_LINE.get(status) or b"HTTP/1.1 %03d \r\n" % status
-        return b"".join([line, *[b"%b: %b\r\n" % header for header in headers], ending])
-
-
-def _valid_headers(told: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Headers less those that no server may send: the library would send no answer at all for one of them."""
-    return [(name, value) for name, value in told if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
-
-
-class _Http10Cycle(_ResponseCycle):
-    """An answer to HTTP/1.0, where nobody knows chunks: without a length it ends with its connection (S14)."""
-
-    _without_length = False
+    _ends_with_connection = False
 
     async def send(self, message: ASGISendEvent) -> None:
-        if message["type"] == "http.response.start":
-            self._without_length = all(name.lower() != b"content-length" for name, _ in message.get("headers", []))
-            if self._without_length:
-                self.chunked_encoding = False
-        elif message["type"] == "http.response.body" and self._without_length:
+        if message["type"] == "http.response.start" and not self.response_started:
+            headers = _valid_headers(message.get("headers", []))
+            if self.scope["http_version"] == "1.0":
+                self._ends_with_connection = all(name.lower() != b"content-length" for name, _ in headers)
+            if self._ends_with_connection or message["status"] in _STATUSES_WITHOUT_BODY:
+                self.chunked_encoding = False  # also: a length among the headers is not compared with what is sent
+            await super().send({**message, "headers": headers})
+            return
+        if message["type"] == "http.response.body" and self._ends_with_connection:
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
 
 
-class _HeldHeadTransport:
-    """A connection in whose place a cycle writes the head of its answer. It leaves together with what follows it within
-    the same turn of the loop: a write is a call of the system, 30 to 60 us. After that the connection has its place
-    back."""
-
-    __slots__ = ("_connection", "_cycle", "_head")
-
-    def __init__(self, connection: asyncio.Transport, cycle: RequestResponseCycle) -> None:
-        self._connection = connection
-        self._cycle = cycle
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._head is None:
-            self._head = data
-            asyncio.get_running_loop().call_soon(self._release_head)
-        else:
-            self._head += data
-            self._release_head()
-
-    def is_closing(self) -> bool:
-        return self._connection.is_closing()
-
-    def close(self) -> None:
-        self._release_head()
-        self._connection.close()
-
-    def _release_head(self) -> None:
-        self._cycle.transport = self._connection
-        head, self._head = self._head, None
-        if head and not self._connection.is_closing():
-            self._connection.write(head)
+def _valid_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """`headers` without forbidden ones: for one of them the library would send no answer at all."""
+    return [(name, value) for name, value in headers if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
 _IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)
-"""An answer that we broke off because its upstream did: the line of ours has an id (O3)."""
+"""Logged for answers that we break off because their upstream did. Our own line has an id."""
 
 
 def _tune_runtime() -> None:
-    """What lives as long as the process is not looked through again and again, and the rest less often: a full
-    collection stalls every stream (measured: 168 ms with long conversations in memory). Threads give way sooner."""
+    """Collect garbage less often, and never look at objects that live as long as the process: a full collection stalled
+    every stream for 168 ms, with long conversations in memory."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
 
 
 class _RequestRefused(Exception):
-    """Raised inside a parser callback, so that the parser stops and the request never becomes one."""
+    """Raised in a parser callback to stop the parser."""
 
 
 def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtocol]:
-    """The connection's protocol with the deadlines of `config`; `refused` is told of what they end."""
+    """The connection class with the deadlines of `config`; `refused` counts refusals."""
 
     class Deadlines(_ClientConnection):
         header_deadline_s = config.header_deadline_s
@@ -285,7 +204,7 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
 
 
 class _ClientConnection(HttpToolsProtocol):
-    """One client connection with clocks for its headers and its body."""
+    """A client connection with deadlines for headers and bodies."""
 
     header_deadline_s: float
     body_deadline_s: float
@@ -296,14 +215,13 @@ class _ClientConnection(HttpToolsProtocol):
         self._body_clock: TimerHandle | None = None
         self._in_headers = self._in_body = False
         self._wants_upgrade = False
-        """Whether the request that is read asks for another protocol."""
+        """Whether the request being read asks for another protocol."""
         self._header_bytes = 0
         self._body_bytes = 0
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
 
     def told(self, reason: str, status: int) -> Headers:
-        """A request that never became one is logged and counted; headers for its answer. Abstract: the class is made
-        with it, by whoever serves."""
+        """Log and count a refusal; returns headers for its answer. Implemented by `_protocol_class`."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
@@ -331,24 +249,28 @@ class _ClientConnection(HttpToolsProtocol):
         self._start_clocks()
 
     def _parse(self, data: memoryview) -> None:
-        """Where a request asks for another protocol, as Java's client does first, it is read as if it did not: a server
-        may decline by answering. The parser would take what is behind its headers for the other protocol's."""
+        """Ignore a request to change the protocol, as Java's client sends first: a server may decline by answering. The
+        parser would take the body for data of the other protocol, so the head is parsed again without it."""
         while True:
             try:
                 self.parser.feed_data(data)
             except HttpParserUpgrade as other:
                 data = data[other.args[0] :]
-                asked = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                request_line = b"%b %b HTTP/%b" % (
+                    self.parser.get_method(),
+                    self.url,
+                    self.parser.get_http_version().encode(),
+                )
                 headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
                 self._wants_upgrade = False
-                self.parser.feed_data(b"\r\n".join([asked, *headers, b"", b""]))
+                self.parser.feed_data(b"\r\n".join([request_line, *headers, b"", b""]))
             else:
                 return
 
     def _start_clocks(self) -> None:
-        """A request that came with one read of the socket needs no clock, and nearly all do."""
+        """A request that arrives with one read, as nearly all do, needs no timer."""
         if self._in_headers and self._header_clock is None:
             self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
         if self._in_body and self._body_clock is None:
@@ -374,7 +296,7 @@ class _ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
-        self.cycle.__class__ = _Http10Cycle if self.scope["http_version"] == "1.0" else _ResponseCycle
+        self.cycle.__class__ = _ResponseCycle
         self._in_body, self._body_bytes = True, 0
 
     def on_body(self, body: bytes) -> None:
@@ -389,7 +311,7 @@ class _ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Replaces the library's plain text by the API's error shape, and its one status by ours."""
+        """Overrides the library's plain text with the API's error shape and our status."""
         if self.transport.is_closing():
             return
         if self._is_answering():
@@ -405,12 +327,12 @@ class _ClientConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Whether the start of an answer has left, and its end has not."""
+        """Whether an answer has started and not ended."""
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
         return bool(started) and not self.cycle.response_complete
 
     def _on_headers_late(self) -> None:
-        """Who has begun to say something is told of in the log; a connection that says nothing is nobody's request."""
+        """Log only if the client had begun a request; an idle connection is not one."""
         self._header_clock = None
         if self._in_headers:
             self.told("headers_late", 0)

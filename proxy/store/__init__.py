@@ -1,4 +1,5 @@
-"""To be written."""
+"""Append-only storage of conversations and requests, and the cache of conversations over it. `Store` is the interface;
+`open_store` opens the configured one."""
 
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.failures import as_store_error

@@ -1,12 +1,9 @@
-"""A group of batches as one transaction.
+"""Writes a group of batches as one transaction.
 
-Two laws. **Nothing is written for a conversation that is not in the store**: it was forgotten, or lost with a file
-that is gone, and must not come back in pieces; such a batch is refused as a whole, the others of the group go on. Of a
-request that was answered meanwhile the receipt stays, for it was paid, and nothing that was said. And **the first
-writer wins** for all that is a fact (entries, finished rounds, events, blobs), the newest for what is a state
-(conversations, threads, drafts of rounds, requests, bodies sent).
-
-What it does not do: it knows no thread, no retry and no circuit; errors of the database pass through.
+A batch for a conversation that is not in the store is refused as a whole, so that a deleted conversation does not come
+back in pieces; of a request answered in it only the receipt is kept. The first writer wins for facts (entries, finished
+rounds, events, blobs), the newest for states (conversations, threads, drafts of rounds, requests, sent bodies).
+Database errors pass through.
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from proxy.store.tasks_view import ConversationChanges, TaskRowUpdater
 ConversationKey = tuple[str, str]
 """Tenant and conversation."""
 RoundKey = tuple[str, str, str, int]
-"""Of a round: tenant, conversation, turn and number."""
+"""Tenant, conversation, turn and number of a round."""
 RECORD_OVERHEAD_BYTES = 200
-"""What a record takes in memory beside what is said in it, about."""
+"""Memory of a record beside its text, roughly."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What one `write` handed over."""
+    """The records of one `write`."""
 
     ticket: int
     tenant: str
@@ -44,15 +41,15 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_receipt(self) -> bool:
-        """What was sent for a request, and what it cost, and nothing else: no line depends on it."""
+        """Whether it holds only request records and sent bodies, on which no context depends."""
         return all(isinstance(record, RequestRecord | SentRecord) for record in self.records)
 
 
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)
 class CommitResult:
-    """What became of a group: the tickets that were refused, how many conversations are new, and the bytes of what was
-    said in it, once where many records say the same."""
+    """Refused tickets, the number of new conversations, and the bytes of text written, counted once where records share
+    it."""
 
     refused: dict[int, StoreError] = field(default_factory=dict)
     new_conversations: int = 0
@@ -61,9 +58,8 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """What goes on from group to group. `place` numbers the rows. `drafted` are the rounds of which a draft was written
-    so far: most end before there is one, and have nothing to take away. `tasks` follows what is written; whoever
-    catches an error of `commit` has it forget."""
+    """State kept from group to group. `place` numbers the rows; `drafted` are the rounds with a stored draft, which has
+    to be removed; `tasks` follows the frames and must forget after an error of `commit`."""
 
     next_row_number: Callable[[], int]
     drafted_rounds: dict[RoundKey, None]
@@ -81,11 +77,11 @@ def commit(
     with connection.begin():
         driver = driver_of(connection)
         owners = [conversation_keys_of(batch) for batch in batches]
-        asked = [answered_conversations(batch) for batch in batches]
-        known = _existing_conversations(driver, statements, set().union(*owners, *asked))
+        answered = [answered_conversations(batch) for batch in batches]
+        known = _existing_conversations(driver, statements, set().union(*owners, *answered))
         gathered = _RowsByTable(going.next_row_number, going.drafted_rounds)
         news: dict[ConversationKey, ConversationChanges] = defaultdict(ConversationChanges)
-        for batch, its_owners, its_asked in zip(batches, owners, asked, strict=True):
+        for batch, its_owners, its_asked in zip(batches, owners, answered, strict=True):
             if missing := gathered.missing_conversations(batch, its_owners, known):
                 done.refused[batch.ticket] = StoreError(f"conversation {min(missing)} is not in the store any more")
             else:
@@ -113,7 +109,7 @@ def commit(
 
 
 def conversation_key_of(tenant: str, record: Record) -> ConversationKey | None:
-    """The conversation that `record` is a part of. Requests stand for themselves."""
+    """Conversation of `record`. Requests have none."""
     match record:
         case LedgerRecord() | AnchorRecord():
             return tenant, record.conversation
@@ -136,20 +132,18 @@ def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
 
 
 def answered_conversations(batch: Batch) -> set[ConversationKey]:
-    """The conversations that requests in the batch were answered in."""
     return {(batch.tenant, r.conversation) for r in batch.records if isinstance(r, RequestRecord) and r.conversation}
 
 
 def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Record, ...]:
-    """`records` as they are kept where these conversations are not there: nobody who asks for one of them to be
-    forgotten would ever be rid of what a body holds of it."""
+    """`records` without bodies of missing conversations: deleting a conversation could not remove them."""
     bare = {r.id for r in records if isinstance(r, RequestRecord) and r.conversation in forgotten}
-    kept = (r for r in records if not (isinstance(r, SentRecord) and r.request in bare))
-    return tuple(replace(r, body=()) if isinstance(r, RequestRecord) and r.id in bare else r for r in kept)
+    remaining = (r for r in records if not (isinstance(r, SentRecord) and r.request in bare))
+    return tuple(replace(r, body=()) if isinstance(r, RequestRecord) and r.id in bare else r for r in remaining)
 
 
 def memory_size_of(record: Record) -> int:
-    """About how many bytes of memory `record` holds on to."""
+    """Approximate memory of `record` in bytes."""
     if isinstance(record, LedgerRecord):
         return RECORD_OVERHEAD_BYTES + _value_size(record.value)
     if isinstance(record, RequestRecord):
@@ -160,7 +154,7 @@ def memory_size_of(record: Record) -> int:
 
 
 def _value_size(value: LedgerItem) -> int:
-    """Bytes of what people and models said in it."""
+    """Bytes of text that people and models wrote."""
     if isinstance(value, Entry):
         return _message_size(value.message) if value.message else 0
     if isinstance(value, Round):
@@ -178,7 +172,6 @@ def _message_size(message: Message) -> int:
 def _existing_conversations(
     driver: Driver, statements: Statements, owners: Iterable[ConversationKey]
 ) -> set[ConversationKey]:
-    """Which of these conversations are in the store."""
     asked: dict[str, set[str]] = defaultdict(set)
     for tenant, conversation in owners:
         asked[tenant].add(conversation)
@@ -191,7 +184,6 @@ def _existing_conversations(
 
 
 def _collect_changes(news: dict[ConversationKey, ConversationChanges], batch: Batch) -> None:
-    """What `batch` has for those who follow the frames."""
     for record in batch.records:
         if isinstance(record, LedgerRecord):
             match record.value:
@@ -204,7 +196,7 @@ def _collect_changes(news: dict[ConversationKey, ConversationChanges], batch: Ba
 
 
 class _RowsByTable:
-    """The rows of a group by table, in order; blobs and bodies once."""
+    """Rows of a group by table, in order; blobs and bodies once."""
 
     def __init__(self, place: Callable[[], int], drafted: dict[RoundKey, None]) -> None:
         self.rows: dict[Table, list[rows.RowValues]] = defaultdict(list)
@@ -221,7 +213,6 @@ class _RowsByTable:
     def missing_conversations(
         self, batch: Batch, owners: set[ConversationKey], known: set[ConversationKey]
     ) -> set[str]:
-        """The conversations among `owners`, which `batch` is about, that nobody made."""
         if owners <= known:
             return set()
         made = {(batch.tenant, r.id) for r in batch.records if isinstance(r, Conversation)}
@@ -282,7 +273,7 @@ class _RowsByTable:
                 self.rows[schema.queued].append(at | rows.queued_row(value))
 
     def _add_round_messages(self, at: rows.RowValues, done: Round) -> None:
-        """The messages of a round. A draft takes the room of the one before it and is gone when the round ended."""
+        """Messages of a round. A draft replaces the one before it, and goes when the round ends."""
         tenant, conversation = at["tenant"], at["conversation"]
         place = (tenant, conversation, done.turn, done.number)
         if done.spoken.complete:
@@ -345,7 +336,8 @@ class _RowsByTable:
 
 
 def _write_bodies(driver: Driver, statements: Statements, gathered: _RowsByTable) -> None:
-    """Add the rows of the pages that are new. What a known page names is known too: both went in together."""
+    """Add the rows of new pages. The pages that a known page names are known too, because they were written
+    together."""
     asked: dict[str, list[bytes]] = defaultdict(list)
     for tenant, digest in gathered.pages:
         asked[tenant].append(digest)

@@ -1,14 +1,8 @@
-"""The shelf: conversations in memory, a bounded cache over the store, and where a request stands in one of them.
+"""Conversations in memory: a bounded cache over the store, which also finds the conversation of a request.
 
-Its laws: **what is on the shelf is what the store was told.** Records are handed to the store first and added to the
-ledger then; when the store could not keep them, the conversation leaves the shelf and is read again. So a process that
-was killed goes on where the store stands.
-
-And **a conversation is one object**, for all who stand in it: an answer under way records what the next request goes on
-from. Where it has to be another one, because what this one holds was lost or deleted, it is `gone` for whoever still
-has it: nothing is recorded by it any more. A store that only has to be waited for is no reason for that.
-
-What it does not do: it decides nothing about frames or lines, and holds no lock while a provider is asked.
+Records are handed to the store first and then added to the ledger, so the cache never knows more than the store was
+given. If the store loses records of a conversation, or it is deleted, its object is marked as dropped, refuses records,
+and is read again. Otherwise a conversation is one object for all requests in it.
 """
 
 from __future__ import annotations
@@ -47,27 +41,25 @@ from proxy.errors import StoreError
 from proxy.store.interface import AnchorRecord, LedgerRecord, Record, Store
 
 MAX_WRITE_DELAY_S = 0.25
-"""What is recorded is on disk this much later at the latest (DESIGN 10); until then a line that leaves nothing of it
-out need not wait."""
+"""The store writes within this time. Until then a context that omits none of the new entries need not wait."""
 MAX_PATH_STATES = 6
-"""Folded paths kept per conversation: parallel branches go on from their own."""
+"""Cached path states per conversation, one for each parallel branch."""
 MAX_ANCHORS = 50_000
-"""Anchors kept in memory; older ones are asked of the store."""
+"""Anchors kept in memory; older ones are looked up in the store."""
 FRAME_ID_EVENT_KINDS = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
-"""Kinds of events that are kept under the id of their frame."""
+"""Kinds of events whose subject is a frame id."""
 MAX_LOCKS = 256
-"""Scopes asked in last whose locks are kept at hand."""
+"""Locks kept, by most recently used scope."""
 MAX_CANDIDATES = 64
-"""So many conversations at hand are looked at when one may begin with a summary, or may be a subagent's."""
+"""Cached conversations examined for one that a request restarts or is a subagent of."""
 MAX_CACHE_BYTES = 48 << 20
-"""Of the conversations at hand: thirty of 160k tokens. Any other comes back from the store."""
+"""Room for thirty conversations of 160k tokens."""
 SIZE_CHECK_DIVISOR = 16
-"""What is at hand is weighed when a sixteenth of what it may weigh has come to it."""
+"""The cache is measured after each sixteenth of its size that was added."""
 
 
 class NewEntries(msgspec.Struct, frozen=True, gc=False):
-    """A write that may still be on its way to disk: when it was handed over (s, monotonic), and the entries it has
-    something of."""
+    """A write that may not be on disk yet: its time (s, monotonic) and its entries."""
 
     written_at: float
     ticket: int
@@ -76,9 +68,9 @@ class NewEntries(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass
 class CachedConversation:
-    """A conversation at hand. `ticket` is the newest write of what it consists of; `decided` the newest that changes
-    what a line is; `settled` the newest that had its time to get to disk, and `fresh` are those after it, oldest
-    first. Receipts are none of these: they get to disk also where a message before them did not."""
+    """A conversation in memory. `ticket` is its newest write; `decided` the newest write that changes contexts;
+    `settled` the newest that is old enough to be on disk; `fresh` are the later ones, oldest first. Receipts count for
+    none of these."""
 
     ledger: Ledger
     tenant: str
@@ -88,17 +80,16 @@ class CachedConversation:
     settled_ticket: int = 0
     recent_writes: deque[NewEntries] = field(default_factory=deque)
     pending_entries: dict[str, int] = field(default_factory=dict)
-    """Entries of the fresh writes, each with the newest that has something of it."""
+    """Entries of fresh writes, each with the newest ticket."""
     attempts: dict[str, int] = field(default_factory=dict)
     readings: OrderedDict[tuple[str, str], FrameActivity] = field(default_factory=OrderedDict)
-    """What the work of frames showed so far, by thread and segment; kept here so that it goes with the conversation."""
+    """What observers found so far, by thread and segment."""
     loss_count: int = 0
-    """What `Store.losses` told when it was read."""
+    """`Store.loss_count` when the conversation was read."""
     is_dropped: bool = False
-    """It left the shelf for good."""
 
     def record_write(self, ticket: int, values: Sequence[LedgerItem], now: float) -> None:
-        """These values were handed to the store at `now` (s, monotonic)."""
+        """Note that `values` were handed to the store at `now` (s, monotonic)."""
         self._expire_recent_writes(now)
         self.ticket = ticket
         written: dict[str, int] = {}
@@ -115,7 +106,7 @@ class CachedConversation:
         self.pending_entries |= written
 
     def required_ticket(self, left_out: Set[str], now: float) -> int:
-        """The newest write that has to be on disk before a line leaves that these entries are not on."""
+        """The newest write that must be on disk before a context without these entries is sent."""
         self._expire_recent_writes(now)
         omitted = (self.pending_entries[entry] for entry in left_out & self.pending_entries.keys())
         return max(self.settled_ticket, self.decision_ticket, *omitted)
@@ -129,8 +120,7 @@ class CachedConversation:
                     del self.pending_entries[entry]
 
     def next_turn_id(self, node: str) -> str:
-        """The id of the next answer to a request: answers under way count, for their turns have ids already. One that
-        failed may have left no turn, so that there are fewer of them than numbers."""
+        """Id of the next turn. Turns in progress count, and failed ones may have left gaps."""
         number = max(self.attempts.get(node, 0), len(self.ledger.turns_by_parent.get(node, ())))
         while (turn := turn_id(node, number)) in self.ledger.entries:
             number += 1
@@ -138,7 +128,7 @@ class CachedConversation:
         return turn
 
     def path_state(self, tip: str) -> PathState:
-        """The fold of the path to `tip`; the longest one known is gone on from."""
+        """State of the path to `tip`, extended from the longest cached one."""
         if (known := self.path_states.get(tip)) is not None:
             self.path_states.move_to_end(tip)
             return known
@@ -147,21 +137,20 @@ class CachedConversation:
         return path_state
 
     def cache_path_state(self, tip: str, path_state: PathState) -> None:
-        """Remember the fold of a path."""
         self.path_states[tip] = path_state
         self.path_states.move_to_end(tip)
         while len(self.path_states) > MAX_PATH_STATES:
             self.path_states.popitem(last=False)
 
     def forget_path_state(self, tip: str) -> None:
-        """Something was decided at `tip` after its path was folded."""
+        """Drop the cached state of the path to `tip`, after an event changed it."""
         self.path_states.pop(tip, None)
 
 
 class ConversationCache:
-    """`most_bytes` bounds the memory of the ledgers held, as they weigh themselves. `ask_until`: up to this time (ms)
-    openings are asked of the store too, because one that another process took may be sent again. `clock` tells seconds
-    and never goes back. `told` is told what was decided about a conversation, once it is in its ledger."""
+    """`most_bytes` bounds the memory of the cached ledgers. `ask_until`: up to this time (ms) openings are also looked
+    up in the store, because a retry may follow a request that another process took. `clock` is monotonic, in seconds.
+    `told` receives new events once they are in the ledger."""
 
     def __init__(
         self,
@@ -180,14 +169,14 @@ class ConversationCache:
         self._conversations: OrderedDict[tuple[str, str], CachedConversation] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
         self._added_bytes = 0
-        """Bytes that came since what is at hand was weighed."""
+        """Bytes added since the cache was measured."""
         self._in_use: WeakValueDictionary[tuple[str, str], CachedConversation] = WeakValueDictionary()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self.lock = lru_cache(MAX_LOCKS)(self._lock)
-        """Of this tenant and session hint: state of one scope changes one request at a time."""
+        """Lock of a tenant and session hint: one request at a time changes the state of a scope."""
 
     def _lock(self, tenant: str, hint: str) -> asyncio.Lock:
-        """Whoever holds one keeps it what it is, however many others were asked for meanwhile."""
+        """A lock in use stays the same object, however many others are asked for."""
         key = (tenant, hint)
         lock = self._locks.get(key)
         if lock is None:
@@ -198,40 +187,39 @@ class ConversationCache:
     async def locate(
         self, tenant: str, hint: str, request: Request, now: int, dialect: str
     ) -> tuple[CachedConversation | None, Match]:
-        """The conversation `request` belongs to and where it stands in it; (None, NEW) when it belongs to none. Its
-        messages are bytes of one wire format, so it is one in `dialect`. Raises StoreError, also where it belongs to
-        none but to one that cannot be read."""
+        """The conversation of `request` and the match in it; (None, NEW) if there is none. Only conversations in
+        `dialect` count. Raises StoreError, also if the only candidate cannot be read."""
         unread: list[StoreError] = []
         opening = not any(m.role == "assistant" for m in request.messages)
         keys: list[str] = []
         held: list[str] = []
-        found = None
+        match_found = None
         for group in anchors.anchors_of(request):
             keys += group
             for key in group:
                 held += self._anchors.get((tenant, hint, key), ())
-            found = _best_match(
+            match_found = _best_match(
                 await self._load_in_dialect(dialect, tenant, held, unread), request, now, opening=opening
             )
-            if found and (opening or matching.covers(found[1], request)):
-                return found
-        if found is None and (not opening or now < self._query_store_until):
+            if match_found and (opening or matching.covers(match_found[1], request)):
+                return match_found
+        if match_found is None and (not opening or now < self._query_store_until):
             stored = await self._store.find_by_anchors(tenant, hint, keys)
             came = await self._load_in_dialect(dialect, tenant, stored, unread)
-            found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
-        if found is None and unread:
+            match_found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
+        if match_found is None and unread:
             raise unread[0]
-        if found is None and hint:
-            found = await self._match_compacted(tenant, hint, request, dialect)
-        if found is None and opening and not hint:
-            found = self._match_restarted(tenant, request, dialect)
-        return found or (None, Match(MatchKind.NEW))
+        if match_found is None and hint:
+            match_found = await self._match_compacted(tenant, hint, request, dialect)
+        if match_found is None and opening and not hint:
+            match_found = self._match_restarted(tenant, request, dialect)
+        return match_found or (None, Match(MatchKind.NEW))
 
     async def _load_in_dialect(
         self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
     ) -> list[CachedConversation]:
-        """Those of these conversations that are in this dialect. Why one of them cannot be read is added to `unread`,
-        where another may be the one that is looked for. Raises StoreError."""
+        """Those of these conversations that are in this dialect. Errors are added to `unread` while other candidates
+        remain. Raises StoreError."""
         got: list[CachedConversation] = []
         for conversation in dict.fromkeys(conversations):
             try:
@@ -253,36 +241,36 @@ class ConversationCache:
         return next(((s, match) for s, match in matches if match), None)
 
     def _match_restarted(self, tenant: str, request: Request, dialect: str) -> tuple[CachedConversation, Match] | None:
-        """The conversation at hand that `request` opens with a summary of, the newest first."""
+        """The newest cached conversation that `request` opens with a summary of."""
         ours = (s for (owner, _), s in self._conversations.items() if owner == tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == dialect]
         matches = ((s, match_restarted(s.ledger, request)) for s in reversed(held[-MAX_CANDIDATES:]))
         return next(((s, match) for s, match in matches if match), None)
 
     def recent_conversations(self, tenant: str) -> list[CachedConversation]:
-        """Conversations of this tenant in memory, those used last, which stand at the end."""
+        """Cached conversations of this tenant, most recently used last."""
         return [cached for (owner, _), cached in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
 
     async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
-        """A conversation of this tenant, from the shelf or the store."""
-        if (known := self._cached(tenant, conversation)) is not None:
-            return known
+        """A conversation of this tenant, from memory or the store."""
+        if (cached := self._cached(tenant, conversation)) is not None:
+            return cached
         losses = self._store.loss_count(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
         ledger = await self._store.load(tenant, conversation)
         if ledger is None:
             return None
-        if (known := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
-            return known
+        if (cached := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
+            return cached
         return self._insert(CachedConversation(ledger, tenant, loss_count=losses))
 
     def _cached(self, tenant: str, conversation: str) -> CachedConversation | None:
         key = (tenant, conversation)
-        known = self._conversations.get(key) or self._in_use.get(key)
-        if known is None or self._drop_if_lost(known):
+        cached = self._conversations.get(key) or self._in_use.get(key)
+        if cached is None or self._drop_if_lost(cached):
             return None
-        self._conversations[key] = known
+        self._conversations[key] = cached
         self._conversations.move_to_end(key)
-        return known
+        return cached
 
     def _insert(self, cached: CachedConversation) -> CachedConversation:
         key = (cached.tenant, cached.ledger.conversation.id)
@@ -291,12 +279,11 @@ class ConversationCache:
         return cached
 
     def expect_prompts(self, cached: CachedConversation, prompts: Sequence[str]) -> None:
-        """Somebody may begin with one of these texts soon. Not stored: whoever is told to begin does so at once."""
+        """Remember texts that a subagent may soon begin with. Not stored, because subagents begin at once."""
         self._keep_anchors(cached.tenant, AnchorRecord(cached.ledger.conversation.id, "", tuple(prompts), 0))
 
     async def find_delegating(self, tenant: str, text: str) -> tuple[CachedConversation, str] | None:
-        """The conversation with a call that waits for somebody who was told `text`, and its turn. Whoever begins is
-        told at once, so only what this process remembers is asked."""
+        """The conversation and turn with a pending call that gave `text` to a subagent. Looks only in memory."""
         for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()):
             cached = await self.get(tenant, conversation)
             if cached and (turn := anchors.delegating_turn(cached.ledger, text)):
@@ -304,11 +291,11 @@ class ConversationCache:
         return None
 
     async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
-        """The conversation of which the client knows a turn, or a part of one, by this id; and the turn, empty where
-        it is a part."""
+        """The conversation with a turn, or part of one, that the client knows by this id; and the turn, empty for a
+        part."""
         key = anchors.response_anchor(name)
-        held = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
-        for conversation in held:
+        conversations = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
+        for conversation in conversations:
             if (cached := await self.get(tenant, conversation)) is not None:
                 turns = cached.ledger.rounds.items()
                 return cached, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
@@ -317,26 +304,25 @@ class ConversationCache:
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
     ) -> tuple[Ledger, ...]:
-        """Conversations of the same tenant that may be recalled from beside this one: the one it came from, those that
-        came from it as far as they are at hand or `delegated` names them, and those that folded or opened one of
-        `frames` (full ids). Without the store these are not known, and nothing else is lost; nor is it where one of
-        them cannot be read."""
-        known = cached.ledger.conversation
-        here = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
-        found = [c for c, s in here.items() if s.ledger.conversation.parent == known.id]
-        found += [*delegated, *([known.parent] if known.parent else [])]
+        """Conversations of the same tenant that can be recalled from this one: its parent, cached children and those in
+        `delegated`, and conversations that folded or opened one of `frames` (full ids). What the store cannot read is
+        left out."""
+        conversation = cached.ledger.conversation
+        of_tenant = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
+        related = [c for c, s in of_tenant.items() if s.ledger.conversation.parent == conversation.id]
+        related += [*delegated, *([conversation.parent] if conversation.parent else [])]
         with suppress(StoreError):
             held = [
                 await self._store.conversation_with_event(cached.tenant, kind, f)
                 for f in frames
                 for kind in FRAME_ID_EVENT_KINDS
             ]
-            found += [c.id for c in held if c is not None]
-        others = await self._load_readable(cached.tenant, (c for c in dict.fromkeys(found) if c != known.id))
+            related += [c.id for c in held if c is not None]
+        others = await self._load_readable(cached.tenant, (c for c in dict.fromkeys(related) if c != conversation.id))
         return tuple(s.ledger for s in others)
 
     async def _load_readable(self, tenant: str, conversations: Iterable[str]) -> list[CachedConversation]:
-        """Those of these that can be read; once it is the store that fails, those at hand."""
+        """Those that can be read; after a failure of the store, those in memory."""
         got, fails = [], False
         for conversation in conversations:
             try:
@@ -347,20 +333,17 @@ class ConversationCache:
         return got
 
     async def conversations_in_session(self, tenant: str, hint: str) -> tuple[str, ...]:
-        """Conversations under a session the client names, the newest first."""
         return await self._store.conversations_in_session(tenant, hint)
 
     # --------------------------------------------------------------------------------------------------------- record
     def create(self, conversation: Conversation) -> CachedConversation:
-        """A new conversation; nothing of it is stored until `record`."""
+        """A new conversation; `record` stores it."""
         losses = self._store.loss_count(conversation.tenant, conversation.id)
         return self._insert(CachedConversation(Ledger(conversation), conversation.tenant, loss_count=losses))
 
     def record(self, cached: CachedConversation, values: Sequence[LedgerItem], others: Sequence[Record] = ()) -> int:
-        """Hand everything to the store as one transaction, then add the values to the ledger; the ticket of the write.
-
-        Raises StoreError before anything changed; where it is gone, too.
-        """
+        """Hand all records to the store as one transaction, then add the values to the ledger. Returns the ticket.
+        Raises StoreError before anything changed, and for a dropped conversation."""
         self._refuse_if_dropped(cached)
         ledger = cached.ledger
         try:
@@ -388,16 +371,19 @@ class ConversationCache:
     def _keep_anchors(self, tenant: str, anchored: AnchorRecord) -> None:
         newest = anchored.conversation
         for key in anchored.keys:
-            at = (tenant, anchored.hint, key)
-            known = self._anchors.pop(at, (newest,))
-            self._anchors[at] = known if known[0] == newest else (newest, *(c for c in known if c != newest))[:8]
+            anchor = (tenant, anchored.hint, key)
+            conversations = self._anchors.pop(anchor, (newest,))
+            self._anchors[anchor] = (
+                conversations
+                if conversations[0] == newest
+                else (newest, *(c for c in conversations if c != newest))[:8]
+            )
         while len(self._anchors) > MAX_ANCHORS:
             self._anchors.popitem(last=False)
 
     async def wait_until_durable(self, cached: CachedConversation, left_out: Set[str] | None = None) -> None:
-        """Everything recorded of this conversation is on disk; with `left_out`, what a line without these entries
-        depends on: they themselves, all that makes lines what they are, and what had its time to get there. Raises
-        StoreError when it is not going to be, or not soon, and where it is gone."""
+        """Wait until all records of this conversation are on disk; with `left_out`, only those that a context without
+        these entries depends on. Raises StoreError if they will not be, or not soon, and for a dropped conversation."""
         ticket = cached.ticket if left_out is None else cached.required_ticket(left_out, self._clock())
         try:
             await self._store.wait_until_durable(ticket)
@@ -407,52 +393,50 @@ class ConversationCache:
         self._refuse_if_dropped(cached)
 
     def _refuse_if_dropped(self, cached: CachedConversation) -> None:
-        """Raises StoreError where nothing may be built on this any more."""
+        """Raises StoreError for a conversation that must be read again."""
         if cached.is_dropped or self._drop_if_lost(cached):
             raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
 
     def _drop_if_lost(self, cached: CachedConversation) -> bool:
-        """Whether something of it was lost or deleted since it was read; then it leaves the shelf."""
+        """Drop the conversation if it was deleted or lost records since it was read. Returns whether it was."""
         if self._store.loss_count(cached.tenant, cached.ledger.conversation.id) == cached.loss_count:
             return False
         self.drop(cached)
         return True
 
     def parent_of(self, tenant: str, conversation: str) -> str:
-        """The conversation that this one, which is at hand, came from; empty where there is none."""
+        """Parent of a cached conversation; empty if there is none."""
         cached = self._conversations.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
         return cached.ledger.conversation.parent if cached else ""
 
     @property
     def conversation_count(self) -> int:
-        """How many conversations are at hand."""
+        """Number of conversations in memory."""
         return len(self._conversations)
 
     def drop(self, cached: CachedConversation) -> None:
-        """Take a conversation off the shelf for good; it is read from the store when it is asked for again."""
+        """Drop a conversation for good; it is read from the store when needed again."""
         cached.is_dropped = True
         key = (cached.tenant, cached.ledger.conversation.id)
-        for held in (self._conversations, self._in_use):
-            if held.get(key) is cached:
-                del held[key]
+        for cache in (self._conversations, self._in_use):
+            if cache.get(key) is cached:
+                del cache[key]
 
     def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
-        """After a deletion: nothing deleted may be remembered. The others stay, for answers may be under way in them;
-        `tenant` and `conversation` say where it is worth a look."""
+        """Drop deleted conversations, of `tenant` or with id `conversation` if given. The others stay, because requests
+        may be running in them."""
         for cached in {id(held): held for held in (*self._conversations.values(), *self._in_use.values())}.values():
             if tenant in (None, cached.tenant) and conversation in ("", cached.ledger.conversation.id):
                 self._drop_if_lost(cached)
 
     def set_mode(self, tenant: str, conversation: str, mode: str) -> None:
-        """A person turned the proxy down or away, and that is stored. It counts from the next request on; the
-        conversation stays on the shelf, for an answer may be under way in it."""
+        """Set the mode of a cached conversation, after it was stored. It counts from the next request."""
         key = (tenant, conversation)
         if (cached := self._conversations.get(key) or self._in_use.get(key)) is not None:
             cached.ledger.conversation = replace(cached.ledger.conversation, mode=mode)
 
     def apply_events(self, tenant: str, conversation: str, events: Sequence[LedgerEvent]) -> None:
-        """Something was decided beside the requests of a conversation, and is stored. It stays on the shelf, for an
-        answer may be under way in it; its paths are folded anew."""
+        """Add events that were stored beside the requests of a conversation, and drop its path states."""
         key = (tenant, conversation)
         for cached in (self._conversations.get(key), self._in_use.get(key)):
             if cached is not None:
@@ -469,21 +453,20 @@ class ConversationCache:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Drop the conversations unused for longest, until what is held fits. The one used last is never dropped."""
-        held = sum(s.ledger.memory_bytes for s in self._conversations.values())
-        while held > self._max_bytes and len(self._conversations) > 1:
+        """Drop the least recently used conversations until the rest fits. The most recent one stays."""
+        cached_bytes = sum(s.ledger.memory_bytes for s in self._conversations.values())
+        while cached_bytes > self._max_bytes and len(self._conversations) > 1:
             _, gone = self._conversations.popitem(last=False)
-            held -= gone.ledger.memory_bytes
+            cached_bytes -= gone.ledger.memory_bytes
 
 
 def _best_match(
     cached: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
 ) -> tuple[CachedConversation, Match] | None:
-    """Which of these holds the request, and where."""
     if opening:
-        for each in cached:
-            if (found := matching.match_retry(each.ledger, request, now)) is not None:
-                return each, found
+        for candidate in cached:
+            if (retry := matching.match_retry(candidate.ledger, request, now)) is not None:
+                return candidate, retry
         return None
     if (best := matching.best_match((s.ledger for s in cached), request)) is None:
         return None
@@ -493,7 +476,7 @@ def _best_match(
 def _match_unanswered(
     cached: Sequence[CachedConversation], request: Request
 ) -> tuple[CachedConversation, Match] | None:
-    """Which of these begins as the request does, and lost its answer; the first one, which is the newest."""
+    """The newest of these that opens as `request` does and has no answer."""
     matches = ((s, m) for s in cached if (m := matching.match_unanswered_opening(s.ledger, request)) is not None)
     return next(matches, None)
 
@@ -513,7 +496,7 @@ def _add_to_ledger(ledger: Ledger, value: LedgerItem) -> None:
 
 
 def _ordered_records(conversation: str, values: Sequence[LedgerItem], others: Sequence[Record]) -> list[Record]:
-    """All of it in the order of writing. A conversation goes first: everything else belongs to one."""
+    """All records in writing order: a conversation first, because all others belong to one."""
     records: list[Record] = [LedgerRecord(conversation, value) for value in values]
     for record in others:
         if isinstance(record, Conversation):

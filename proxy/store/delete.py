@@ -1,10 +1,8 @@
-"""Conversations deleted, with everything that only they needed.
+"""Deletes conversations, and everything that only they needed.
 
-The law: **a blob goes with its last holder**. Holders are conversations, requests, and pages (which hold the pieces
-they name), so a deletion walks from the one to the other until nothing is left that nobody holds.
-
-Runs in the writer's thread, a few conversations per transaction, so that others get their turn. Getting the bytes out
-of the file is the database's own business (`shrink`).
+A blob is deleted with its last holder: a conversation, a request, or a page that names it. Runs in the writer's thread,
+a few conversations a transaction, so that other writes get their turn. The database removes the bytes from its file
+itself.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ DELETE_BATCH_SIZE = 20
 
 @dataclass(frozen=True, slots=True)
 class DeletedBatch:
-    """`more` says that there is more to delete of the same; `owners` are tenant and id of the conversations."""
+    """`more`: there is more to delete; `owners` are tenant and id of the conversations."""
 
     conversations: int
     bytes: int
@@ -32,8 +30,8 @@ class DeletedBatch:
 
 
 def delete_batch(connection: Connection, tenant: str | None, conversation: str, before: int) -> DeletedBatch:
-    """Delete up to `AT_ONCE` conversations: the one named, or those whose newest record is older than `before`; in the
-    end also requests of that name or age whose conversation is not there."""
+    """Delete up to `DELETE_BATCH_SIZE` conversations: the named one, or those last written before `before`; at the end
+    also requests of that name or age without a conversation."""
     with connection.begin():
         owners = _conversations_to_delete(connection, tenant, conversation, before)
         freed = sum(_delete_conversation(connection, *owner) for owner in owners)
@@ -59,7 +57,7 @@ def _conversations_to_delete(
 
 
 def _delete_conversation(connection: Connection, tenant: str, conversation: str) -> int:
-    """Bytes of blobs that went with it."""
+    """Returns the bytes of the deleted blobs."""
     requests = schema.requests
     of_it = and_(requests.c.tenant == tenant, requests.c.conversation == conversation)
     ids = list(connection.execute(select(requests.c.id).where(of_it)).scalars())
@@ -83,13 +81,13 @@ def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int
 
 
 def _delete_orphan_requests(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
-    """Requests that were answered without a conversation of ours, or after it was forgotten, and bodies sent for
-    requests nobody kept; of those only the age is known."""
+    """Delete requests without a conversation, and bodies sent for requests that were not stored; of the latter only the
+    age is known."""
     requests, sent, conversations = schema.requests, schema.sent, schema.conversations
     owned = exists().where(conversations.c.tenant == requests.c.tenant, conversations.c.id == requests.c.conversation)
-    kept = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
+    has_request = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)
     stray = select(requests.c.tenant, requests.c.id).where(~owned)
-    unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~kept)
+    unasked = select(sent.c.tenant, sent.c.request).where(sent.c.created < before, ~has_request)
     if before:
         stray = stray.where(requests.c.created < before)
     if conversation:
@@ -103,7 +101,7 @@ def _delete_orphan_requests(connection: Connection, tenant: str | None, conversa
 
 
 def _release_blobs(connection: Connection, tenant: str, holders: list[str]) -> int:
-    """Take the holds of `holders` away, and the blobs that nobody holds any more; bytes freed."""
+    """Remove the holds of `holders` and the blobs without any left. Returns the bytes freed."""
     holds, blobs = schema.holds, schema.blobs
     freed = 0
     while holders:

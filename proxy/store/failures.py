@@ -1,15 +1,8 @@
-"""Which word a failure of the database is told by.
+"""Database failures as `StoreError` codes, and the circuit breaker of the store.
 
-The codes are those of `proxy.store`; the numbers are SQLite's primary result codes. What is not a failure of the
-database (a value it cannot take, a bug of ours) is `store_failed`.
-
-SQLite's own error and the one that SQLAlchemy wraps around it are told by the same word: what writes a group runs on
-the driver, everything else on SQLAlchemy.
-
-A circuit breaker: a store that keeps failing is left alone for a while, and then tried once.
-
-It decides from the times of failures alone; the clock is handed in. Who asks it, and what is refused meanwhile, is the
-writer's business.
+SQLite's primary result codes decide the code, whether the error comes from the driver or from SQLAlchemy. Anything that
+is not a database failure, such as a bad value, is `store_failed`. The circuit breaker decides from the times of
+failures; the clock is an argument.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from proxy.errors import StoreError
 
 DATABASE_ERRORS = (DBAPIError, sqlite3.Error)
-"""What a database says, whichever way it was asked."""
+"""Errors of the driver and of SQLAlchemy."""
 
 CODE_BY_SQLITE_RESULT = {
     sqlite3.SQLITE_BUSY: "store_locked",
@@ -52,7 +45,7 @@ TEXT_BY_CODE = {
 
 
 def as_store_error(caught: BaseException) -> StoreError:
-    """`caught` as the one error that leaves this package; its message names the cause, never a stored value."""
+    """`caught` as StoreError; its message names the cause, never a stored value."""
     if isinstance(caught, StoreError):
         return caught
     code = _error_code(caught)
@@ -82,8 +75,8 @@ def _error_code(caught: BaseException) -> str:
 
 
 class CircuitBreaker:
-    """Opens after `failures` within `window` seconds, or when it is tripped; after `rest` seconds a probe is due, and
-    what becomes of that decides."""
+    """Opens after `failures` within `window` seconds, or by `trip`. After `rest` seconds a probe is due, which closes
+    or reopens it."""
 
     def __init__(
         self, clock: Callable[[], float], *, failures: int = 5, window: float = 30.0, rest: float = 10.0
@@ -99,7 +92,7 @@ class CircuitBreaker:
         return self._opened is not None
 
     def record_failure(self) -> None:
-        """Count a failure. A failed probe opens the circuit for another rest."""
+        """Count a failure. A failed probe opens the circuit again."""
         now = self._clock()
         self._failed.append(now)
         full = len(self._failed) == self._failed.maxlen
@@ -107,11 +100,11 @@ class CircuitBreaker:
             self._opened = now
 
     def trip(self) -> None:
-        """Open at once: what failed is known not to pass by itself."""
+        """Open at once, for failures that do not pass by themselves."""
         self._opened = self._clock()
 
     def reset(self) -> None:
-        """The probe succeeded: everything before is forgotten."""
+        """Close after a successful probe."""
         self._opened = None
         self._failed.clear()
 

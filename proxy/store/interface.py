@@ -1,16 +1,9 @@
-"""What is kept on disk, and the one interface to it.
+"""The values that are stored, and the interface to a store.
 
-Records go in by `write`, which never waits: one writer commits them in order, in groups. `durable` waits until a
-ticket is on disk; callers ask for it where a law says so (a finished hidden round before the next one starts, a
-message before a request omits it), everything else is on disk within 250 ms. Reading gives back whole ledgers:
-everything hot is a bounded cache of the caller.
-
-The law: **the tenant is in every key and every query**. Nothing here can be called without one, except what an
-operator asks of the whole store (`tenant` None). Every failure is a `StoreError` whose `code` is the word told in
-`x-stack-status`: store_locked, store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is
-full), store_failed.
-
-What it does not do: it decides nothing. Ids, order and content are made by the core and stored as they are.
+`write` queues records without waiting; one writer commits them in order, in groups, within 250 ms. `wait_until_durable`
+waits until a ticket is on disk. The tenant is part of every key and every query; only an operator may pass `tenant`
+None for the whole store. Every failure is a `StoreError` whose `code` appears in `x-stack-status`: store_locked,
+store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is full), store_failed.
 """
 
 from __future__ import annotations
@@ -24,12 +17,12 @@ from proxy.core.ledger import Conversation, Ledger, LedgerItem
 from proxy.errors import StoreError
 
 Body = tuple[bytes, ...]
-"""A request body in pieces: joined they are its bytes. Long pieces (messages) are stored once, however often they are
+"""A request body in pieces; joined they are its bytes. A long piece (a message) is stored once, however often it is
 sent."""
 
 
 class AnchorRecord(msgspec.Struct, frozen=True):
-    """Keys under which a conversation is found again, within its tenant and session hint."""
+    """Keys by which a conversation is found again, within its tenant and session hint."""
 
     conversation: str
     hint: str
@@ -38,11 +31,9 @@ class AnchorRecord(msgspec.Struct, frozen=True):
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """One client request: where it stands, what the client sent, and what came of it. `receipt` is a JSON object.
-
-    Written when the request is accepted and again, with its receipt, when it is answered: the newer one replaces the
-    older. Where its conversation is not there any more, neither `body` is kept nor what was sent with it.
-    """
+    """One client request, its place in a conversation and its outcome. `receipt` is a JSON object. Written when the
+    request is accepted, and replaced when it is answered. If its conversation no longer exists, no bodies are
+    stored."""
 
     id: str
     conversation: str
@@ -65,8 +56,8 @@ class SentRecord(msgspec.Struct, frozen=True):
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """What somebody set while the proxy runs, by its key. `value` is JSON; `null` takes it back. The newer one replaces
-    the older."""
+    """A setting changed while the proxy runs. `value` is JSON, `null` removes it. A newer record replaces an older
+    one."""
 
     name: str
     value: bytes
@@ -74,8 +65,6 @@ class SettingRecord(msgspec.Struct, frozen=True):
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """A record of one conversation that is a plain value of the ledger."""
-
     conversation: str
     value: LedgerItem
 
@@ -91,14 +80,12 @@ class StoredRequest(msgspec.Struct, frozen=True):
 
 
 class DeletionResult(msgspec.Struct, frozen=True):
-    """How much a deletion removed."""
-
     conversations: int = 0
     bytes: int = 0
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What `doctor` and `/health` tell of the store."""
+    """State of the store for `doctor` and `/health`."""
 
     ok: bool
     where: str
@@ -107,14 +94,14 @@ class Health(msgspec.Struct, frozen=True):
     conversations: int = 0
     notes: tuple[str, ...] = msgspec.field(default=())
     queued: int = 0
-    """Records that wait to be written."""
+    """Records waiting to be written."""
     dropped: int = 0
-    """Records that were given up since the start."""
+    """Records lost since the start."""
 
 
 class FinishedFrame(msgspec.Struct, frozen=True):
-    """A frame that ended with a result, whoever's it is. `status` is completed or failed, `ended` is when (ms);
-    `criteria` begin as it was asked for, `noted` are files and decisions, one a line."""
+    """A frame that ended with a result, in any conversation of the tenant. `status` is completed or failed, `ended` is
+    in ms, `criteria` is the beginning of the criteria, `noted` lists files and decisions, one a line."""
 
     tenant: str
     conversation: str
@@ -128,7 +115,7 @@ class FinishedFrame(msgspec.Struct, frozen=True):
 
 
 class FrameSearchResult(msgspec.Struct, frozen=True):
-    """What a search found, the best first. `whole`: each has all the words; else they come close."""
+    """Search results, best first. `whole`: each has all the words of the query; otherwise only some."""
 
     frames: tuple[FinishedFrame, ...] = ()
     whole: bool = False
@@ -144,63 +131,62 @@ class Store(Protocol):
         """Write what is queued, then stop."""
 
     def write(self, tenant: str, records: Sequence[Record]) -> int:
-        """Queue `records` as one transaction, in order; a ticket for `durable`. Raises StoreError when it cannot take
-        them."""
+        """Queue `records` as one transaction, in order. Returns a ticket for `wait_until_durable`. Raises StoreError if
+        the records cannot be taken."""
 
     async def wait_until_durable(self, ticket: int) -> None:
-        """Return when what `ticket` stands for is on disk, and all that was handed over before of what its conversation
-        consists of. Raises StoreError when it is not going to be."""
+        """Return when `ticket`, and every earlier record that its conversation depends on, is on disk. Raises
+        StoreError if it will not be."""
 
     def loss_count(self, tenant: str, conversation: str) -> int:
-        """How often something of this conversation went: records that were given up after they were taken, or all of
-        it when it was forgotten. Whoever holds it since before the last time knows more than is stored, and must not go
-        on from that: what it writes would hang on nothing. Asked with every record, so it looks at memory alone."""
+        """How often records of this conversation were lost after `write` took them, or the conversation was deleted. A
+        cached copy from before the last loss must not be written on. Looks at memory only, because every write asks."""
 
     async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
-        """Conversations that hold one of `keys`, by the first of the keys that they hold, then the newest first."""
+        """Ids of conversations that have one of `keys`: by the first of the keys that they have, then newest first."""
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
-        """Conversations under a session hint, the newest first."""
+        """Ids of conversations with this session hint, newest first."""
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
-        """A whole conversation as it was written, or None when this tenant has no such. After a loss it is what may be
-        gone on from: records are taken again."""
+        """A whole conversation as it was written, or None if this tenant has none with this id. After a loss, loading
+        allows writing again."""
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
-        """The one begun last first, which no work changes: who turns the pages misses none."""
+        """Newest start first. Activity does not change this order, so paging misses none."""
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
-        """Those with the newest records, the newest first."""
+        """Newest record first."""
 
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
-        """The conversation with an event of this kind about this subject (a frame id, say)."""
+        """The conversation that has an event of this kind about this subject (for example a frame id)."""
 
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FrameSearchResult:
-        """Finished frames with the words of `query`, the best first, of all conversations but these. Any text is a
-        query; one without a letter or a digit finds nothing."""
+        """Finished frames that match `query`, best first, in all conversations except those excluded. A query without a
+        letter or digit finds nothing."""
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
     ) -> tuple[RequestRecord, ...]:
-        """The newest first, without bodies."""
+        """Newest first, without bodies."""
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
-        """One request with all its bodies; `request` may be a unique beginning of an id."""
+        """One request with all its bodies; `request` may be a unique prefix of an id."""
 
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
-        """What was set for this tenant, by name; an empty one is everybody."""
+        """Settings of this tenant by name; the empty tenant stands for all."""
 
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Really delete: one conversation, or all that were last written before a time; the file shrinks, no copy
+        """Delete one conversation, or all that were last written before a time (ms). The file shrinks and no copy
         stays."""
 
     async def secret(self) -> bytes:
-        """32 random bytes made when the store was, for nonces and keyed hashes. Never leaves the process."""
+        """32 random bytes made with the store, for nonces and keyed hashes. They never leave the process."""
 
     def write_error(self) -> StoreError | None:
-        """Why nothing can be written at this moment; asked with every request, so it looks at nothing."""
+        """Why nothing can be written now. Looks at memory only, because every request asks."""
 
     def health(self) -> Health:
-        """As of now; touches no table."""
+        """Current state; reads no table."""

@@ -1,9 +1,6 @@
-"""Which conversation is meant by its id, or by the beginning of it.
+"""Finds the conversation that a person means by an id or a prefix of it.
 
-The law: **who asks for one finds none but those in scope**; what is not there, or is somebody else's, is the same
-`UnknownFrame`, whose message says where to look.
-
-What this module does not do: it reads no ledger.
+Only conversations in scope are found. A missing conversation and one of another tenant raise the same `UnknownFrame`.
 """
 
 from __future__ import annotations
@@ -15,36 +12,33 @@ from proxy.errors import NotFound
 from proxy.store.interface import Store
 
 TenantScope = str | None
-"""A tenant, or None: all of them."""
+"""A tenant, or None for all of them."""
 
 CONVERSATIONS_PER_QUERY = 200
-"""Conversations asked of the store at a time."""
 MIN_ID_PREFIX_CHARS = 4
-"""Characters of an id from which its beginning stands for it."""
+"""Least length of an id prefix."""
 
 
 async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[Conversation]:
-    """All conversations, the one begun last first."""
+    """All conversations, newest start first."""
     offset = 0
-    while found := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
-        for conversation in found:
+    while page := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
+        for conversation in page:
             yield conversation
-        offset += len(found)
+        offset += len(page)
 
 
 async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
-    """A conversation by its id, a unique beginning of it, or where `reference` is empty the one worked in last.
-
-    Raises UnknownFrame.
-    """
+    """A conversation by its id or a unique prefix; the most recently active one if `reference` is empty. Raises
+    UnknownFrame."""
     if not reference:
         return await _newest_conversation(store, scope)
     found: list[Conversation] = []
-    async for known in all_conversations(store, scope):
-        if known.id == reference:
-            return known
-        if len(reference) >= MIN_ID_PREFIX_CHARS and known.id.startswith(reference):
-            found.append(known)
+    async for conversation in all_conversations(store, scope):
+        if conversation.id == reference:
+            return conversation
+        if len(reference) >= MIN_ID_PREFIX_CHARS and conversation.id.startswith(reference):
+            found.append(conversation)
     if len(found) == 1:
         return found[0]
     if len(reference) < MIN_ID_PREFIX_CHARS:
@@ -62,5 +56,5 @@ async def _newest_conversation(store: Store, scope: TenantScope) -> Conversation
 
 
 def quote_reference(reference: str) -> str:
-    """What was asked for, as it may stand in a message: short, and without a control character."""
+    """`reference` for a message: short, without control characters."""
     return repr(reference if len(reference) <= 64 else f"{reference[:63]}…")

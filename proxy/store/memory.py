@@ -1,8 +1,5 @@
-"""The store in memory: for tests, for trying things out, and for whoever wants nothing on disk.
-
-It keeps the contract of the store to the letter, by the same rules as the one on disk: the first writer wins what is a
-fact, the newest what is a state, and nothing is written for a conversation that is not there. Durable means written.
-"""
+"""The store in memory, for tests, trials and users who want nothing on disk. It follows the contract of `Store`
+exactly: the first writer of a fact wins, the newest of a state, and nothing is written for a missing conversation."""
 
 from __future__ import annotations
 
@@ -48,11 +45,9 @@ class MemoryStore:
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
 
-    async def start(self) -> None:
-        """Nothing to open."""
+    async def start(self) -> None: ...
 
-    async def close(self) -> None:
-        """Nothing to close; what was written goes with the process."""
+    async def close(self) -> None: ...
 
     # --------------------------------------------------------------------------------------------------------- writing
     def write(self, tenant: str, records: Sequence[Record]) -> int:
@@ -102,11 +97,13 @@ class MemoryStore:
 
     @staticmethod
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
-        """A draft of a round goes when a newer one comes; a finished round stays. What was said keeps its place."""
+        """A newer draft replaces the draft of a round, a finished round stays. Positions do not change."""
         if isinstance(value, QueuedMessage):
-            told = (at for at, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id)
-            if (at := next(told, None)) is not None:
-                values[at] = value
+            positions = (
+                position for position, v in enumerate(values) if isinstance(v, QueuedMessage) and v.id == value.id
+            )
+            if (position := next(positions, None)) is not None:
+                values[position] = value
                 return
         if isinstance(value, Round):
             same = [v for v in values if isinstance(v, Round) and (v.turn, v.number) == (value.turn, value.number)]
@@ -155,8 +152,10 @@ class MemoryStore:
     ) -> FrameSearchResult:
         owners = [owner for owner in self._conversations if tenant in (None, owner[0])]
         ledgers = {o: rebuild_ledger(self._conversations[o], self._values.get(o, ())) for o in owners}
-        told = {frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)}
-        return search_rows(told, query, limit, without)
+        row_by_key = {
+            frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)
+        }
+        return search_rows(row_by_key, query, limit, without)
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
@@ -209,7 +208,7 @@ class MemoryStore:
         return freed + sum(map(self._delete_request, gone))
 
     def _delete_orphan_requests(self, tenant: str | None, conversation: str, before: int) -> int:
-        """Requests that were answered without a conversation of ours, or after it was forgotten."""
+        """Delete requests without a conversation."""
         gone = [
             key
             for key, record in self._requests.items()
@@ -228,7 +227,6 @@ class MemoryStore:
         return self._secret
 
     def write_error(self) -> StoreError | None:
-        """Memory has none."""
         return None
 
     def health(self) -> Health:

@@ -1,8 +1,7 @@
-"""A store brought to the schema this program knows: made, migrated, or refused.
+"""Creates the schema of a store, migrates it, or refuses it.
 
-The law: **a version is a transaction**. Killed at any moment, a store is at the old version or at the new one, never
-between; a copy of an existing store is kept before it is changed. A store of a newer program, or of another one, is
-refused and left as it is.
+A migration is one transaction, so a killed process leaves the old or the new version, and an existing store is copied
+first. A store of a newer version or another program raises StoreError and stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ SECRET_NAME = "secret"  # noqa: S105 - the name of the row, not what is in it
 
 
 def schema_version_of(connection: Connection) -> str:
-    """The schema a store stands at, empty when nothing is in it yet. Raises StoreError when this program must not
-    touch it."""
+    """The schema version of a store, empty for an empty one. Raises StoreError if this program must not touch it."""
     tables = set(inspect(connection).get_table_names())
     if not tables:
         return ""
@@ -42,8 +40,7 @@ def is_current(version: str) -> bool:
 
 
 def create_schema(connection: Connection, secret: bytes) -> None:
-    """An empty store at the newest version. Runs in the transaction of the caller, who checked that nothing is
-    there."""
+    """Create the newest version in the caller's transaction. The caller has checked that the store is empty."""
     schema.metadata.create_all(connection)
     connection.execute(text(f"CREATE TABLE {schema.VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
     stamped = text(f"INSERT INTO {schema.VERSION_TABLE} (version_num) VALUES (:version)")  # noqa: S608 - a constant
@@ -54,7 +51,7 @@ def create_schema(connection: Connection, secret: bytes) -> None:
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the migrations that are missing, in the transaction of the caller."""
+    """Run the missing migrations in the caller's transaction."""
     # Imported here: it costs a quarter of a second, and is needed once in the life of a version.
     from alembic import command
     from alembic.config import Config

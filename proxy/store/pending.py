@@ -1,13 +1,7 @@
-"""Those who wait on an event loop for what a thread does, how they are told, and for how long others give way to them.
+"""Work handed to the writer and not yet finished, by ticket, and the waiters for it.
 
-The law: **everybody is told once, on their own loop**, also when they left in the meantime or their loop is closed.
-
-What was handed to the writer and is neither on disk nor given up, by its ticket.
-
-The law: **a ticket is over once, and tickets end in any order**: receipts give way. So a reader waits for all that may
-concern it, and whoever waits for a ticket, for that one alone.
-
-What this module does not do: it holds no lock and tells nobody; `writer` does both.
+Tickets may finish in any order, because receipts give way. Each waiter is woken once, on its own event loop, even if it
+has left or its loop is closed. Nothing here locks: the writer does.
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from proxy.store.commit import Batch
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody on an event loop who waits for a ticket. `settled_only`: told of the end, not of a failure."""
+    """A task on an event loop that waits for a ticket. `settled_only`: a failure of the ticket is not raised."""
 
     ticket: int
     ignores_failure: bool
@@ -32,16 +26,14 @@ class Waiter:
 
 @dataclass(slots=True)
 class ReceiptDelay:
-    """Receipts are left for what somebody waits for, until the first of them was left for so long, in seconds. Even
-    then whoever waits at that moment comes first, and they next."""
+    """Receipts give way to batches that somebody waits for, but no longer than this many seconds."""
 
     max_delay_s: float
     waiting_since: float | None = None
-    """Since when something is left that has waited for company; None where nothing is."""
+    """When the oldest delayed work began to wait; None if there is none."""
     may_delay: bool = True
 
     def record_group(self, now: float, *, gave_way: bool, left: bool) -> None:
-        """A group was taken: whether receipts gave way to it, and whether anything was left."""
         if not left:
             self.waiting_since = None
         elif self.waiting_since is None:
@@ -51,7 +43,7 @@ class ReceiptDelay:
 
 
 def notify_waiters(news: Sequence[tuple[Waiter, StoreError | None]]) -> None:
-    """Wake the waiters, each on its loop, with one call per loop."""
+    """Wake the waiters with one call per event loop."""
     for loop in {waiter.loop for waiter, _ in news}:
         try:
             loop.call_soon_threadsafe(_resolve_futures, [(w.future, error) for w, error in news if w.loop is loop])
@@ -70,17 +62,17 @@ def _resolve_futures(news: Sequence[tuple[asyncio.Future[None], StoreError | Non
 
 
 def copy_of_error(error: StoreError) -> StoreError:
-    """A new one of the same words: an exception raised in two places would gather both traces."""
+    """A new error with the same text: raising one object in two places would join both tracebacks."""
     return StoreError(str(error), code=error.code)
 
 
 MAX_SCANNED_BATCHES = 64
-"""Batches that are looked through for what a reader asks for; where there are more, all of them may concern it."""
+"""Batches checked for what a reader asks for; with more in the queue, all count as relevant."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterJob:
-    """Something else to do with the connection that writes, in its turn. It does its own transactions."""
+    """Other work for the write connection, in its turn in the queue. It does its own transactions."""
 
     ticket: int
     run: Callable[[], None]
@@ -88,7 +80,7 @@ class WriterJob:
 
 
 class PendingWork:
-    """`newest` is the last ticket that was given."""
+    """`newest` is the last ticket given."""
 
     def __init__(self) -> None:
         self.newest_ticket = 0
@@ -96,11 +88,10 @@ class PendingWork:
 
     @property
     def next_ticket(self) -> int:
-        """The ticket of what is taken next."""
         return self.newest_ticket + 1
 
     def add(self, work: Batch | WriterJob) -> int:
-        """It was queued under the next ticket; that."""
+        """Register queued work under the next ticket, and return that ticket."""
         self.newest_ticket = work.ticket
         self._work_by_ticket[work.ticket] = work
         return work.ticket
@@ -109,15 +100,13 @@ class PendingWork:
         self._work_by_ticket.pop(ticket, None)
 
     def is_done_for(self, waiter: Waiter) -> bool:
-        """Whether nothing is left that this one waits for: all up to its ticket, or the ticket alone. What a
-        conversation consists of is written in order."""
+        """Whether this waiter has nothing left to wait for: every ticket up to its own, or its own alone."""
         if waiter.ignores_failure:
             return next(iter(self._work_by_ticket), self.next_ticket) > waiter.ticket
         return waiter.ticket not in self._work_by_ticket
 
     def newest_ticket_for(self, concerns: Callable[[Batch], bool]) -> int:
-        """The ticket of the newest batch that `concerns` somebody, or of a job, which may concern anybody; 0 where
-        there is neither."""
+        """Ticket of the newest job, or batch that `concerns` the reader; 0 if there is none."""
         if len(self._work_by_ticket) > MAX_SCANNED_BATCHES:
             return self.newest_ticket
         newest_first = reversed(self._work_by_ticket.values())

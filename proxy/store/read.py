@@ -1,13 +1,8 @@
-"""Everything that is read, as functions of a connection.
+"""All reads, as functions of a connection, and ledgers rebuilt from their records.
 
-The law: **a tenant that is named is in the `where` of every table**; only an operator's None leaves it out. Each of
-these runs in one transaction, so a ledger is never read half before and half after a commit.
-
-A ledger built again from what was written of it, in the order of writing.
-
-The law: **what hangs on something that is not there is not there either**. A store that lost a record (a full disk, a
-clock that ran backwards between two starts) gives back a smaller ledger that is whole, never one with holes: every
-parent of an entry is in it, every turn of a round, every entry of an event.
+A tenant that is given is in the `where` of every table; only an operator's None leaves it out. Each read is one
+transaction, so a ledger is never read half before a commit. A ledger with lost records comes back smaller but whole: a
+value whose parent is missing is left out.
 """
 
 from __future__ import annotations
@@ -36,8 +31,7 @@ from proxy.store.statements import chunks, driver_of, statements_for
 
 
 def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
-    """`values` in the order they were written. One that comes before what it hangs on is taken up when that is
-    there."""
+    """`values` in writing order. One that comes before the value it depends on is added after it."""
     ledger = Ledger(conversation)
     waiting = list(values)
     while waiting:
@@ -49,7 +43,7 @@ def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> 
 
 
 def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
-    """False while what `value` hangs on is missing."""
+    """False if something that `value` depends on is missing."""
     match value:
         case Entry():
             if value.parent and value.parent not in ledger.entries:
@@ -74,21 +68,23 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 def find_by_anchors(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
-    """Mostly nobody knows one of them, and somebody waits to hear that."""
-    asked = list(dict.fromkeys(map(rows.escape_text, keys)))
+    """Usually none of the keys is known, so that case is fast."""
+    escaped_keys = list(dict.fromkeys(map(rows.escape_text, keys)))
     with connection.begin():
         anchors = statements_for(connection.dialect).anchors
         place = rows.escape_text(tenant), rows.escape_text(hint)
-        known = set(anchors.first_column(driver_of(connection), place[0], asked, of_hint=place[1]))
+        known = set(anchors.first_column(driver_of(connection), place[0], escaped_keys, of_hint=place[1]))
         return (
-            _anchored_conversations(connection, place, [key for key in asked if key in known], limit) if known else ()
+            _anchored_conversations(connection, place, [key for key in escaped_keys if key in known], limit)
+            if known
+            else ()
         )
 
 
 def _anchored_conversations(
     connection: Connection, place: tuple[str, str], keys: Sequence[str], limit: int
 ) -> tuple[str, ...]:
-    """The conversations that are there under these keys; `place` is tenant and hint."""
+    """Existing conversations under these keys; `place` is tenant and hint."""
     anchors, conversations = schema.anchors, schema.conversations
     existing = anchors.join(
         conversations,
@@ -118,7 +114,7 @@ def load(connection: Connection, tenant: str, conversation: str) -> Ledger | Non
 
 
 def load_outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
-    """A conversation without what was said: of every message only who spoke. Frames can be folded from it."""
+    """A conversation without texts: of every message only the role. Frames can be replayed from it."""
     owner = (rows.escape_text(tenant), rows.escape_text(conversation))
     return _build_ledger(connection, owner, _message_roles(connection, owner))
 
@@ -149,7 +145,7 @@ def _rows_of(connection: Connection, table: Table, owner: tuple[str, str]) -> Se
 
 
 def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
-    """By (entry, round) in order of position."""
+    """By (entry, round), in order of position."""
     messages, blobs = schema.messages, schema.blobs
     query = (
         select(messages, blobs.c.data)
@@ -164,7 +160,6 @@ def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str,
 
 
 def _message_roles(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
-    """The same as far as their roles go."""
     table = schema.messages
     query = select(table.c.entry, table.c.round, table.c.role).order_by(table.c.position)
     found: dict[tuple[str, int], list[Message]] = defaultdict(list)
@@ -180,7 +175,7 @@ def conversations(connection: Connection, tenant: str | None, limit: int, offset
 
 
 def recently_active(connection: Connection, tenant: str | None, limit: int) -> tuple[Conversation, ...]:
-    """Without an index: one would be written with every commit, and this is asked by people."""
+    """Uses no index: it would be written with every commit, and only people ask this."""
     table = schema.conversations
     query = _scoped(select(table), table, tenant).order_by(table.c.newest.desc(), table.c.id.desc())
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
@@ -231,7 +226,7 @@ def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:
 
 
 def _request_row(connection: Connection, tenant: str | None, beginning: str) -> Row[Any] | None:
-    """The one request with this id, or the one whose id begins so. None where two would fit."""
+    """The request with this id or id prefix; None if several fit."""
     table = schema.requests
     if not beginning:
         return None

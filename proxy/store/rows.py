@@ -1,11 +1,9 @@
-"""Values as rows, rows as values; nothing here touches a database.
+"""Values as rows and rows as values, without a database.
 
-The law: **what is read is what was written**, to the byte: NUL, lone surrogates and bytes that are no UTF-8 included.
-Databases refuse some of these in text, so `words` spells them with an escape that ordinary text never meets.
-
-A message's wire, and every long piece of a body, is a blob under its sha256. A body is a list of pages, a page a list
-of pieces: what two bodies have in common from the start on is stored once, so a conversation that is resent with every
-request does not grow the store with the square of its length.
+What is read is byte for byte what was written, including NUL, lone surrogates and invalid UTF-8, which `escape_text`
+writes with an escape. A message's wire and every long piece of a body is a blob under its sha256. A body is a list of
+pages, a page a list of pieces: the common beginning of two bodies is stored once, so a conversation that is resent with
+every request does not grow the store quadratically.
 """
 
 from __future__ import annotations
@@ -39,20 +37,19 @@ from proxy.dialects.messages import is_failed_result
 from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord
 
 RowValues = dict[str, Any]
-"""One row by column names."""
 
 PIECES_PER_PAGE = 32
-"""Pieces per page of a body. Smaller pages share more between bodies, larger ones make shorter lists of pages."""
+"""Smaller pages share more between bodies, larger ones make shorter lists of pages."""
 
 MIN_BLOB_BYTES = 96
-"""Bytes from which a piece is stored under its digest instead of in its page."""
+"""Least length of a piece that is stored under its digest instead of in its page."""
 
 ENTRY_ROUND = -1
-"""The round under which an entry's own message stands."""
+"""Round number of an entry's own message."""
 
 NUL = "\x00"
 ESCAPE = "\x10"
-"""Data link escape: four hex digits of the character that is meant follow."""
+"""Data link escape; four hex digits of the escaped character follow."""
 
 _NEEDS_ESCAPE = re.compile("[\x00\x10\ud800-\udfff]")
 _JSON_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -61,32 +58,29 @@ _ESCAPED = re.compile("\x10([0-9a-f]{4})")
 
 # --------------------------------------------------------------------------------------------------------------- text
 def escape_text(text: str) -> str:
-    """`text` as every database takes it: itself, unless it holds NUL, a lone surrogate, or the escape."""
+    """`text`, with NUL, lone surrogates and the escape itself escaped."""
     if text.isascii() and NUL not in text and ESCAPE not in text:  # 0.1 us, where the search takes 3 us per 1,000
         return text
     return _NEEDS_ESCAPE.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
 
 
 def unescape_text(stored: str) -> str:
-    """The inverse of `words`."""
     if ESCAPE not in stored:
         return stored
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), stored)
 
 
 def bytes_to_text(raw: bytes) -> str:
-    """Bytes that are nearly always text, as text; `bytes_of` gives exactly them back."""
+    """Bytes that are nearly always UTF-8, as text; `text_to_bytes` is the exact inverse."""
     return escape_text(raw.decode("utf-8", "surrogateescape"))
 
 
 def text_to_bytes(stored: str) -> bytes:
-    """The inverse of `readable`."""
     return unescape_text(stored).encode("utf-8", "surrogateescape")
 
 
 def to_json(value: object) -> str:
-    """Readable JSON: only what databases refuse is escaped. Raw surrogates stay as they are for `words` to spell, for
-    an ASCII spelling would join two lone ones into a character."""
+    """Readable JSON. Surrogates stay raw for `escape_text`: as ASCII, two lone ones would join into one character."""
     try:
         return escape_text(msgspec.json.encode(value).decode())
     except UnicodeEncodeError:  # a lone surrogate
@@ -102,14 +96,12 @@ def digest_of(data: bytes) -> bytes:
 
 
 def draft_digest(conversation: str, turn: str, number: int) -> bytes:
-    """Where the draft of a round is kept, whatever it holds at the moment."""
+    """Digest under which the draft of a round is stored, whatever it contains."""
     return digest_of(f"draft\n{to_json([conversation, turn, number])}".encode())
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
 class _ContentMessage(msgspec.Struct):
-    """A message whose content is one string."""
-
     content: str
 
 
@@ -117,7 +109,7 @@ _content_decoder = msgspec.json.Decoder(_ContentMessage)
 
 
 def content_string_of(wire: bytes) -> str | None:
-    """The string `content` of a message in JSON, or None: then its text has to be stored beside it."""
+    """The string `content` of a message in JSON; None if there is none, so that its text is stored beside it."""
     try:
         return _content_decoder.decode(wire).content
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -125,7 +117,7 @@ def content_string_of(wire: bytes) -> str | None:
 
 
 def message_row(message: Message, digest: bytes) -> RowValues:
-    """Without the columns that say where it stands."""
+    """Without the columns of its position."""
     return {
         "role": escape_text(message.role),
         "wire": digest,
@@ -228,7 +220,7 @@ def round_row(value: Round) -> RowValues:
 
 
 def _usage_list(usage: Usage) -> list[int]:
-    """As older versions read it, where there is no more to tell."""
+    """The format of older versions, if it can hold everything."""
     told = [usage.input, usage.output, usage.cached, usage.written, usage.written_long]
     return told if usage.written_long else told[:-1]
 
@@ -371,7 +363,7 @@ def setting_of(row: Row[Any]) -> SettingRecord:
 # ------------------------------------------------------------------------------------------------------------- bodies
 @dataclass(frozen=True, slots=True)
 class BodyPage:
-    """Up to `PAGE` pieces of a body: `data` is what is stored, `pieces` the long ones it names, by digest."""
+    """Up to `PIECES_PER_PAGE` pieces of a body: `data` is stored, `pieces` are the long ones by digest."""
 
     digest: bytes
     data: bytes
@@ -379,8 +371,8 @@ class BodyPage:
 
 
 class _DigestCache:
-    """Digests of pieces seen lately: a conversation resends the very same objects with every request, and a dictionary
-    knows an object it holds without reading it. Belongs to the writer's thread."""
+    """Digests of recent pieces. A conversation resends the same objects, and a dictionary finds an object without
+    reading its bytes again. Belongs to the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
         self._max_bytes = most_bytes
@@ -398,8 +390,8 @@ class _DigestCache:
 
 
 class _PageCache:
-    """Pages made lately, by their pieces: the beginning of a conversation is the same pages with every request. The
-    pieces are known without reading them, as in `_Digests`. Belongs to the writer's thread."""
+    """Recent pages by their pieces: requests of a conversation begin with the same pages. Finds pieces as
+    `_DigestCache` does. Belongs to the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
         self._max_bytes = most_bytes
@@ -446,7 +438,6 @@ def join_digests(made: Iterable[BodyPage]) -> bytes:
 
 
 def split_digests(body: bytes) -> list[bytes]:
-    """The inverse of `page_list`."""
     return [body[at : at + 32] for at in range(0, len(body), 32)]
 
 

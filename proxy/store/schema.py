@@ -1,24 +1,22 @@
-"""The tables, as SQLAlchemy Core knows them, and the version they stand at.
+"""The tables in SQLAlchemy Core, and the versions of the schema.
 
     conversations ─┬─ entries ── messages        a client's or our message, rendered from a blob
-                   ├─ rounds ─── messages        place 0 is what was spoken, 1.. are the results
+                   ├─ rounds ─── messages        place 0 is the answer, 1.. are the results
                    ├─ events, threads, anchors, queued
                    └─ requests ─ sent            bodies as lists of pages of blobs
-    task_rows                                    frames for other readers, by the view `tasks`; found by `finding`
-    blobs, holds                                 bytes once per tenant, and who needs them
-    meta                                         what is true of the whole store (tenant is empty)
-    settings                                     what was set while the proxy runs (tenant is empty)
+    task_rows                                    frames for the view `tasks` and `search_index`
+    blobs, holds                                 bytes once per tenant, and their holders
+    meta                                         facts about the whole store (tenant is empty)
+    settings                                     settings changed at run time (tenant is empty)
 
-The law: **every table has the tenant first in its primary key**. Text is stored as text (see `rows.words` for the few
-characters that databases refuse), times in ms, digests as the 32 bytes of sha256. `place` is the order in which rows
-were written, across restarts; it carries no other meaning.
+Every table has the tenant first in its primary key. Text is stored as text (`rows.escape_text` escapes the few
+characters that databases refuse), times in ms, digests as the 32 bytes of sha256. `place` is the order of writing,
+across restarts.
 
-To read a message by hand: its words stand in `messages.text`, or, where that is null, as the string `content` of the
-JSON in `blobs.data` under the digest in `messages.wire`; so large texts are on disk once. What was spoken in a round
-that is still a draft lies under the hash of its place instead, so that the next draft takes its room.
-
-A change here is a new file in `migrations/versions` and a new last name in `VERSIONS`. A new store is made from these
-tables directly; a test holds them equal to what the migrations build.
+To read a message by hand: its text is in `messages.text`, or, if that is null, in the string `content` of the JSON in
+`blobs.data` under the digest `messages.wire`, so that large texts are on disk once. The message of a draft round is
+under the hash of its place instead, so that the next draft replaces it. A change of the tables is a new file in
+`migrations/versions` and a new last name in `VERSIONS`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, Met
 from sqlalchemy.schema import SchemaItem
 
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
-"""Every schema this program knows, oldest first. The last one is written, the others are migrated."""
+"""All schema versions, oldest first. The last is current; the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
 
@@ -51,7 +49,7 @@ def _bytes_column(name: str) -> Column[bytes]:
 
 
 def _table(name: str, *items: SchemaItem, small: bool = False) -> Table:
-    """`small`: rows that are hardly more than their key lie in its tree (SQLite; others take no notice)."""
+    """`small`: a row is little more than its key, so it is stored in the key's tree (WITHOUT ROWID, SQLite only)."""
     return Table(name, metadata, *items, sqlite_with_rowid=not small)
 
 
@@ -243,8 +241,8 @@ TASKS_VIEW_SQL = (
     "CREATE VIEW tasks AS SELECT id, session_id, parent_id, goal, status, result, depth, created_at, completed_at, "
     "valid_from, valid_to FROM task_rows"
 )
-"""What others read. The tenant is left out: who opens the file sees everybody's."""
+"""The view for other programs. It leaves out the tenant and shows the rows of all."""
 event.listen(metadata, "after_create", DDL(TASKS_VIEW_SQL))  # type: ignore[no-untyped-call]  # SQLAlchemy's own
 
 CONVERSATION_TABLES = (entries, messages, rounds, events, threads, anchors, queued)
-"""Tables whose rows go with their conversation."""
+"""Tables whose rows are deleted with their conversation."""

@@ -1,15 +1,9 @@
-"""Finding finished frames by words: a full-text index (FTS5, ranked by BM25) of what each was to do and came to.
+"""Full-text search of finished frames (SQLite FTS5, ranked by BM25): title, criteria, result, files and decisions.
 
-It lies in memory, one for each tenant that searches, and is brought up to date when somebody does: the rows that were
-written since are read, in the order of their writing. So it costs a request that searches nothing exactly nothing, and
-no words of a conversation stand in the database once more, where a deletion would have to find them.
-
-The law: **the index says where, the store says what**. What is given back are rows as the same transaction reads them:
-what was forgotten, or is under way again, is not among them, whatever the index remembers. And how rare a word is
-counts among the frames of whoever asks: what others do changes no order.
-
-What this module does not do: it knows no meaning, only words and their stems (of English), and no query is a language:
-what is no letter and no digit stands between words.
+There is one index in memory for each tenant that searches. A search first reads the rows written since the last one, so
+requests without a search cost nothing and the database holds no second copy of texts that a deletion would have to
+find. Results are rows as the same transaction reads them: deleted or reopened frames never appear. Ranking counts only
+the frames of the searching tenant. Words are compared by English stems; a query has no syntax.
 """
 
 from __future__ import annotations
@@ -32,20 +26,19 @@ from proxy.store import rows, schema
 from proxy.store.interface import FinishedFrame, FrameSearchResult
 
 MAX_INDEXES = 16
-"""Indexes that are kept, those used last: about 3 MB for each thousand finished frames."""
+"""Most recently used indexes that are kept; about 3 MB for each thousand finished frames."""
 MAX_QUERY_WORDS = 64
-"""Words of a query that count, the first ones."""
+"""Words of a query that count, from its beginning."""
 MAX_OUTDATED_ROWS = 1_000
-"""Frames told anew or gone, of which an index still knows the old words, before it is made again; at least as many as
-it has otherwise."""
+"""Outdated rows in an index before it is rebuilt, or as many as it has current ones, if that is more."""
 COLUMN_WEIGHTS = {"title": 4.0, "criteria": 2.0, "results": 1.0, "noted": 2.0}
-"""What is indexed, and what a word counts for there: `noted` are files and decisions."""
+"""Indexed columns and the weight of a word in each. `noted` holds files and decisions."""
 TOKENIZER = "porter unicode61"
 INSERT_SQL = f"INSERT INTO frames (rowid, {', '.join(COLUMN_WEIGHTS)}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
 BM25_WEIGHTS = ", ".join(map(str, COLUMN_WEIGHTS.values()))
 RANKED_SQL = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frames, {BM25_WEIGHTS}), rowid DESC"  # noqa: S608 - constants
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-"""Characters of scripts that put no space between words: each counts as one."""
+"""Characters of scripts without spaces between words; each counts as one word."""
 _WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
 
 FrameKey = tuple[str, str, str]
@@ -55,12 +48,12 @@ TaskRow = rows.RowValues | RowMapping
 
 
 def words_in(text: str) -> list[str]:
-    """Its words without case, in order: `rate_limit(src/a.py)` has five."""
+    """Words of the text in lower case, in order: `rate_limit(src/a.py)` has five."""
     return _WORD.findall(text.casefold())
 
 
 def query_words(query: str) -> list[str]:
-    """The words of a query that count, each once."""
+    """The words of a query that count, without repetition."""
     return list(islice(dict.fromkeys(words_in(query)), MAX_QUERY_WORDS))
 
 
@@ -69,14 +62,14 @@ def frame_key_of(row: TaskRow) -> FrameKey:
 
 
 def is_finished(row: TaskRow) -> bool:
-    """Whether a row of `task_rows` tells of a frame that ended with a result, and was not withdrawn since."""
+    """Whether this row is of a frame that ended with a result and was not withdrawn."""
     return row["completed_at"] is not None and row["valid_to"] is None
 
 
 def search_rows(
     told: Mapping[FrameKey, rows.RowValues], query: str, limit: int, without: Collection[str]
 ) -> FrameSearchResult:
-    """The same as `Finder.found`, among rows that are all at hand."""
+    """The same as `FrameSearch.search`, over rows in memory."""
     with closing(FrameIndex()) as index:
         index.add_rows(told.values())
         return _best_frames(index, query_words(query), told.get, limit, without)
@@ -92,8 +85,8 @@ class FrameSearch:
     def search(
         self, connection: Connection, tenant: str | None, query: str, limit: int, without: Collection[str]
     ) -> FrameSearchResult:
-        """Up to `limit` finished frames, the best first, none of the conversations `without`: those with all words of
-        `query`, or where none has them all, those with some. Raises StoreError."""
+        """Up to `limit` finished frames outside the conversations `without`, best first: those with all words of
+        `query`, or if there are none, those with some. Raises StoreError."""
         with self._lock:
             try:
                 index = self._current_index(connection, tenant)
@@ -105,7 +98,7 @@ class FrameSearch:
                 raise
 
     def forget(self) -> None:
-        """Something was deleted: no index may remember it."""
+        """Drop the indexes after a deletion."""
         with self._lock:
             for tenant in list(self._indexes):
                 self._drop(tenant)
@@ -128,12 +121,11 @@ class FrameSearch:
 
 # ---------------------------------------------------------------------------------------------------------------- index
 class FrameIndex:
-    """The words of frames, without their texts. A frame that is told anew has a new number; what stands under the old
-    one is passed over."""
+    """Words of frames, without their texts. A changed frame gets a new number; the old number is skipped."""
 
     def __init__(self) -> None:
         self.last_row_number = -1
-        """The place up to which rows were taken."""
+        """Rows up to this place are indexed."""
         self._numbers: dict[FrameKey, int] = {}
         self._keys: dict[int, FrameKey] = {}
         self._next = 0
@@ -144,18 +136,17 @@ class FrameIndex:
 
     @property
     def size(self) -> int:
-        """Frames that are known."""
         return len(self._numbers)
 
     @property
     def outdated(self) -> int:
-        """Numbers that stand for nothing any more."""
+        """Numbers that no frame has any more."""
         return self._next - self.size
 
-    def add_rows(self, told: Iterable[TaskRow]) -> None:
-        """Rows of `task_rows`, in the order of their writing."""
+    def add_rows(self, task_rows: Iterable[TaskRow]) -> None:
+        """Rows of `task_rows`, in writing order."""
         self._words.execute("BEGIN")
-        for row in told:
+        for row in task_rows:
             self._add_row(row)
         self._words.execute("COMMIT")
 
@@ -172,9 +163,9 @@ class FrameIndex:
         self.last_row_number = max(self.last_row_number, row["written"])
 
     def ranked_keys(self, words: Iterable[str], *, whole: bool) -> Iterator[FrameKey]:
-        """Frames that have all of `words`, or one at least (not `whole`), the best first; of equals the newest."""
-        asked = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
-        with closing(self._words.execute(RANKED_SQL, (asked,))) as found:
+        """Frames with all of `words`, or with some (not `whole`): best first, then newest."""
+        fts_query = (" AND " if whole else " OR ").join(f'"{word}"' for word in words)
+        with closing(self._words.execute(RANKED_SQL, (fts_query,))) as found:
             for (number,) in found:
                 if (key := self._keys.get(number)) is not None:
                     yield key
@@ -186,16 +177,16 @@ class FrameIndex:
 def _best_frames(
     index: FrameIndex,
     words: Sequence[str],
-    told: Callable[[FrameKey], TaskRow | None],
+    row_of: Callable[[FrameKey], TaskRow | None],
     limit: int,
     without: Collection[str],
 ) -> FrameSearchResult:
-    """`told` is what the store says of a frame now."""
+    """`row_of` reads the current row of a frame."""
     apart = frozenset(map(rows.escape_text, without))
     for whole in (True, False) if words else ():
         keys = (key for key in index.ranked_keys(words, whole=whole) if key[1] not in apart)
-        known = (row for key in keys if (row := told(key)) is not None)
-        if best := tuple(map(_finished_frame, islice(known, limit))):
+        current_rows = (row for key in keys if (row := row_of(key)) is not None)
+        if best := tuple(map(_finished_frame, islice(current_rows, limit))):
             return FrameSearchResult(best, whole)
     return FrameSearchResult()
 

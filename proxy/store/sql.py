@@ -1,13 +1,9 @@
-"""The store over a SQL database: a writer's thread, a pool that reads, and this, which puts them together.
+"""The store over a SQL database: the writer's thread, a pool of readers, and what joins them; and the list of kinds of
+stores.
 
-The law: **a read sees everything this process queued before it**. So a read waits until that is settled, or what of
-it the read could find, then runs in a thread of its own on a connection that cannot write; a writer never holds it up,
-nor does it hold up a writer.
-
-Values in and out are those of `proxy.store`; statements stand in `committing`, `reading` and `deleting`, what only
-SQLite understands in `sqlite`, and how writing fails in `writer`.
-
-Which store a configuration means. A new kind of store is one function and one line in `STORES`.
+A read sees everything this process queued before it: it waits until the writes it could find are settled, then runs in
+a thread on a read-only connection. Reading and writing do not block each other. A new kind of store is one function and
+one line in `OPENER_BY_SCHEME`.
 """
 
 from __future__ import annotations
@@ -48,18 +44,18 @@ from proxy.store.writer import QueueLimits, StoreWriter
 ReadResult = TypeVar("ReadResult")
 
 MAX_OPEN_ATTEMPTS = 4
-"""Times a start waits out another process that is making the same store."""
+"""Attempts to open while another process creates the same store."""
 REOPEN_INTERVAL_S = 0.5
-"""Between two tries to open a store that a failure closed."""
+"""Time between attempts to open a store that a failure closed."""
 SHRINK_TIMEOUT_S = 5.0
-"""How long a deletion tries to get the last copies out of the file and its log before it says that it could not."""
+"""How long a deletion tries to remove the last copies from the file and its log before it reports failure."""
 SHRINK_INTERVAL_S = 0.1
-"""Between two of these tries; others write meanwhile."""
+"""Time between these attempts, in which others can write."""
 
 
 class SqlStore:
-    """`proxy.store.Store` over one database. A StoreError from `durable` may pass: what waits is tried again. What was
-    given up is told by `losses`: forget then what you hold of the conversation and load it again."""
+    """`proxy.store.Store` over one database. A StoreError of `wait_until_durable` may be temporary; losses are reported
+    by `loss_count`."""
 
     def __init__(
         self, database: SqliteFile, *, circuit: CircuitBreaker | None = None, bounds: QueueLimits | None = None
@@ -73,8 +69,8 @@ class SqlStore:
         self._last_reopen = 0.0
 
     async def start(self) -> None:
-        """Open, migrate, make the writer ready. Raises StoreError when the store cannot be used now; the writer lives
-        all the same and takes it up as soon as it can."""
+        """Open, migrate, start the writer. Raises StoreError if the store cannot be used now; the writer goes on
+        trying."""
         ticket = self._writer.start()
         for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
@@ -154,8 +150,8 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- deleting
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Rows are overwritten, their pages given back, the log emptied. Raises StoreError when a copy may have stayed:
-        call it again."""
+        """Overwrites the rows, returns their pages and empties the log. Raises StoreError if a copy may remain: call it
+        again."""
         conversations = freed = 0
         more = True
         while more:
@@ -176,7 +172,7 @@ class SqlStore:
         return some
 
     async def _shrink_until_done(self) -> None:
-        """That somebody reads is no failure of the store, so the writer is not told of it."""
+        """A busy reader is not a failure of the store, so the circuit breaker does not hear of it."""
         until = time.monotonic() + SHRINK_TIMEOUT_S
         while not await self._run_in_writer(self._try_shrink):
             if time.monotonic() > until:
@@ -187,7 +183,7 @@ class SqlStore:
             await asyncio.sleep(SHRINK_INTERVAL_S)
 
     def _try_shrink(self) -> bool:
-        """One try. What is compact stays so when the log has to be tried again: written anew, all of it would go into
+        """One attempt. A compacted file is not compacted again when only the log is left: all of it would go through
         the log once more."""
         if self._must_compact and self._database.compact(rewrite=self._must_rewrite):
             self._must_compact = self._must_rewrite = False
@@ -196,8 +192,7 @@ class SqlStore:
 
     # ---------------------------------------------------------------------------------------------------------- health
     def write_error(self) -> StoreError | None:
-        """Also has a store opened again that a failure closed: whoever hears of trouble asks it for nothing, so nobody
-        else would."""
+        """Also reopens a store that a failure closed: after an error callers ask it for nothing else."""
         trouble = self._writer.write_error()
         if trouble is None and not self._database.is_open:
             self._reopen_soon()
@@ -212,7 +207,6 @@ class SqlStore:
                 self._writer.reopen()
 
     def health(self) -> Health:
-        """As of now; touches no table."""
         trouble = self.write_error()
         notes = list(self._database.notes)
         if self._writer.dropped_records:
@@ -256,8 +250,8 @@ class SqlStore:
             raise error from caught
 
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
-        """What a reader found: the writer sets the file aside, unless that is done already. Nobody may write for long,
-        and every read would fail until then."""
+        """Have the writer set the file aside after a reader found damage. Otherwise every read fails until the next
+        write."""
         if self._is_current_engine(engine):
             raise error
 
@@ -272,7 +266,7 @@ class SqlStore:
 
 
 DATABASE_FILE = "callstack.db"
-"""The file in the data directory, where none is named."""
+"""Default file in the data directory."""
 
 
 def _open_sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
@@ -284,12 +278,12 @@ def _open_memory(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT
 
 
 OPENER_BY_SCHEME: dict[str, Callable[[str, Path, bool], Store]] = {"sqlite": _open_sqlite, "memory": _open_memory}
-"""By scheme: what follows the colon, the data directory, and whether a damaged file is set aside make a store."""
+"""Makes a store from: the rest of the URL, the data directory, and whether a damaged file is set aside."""
 
 
 def open_store(url: str, data: Path, *, sets_aside: bool = True) -> Store:
-    """The store that `url` names, not started yet: `sqlite` (a file in `data`), `sqlite:/a/path.db`, or `memory:`.
-    Without `sets_aside` a damaged file stays where it is, and cannot be used."""
+    """The store that `url` names, not started: `sqlite` (a file in `data`), `sqlite:/a/path.db`, or `memory:`. Without
+    `sets_aside` a damaged file stays where it is and cannot be used."""
     scheme, _, rest = url.partition(":")
     if scheme not in OPENER_BY_SCHEME:
         raise InvalidConfiguration(

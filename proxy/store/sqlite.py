@@ -1,11 +1,9 @@
-"""The embedded database: one SQLite file, and all that is said to SQLite and to no other database.
+"""The SQLite database file, and everything that is specific to SQLite.
 
-The law: **a file is never deleted or overwritten**. One that is damaged is set aside under its name and the time, or
-left where it is for whoever only looks; one that is older is copied before it is migrated. The file is the owner's
-alone (mode 0600, its directory 0700 where we make it); a symbolic link in its place is refused.
-
-Two engines stand over it: one connection that writes (`BEGIN IMMEDIATE`, for a read that turns into a write fails at
-once in WAL mode when somebody else wrote in between), and a pool that can only read.
+A file is never deleted or overwritten: a damaged one is renamed with a timestamp (or left alone for readers), an older
+one is copied before migration. Only the owner can read it (mode 0600; directory 0700 if created here), and a symbolic
+link is refused. One connection writes, with `BEGIN IMMEDIATE`, because in WAL mode a read that turns into a write fails
+if another process wrote in between; a pool can only read.
 """
 
 from __future__ import annotations
@@ -29,36 +27,35 @@ from proxy.store import migrate as migrating
 from proxy.store.failures import as_store_error
 
 BUSY_MS = 250
-"""How long a statement waits for another process before it gives up."""
+"""How long a statement waits for another process."""
 READERS = 4
-"""Connections that read at the same time."""
+"""Connections for reading."""
 SEARCHERS = 1
-"""And those that search: a search may take seconds, and no request waits for one to read."""
+"""Further connections for searches, which may take seconds, so that no request waits for one."""
 SHRINK_MS = 50
-"""And one that gets what was deleted out of the file: it is tried again, and whoever writes waits behind it."""
+"""Busy timeout while deleted bytes are removed from the file. Short, because writers wait meanwhile and it is tried
+again."""
 MAX_REWRITE_BYTES = 256 * 1024 * 1024
-"""Size up to which a file is written anew when somebody asks for a conversation to be forgotten: about a second."""
+"""Largest file that is rewritten when a conversation is deleted, which takes about a second."""
 WAL_BYTES = 64 * 1024 * 1024
-"""What the write-ahead log is cut back to after it was longer."""
+"""Size to which a longer write-ahead log is cut back."""
 WAL_PAGES = 4_000
-"""Pages of the write-ahead log from which SQLite brings it into the file by itself: within the commit of whoever comes
-then, who waits 10 ms more for each 1,000 of them."""
+"""Pages of the write-ahead log from which SQLite checkpoints by itself, within a commit: 10 ms for each 1,000."""
 CHECKPOINT_AT_PAGES = (1_000, 2_000)
-"""And those from which the writer has it done before, behind a commit: where nobody waits for the next one, and where
-somebody does."""
+"""Pages from which the writer checkpoints after a commit: if nobody waits for the next one, and if somebody does."""
 PAGE_BYTES = 4_096
 PAGES_PER_COMMIT, PAGES_PER_RECORD = 16, 2
-"""About so many come with them beside the bytes that are said (measured: 15 to 23 for a commit of 3 records, 106 to 185
-for one of 69 records and 60 pages). SQLite tells nobody how many there are."""
+"""Estimated log pages beside the bytes of text, because SQLite does not report them (measured: 15 to 23 for a commit of
+3 records, 106 to 185 for one of 69 records and 60 pages)."""
 MAX_NOTES = 20
-"""How many of the newest things to tell an operator are kept."""
+"""Newest notes to the operator that are kept."""
 FILE_SUFFIXES = ("", "-wal", "-shm")
 BACKUP_SUFFIX = ".before-"
 
 
 class SqliteFile:
-    """One file with its connections. `writing` is used by one thread; `reading` by any. Without `sets_aside` a damaged
-    one stays where it is."""
+    """One file with its connections. `write_connection` is for one thread, `read_engine` for any. Without `sets_aside`
+    a damaged file stays where it is."""
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
         self.path = path.absolute()
@@ -79,7 +76,7 @@ class SqliteFile:
 
     @property
     def secret(self) -> bytes:
-        """Empty until the store was open once; then it stays, also when the file has to be made anew."""
+        """Empty until the store was open once; unchanged afterwards, even if the file is made anew."""
         return self._secret
 
     @property
@@ -94,7 +91,7 @@ class SqliteFile:
 
     @property
     def write_connection(self) -> Connection:
-        """The connection that writes, opened when it has to be."""
+        """The write connection, opened if necessary."""
         if self._write_connection is not None and not self._is_same_file():
             self.close()
         if self._write_connection is None:
@@ -103,8 +100,8 @@ class SqliteFile:
         return self._write_connection
 
     def open(self) -> None:
-        """Raises StoreError when it cannot be used. What is damaged is set aside, where that is to be, and a new store
-        begun."""
+        """Open the store; a damaged file is set aside, if allowed, and a new one begun. Raises StoreError if it cannot
+        be used."""
         try:
             self._open()
         except Exception as caught:
@@ -149,7 +146,7 @@ class SqliteFile:
         self._write_connection = self._engine = self._read_engine = None
 
     def set_aside(self) -> None:
-        """Move the file and what belongs to it out of the way, where that is to be. Nothing is deleted."""
+        """Rename the file and its companions, if allowed. Nothing is deleted."""
         self.close()
         if not self._may_set_aside:
             return
@@ -162,7 +159,7 @@ class SqliteFile:
         self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
 
     def size_bytes(self) -> int:
-        """Of the file and its write-ahead log."""
+        """Size of the file and its write-ahead log."""
         total = 0
         for side in ("", "-wal"):
             try:
@@ -172,23 +169,21 @@ class SqliteFile:
         return total
 
     def count_log_pages(self, records: int, size: int) -> None:
-        """A transaction was committed, with so many records, and so many bytes of what is said in them."""
+        """Count a committed transaction of so many records and bytes of text."""
         self._log_pages += PAGES_PER_COMMIT + PAGES_PER_RECORD * records + size // PAGE_BYTES
 
     def checkpoint_if_large(self, *, waited_for: bool) -> None:
-        """Bring a long write-ahead log into the file, as far as no reader is in the way; then it begins anew. What was
-        committed is on disk anyway, and what is wrong with the disk is found and told by the next commit."""
+        """Checkpoint a long write-ahead log, as far as readers allow. Committed data is on disk anyway, and the next
+        commit reports errors of the disk."""
         if self._write_connection is not None and self._log_pages >= CHECKPOINT_AT_PAGES[waited_for]:
             self._log_pages = 0
             with suppress(sqlite3.Error):
                 _raw_connection(self._write_connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def compact(self, *, rewrite: bool) -> bool:
-        """Make the file smaller by what was deleted; False when somebody else was in the way.
-
-        Deleted rows are overwritten with zeros. `rewrite` also writes a file of up to `REWRITTEN_BYTES` anew, for a
-        copy may stay in the unused part of a page that was once split; a larger one would keep every writer waiting.
-        """
+        """Remove deleted bytes from the file; False if another connection was in the way. Deleted rows are overwritten
+        with zeros. `rewrite` also rewrites a file of up to `MAX_REWRITE_BYTES`, because a copy may remain in the unused
+        part of a split page."""
         for copy in self.path.parent.glob(f"{self.path.name}{BACKUP_SUFFIX}*"):
             copy.unlink()
         rewrite = rewrite and self.size_bytes() <= MAX_REWRITE_BYTES
@@ -198,26 +193,26 @@ class SqliteFile:
         )
 
     def truncate_log(self) -> bool:
-        """Bring the write-ahead log into the file and cut it to nothing; False when somebody else was in the way."""
+        """Checkpoint the write-ahead log and cut it to zero; False if another connection was in the way."""
         return self._run_unless_locked(lambda raw: raw.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
 
     def _run_unless_locked(self, run: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> bool:
-        """Whether `run` was done, which tells by an error or by its first column that it was not."""
+        """Run `run`; False if it failed on a lock, by an error or by its first column."""
         raw = _raw_connection(self.write_connection)
         raw.execute(f"PRAGMA busy_timeout={SHRINK_MS}").fetchall()
         try:
-            told = run(raw).fetchone()
+            first_row = run(raw).fetchone()
         except sqlite3.OperationalError as caught:
             if as_store_error(caught).code == "store_locked":
                 return False
             raise
         finally:
             raw.execute(f"PRAGMA busy_timeout={BUSY_MS}").fetchall()
-        return not (told and told[0])
+        return not (first_row and first_row[0])
 
     # ------------------------------------------------------------------------------------------------------- opening
     def _prepare_file(self) -> bool:
-        """Make the directory and the file where they are missing; whether there is something in it."""
+        """Create the directory and the file if missing. Returns whether the file has content."""
         if not self.path.parent.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Never opened when it is there: closing a second handle would drop the locks SQLite holds on it.
@@ -249,7 +244,7 @@ class SqliteFile:
         return connection
 
     def _migrate(self) -> None:
-        """Asked on a connection that only reads, so that a store in use by another process opens at once."""
+        """Checked on a read-only connection, so that a store in use by another process opens at once."""
         assert self._write_connection is not None  # noqa: S101 - `_open` made it
         with self.read_engine.connect() as connection:
             version = migrating.schema_version_of(connection)
@@ -267,7 +262,7 @@ class SqliteFile:
             self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
 
     def _back_up(self, version: str) -> None:
-        """Keep a copy of the store as it is, under the version it has."""
+        """Keep a copy of the store, named by its version."""
         copy = self.path.with_name(f"{self.path.name}{BACKUP_SUFFIX}{version}")
         partial = copy.with_name(f"{copy.name}.partial")
         partial.unlink(missing_ok=True)
@@ -281,7 +276,7 @@ class SqliteFile:
 
 
 def _create_file(path: Path) -> None:
-    """An empty file that only its owner may read. Raises FileExistsError where anything is, a link too."""
+    """Create an empty file that only its owner can read. Raises FileExistsError if anything is there, also a link."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
@@ -294,7 +289,7 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _raw_connection(connection: Connection) -> sqlite3.Connection:
-    """SQLite's own connection, for what must stand outside a transaction."""
+    """SQLite's own connection, for statements outside a transaction."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
     return raw
@@ -309,7 +304,7 @@ def _begin_deferred(connection: Connection) -> None:
 
 
 def _configure_durability(raw: sqlite3.Connection, *, new: bool) -> None:
-    """Settings of the connection that writes; in a file that is not new these write nothing."""
+    """Settings of the write connection; in an existing file they write nothing."""
     if new:
         raw.execute("PRAGMA auto_vacuum=INCREMENTAL")
     raw.execute("PRAGMA journal_mode=WAL").fetchall()

@@ -1,16 +1,9 @@
-"""The statements that a group of batches is written with, compiled once for a kind of database.
+"""The statements that write a group of batches, compiled once for each kind of database.
 
-Not compiled by SQLAlchemy per call: building the parameters of a row cost more than writing it, and building a question
-0.3 ms, for which whoever waits for the commit waits as well.
-
-The law: **where many rows wait, a step of SQLite writes many**. It lets the other threads run at every step, and while
-the event loop is busy it takes 5 ms until its thread has its turn again: row by row, a proxy under load wrote hardly
-anything, what was to be written grew without end, and at its bound every request went without us.
-
-They run on SQLite's own driver: in a small group SQLAlchemy took a third of the writer's time (measured). So the errors
-are the driver's own as well; `failures` knows both kinds.
-
-What this module does not do: it knows no record and no batch, and begins no transaction.
+Compiling a statement per call cost more than writing the row, and a query took 0.3 ms to build. Many rows go into one
+insert: SQLite releases the interpreter lock at every step, and under load the writer's thread waits up to 5 ms to get
+it back, so that writing row by row could not keep up. On SQLite the statements run on its own driver, because
+SQLAlchemy took a third of the writer's time in small groups; `failures` knows the errors of both.
 """
 
 from __future__ import annotations
@@ -46,39 +39,37 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
 ZERO: ColumnElement[int] = literal_column("0")
-"""Written out, so that the parameters of a statement are the columns of a row and nothing else."""
+"""A literal, so that the parameters of a statement are exactly the columns of a row."""
 MIN_BLOCK_ROWS = 1_000
-"""Rows of a table from which they are inserted in blocks. Fewer go one by one, which is up to a third faster where
-nobody else wants to run."""
+"""Rows of a table from which they are inserted in blocks. Single inserts are up to a third faster for fewer."""
 BLOCK_SIZES = (64, 8)
-"""Rows of one insert, the largest that fits first; what is left goes one by one. 64 rows of any table stay below 999
-parameters, which every SQLite takes."""
+"""Rows of one insert, largest first; the rest goes one by one. 64 rows of any table stay below 999 parameters, which
+every SQLite takes."""
 KEYS_PER_QUERY = 500
-"""Keys looked up at a time, by whoever writes the question out for them."""
+"""Keys in one query that a caller builds itself."""
 KEY_BATCH_SIZES = (1, 8, 64)
-"""Keys of one statement about keys. The smallest that takes all is run, or the largest again and again; where it takes
-more than there are, it is filled with one of its own."""
+"""Keys of one keyed statement. The smallest size that takes all keys runs, or the largest repeatedly; unused places
+repeat one of the keys."""
 
 
 def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """As many at a time as one statement asks for."""
+    """`KEYS_PER_QUERY` items at a time."""
     left = iter(items)
     while some := list(islice(left, KEYS_PER_QUERY)):
         yield some
 
 
 Driver = sqlite3.Connection | Connection
-"""What statements run on."""
 
 
 def driver_of(connection: Connection) -> Driver:
-    """SQLite's own connection, in the transaction that is open on `connection`; of any other database, that one."""
+    """SQLite's own connection in the open transaction of `connection`; for another database, `connection`."""
     driver = connection.connection.driver_connection
     return driver if isinstance(driver, sqlite3.Connection) else connection
 
 
 class PreparedStatement:
-    """A statement as the driver takes it, and its values in the driver's order."""
+    """A statement in the driver's form, and its parameters in the driver's order."""
 
     def __init__(self, statement: UpdateBase | Select[Any], dialect: Dialect, columns: Iterable[str] = ()) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(columns) or None)
@@ -88,20 +79,19 @@ class PreparedStatement:
         )
 
     def run(self, driver: Driver, values: Iterable[rows.RowValues]) -> None:
-        """Once for each of `values`, which name every parameter. None of them: nothing is run."""
+        """Run once for each of `values`, which name every parameter."""
         if given := list(map(self._parameters_of, values)):
             _execute_many(driver, self._sql, given)
 
     def first_column(self, driver: Driver, values: rows.RowValues) -> Iterable[Any]:
-        """The first column of what there is."""
         if isinstance(driver, sqlite3.Connection):
             return [row[0] for row in driver.execute(self._sql, self._parameters_of(values))]
         return driver.exec_driver_sql(self._sql, self._parameters_of(values)).scalars()
 
 
 class BlockInsert:
-    """An insert of many rows with one step, in order: of two rows with one key, the later meets the earlier. SQLite
-    does that; PostgreSQL refuses to touch a row twice, and takes rows one by one without harm."""
+    """An insert of many rows in one step, in order: a later row with the same key meets the earlier one. PostgreSQL
+    refuses that within one statement, so it gets rows one by one."""
 
     def __init__(self, insert: SqliteInsert | PostgresInsert, dialect: Dialect, columns: Iterable[str]) -> None:
         compiled = insert.compile(dialect=dialect, column_keys=list(columns))
@@ -126,7 +116,6 @@ class BlockInsert:
 
 
 def _execute_many(driver: Driver, sql: str, given: list[Any]) -> None:
-    """Once for each of `given`."""
     if isinstance(driver, sqlite3.Connection):
         driver.executemany(sql, given)
     else:
@@ -134,8 +123,7 @@ def _execute_many(driver: Driver, sql: str, given: list[Any]) -> None:
 
 
 class KeyedStatement:
-    """A question about many keys of one tenant, or their deletion, so many keys with one step. What else the statement
-    wants to know is `given`."""
+    """A query or deletion for many keys of one tenant at once. `given` holds the other parameters."""
 
     def __init__(
         self, statement: Select[Any] | Delete, table: Table, key: ColumnElement[Any], dialect: Dialect
@@ -148,7 +136,6 @@ class KeyedStatement:
         }
 
     def first_column(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
-        """The first column of what there is."""
         for prepared, values in self._batches(tenant, keys):
             yield from prepared.first_column(driver, values | given)
 
@@ -165,7 +152,7 @@ class KeyedStatement:
 
 
 class Statements:
-    """The insert of every table with its rule for what is there already, and the questions and deletions beside it."""
+    """The insert of every table with its conflict rule, and the queries and deletions used in the same transaction."""
 
     def __init__(self, dialect: Dialect) -> None:
         insert = _insert_function_of(dialect)
@@ -220,15 +207,15 @@ _statements_by_dialect: dict[str, Statements] = {}
 
 
 def statements_for(dialect: Dialect) -> Statements:
-    """Those of a kind of database. They are compiled once for a process, which takes 25 ms."""
+    """Statements for a kind of database. Compiled once a process, which takes 25 ms."""
     if dialect.name not in _statements_by_dialect:
         _statements_by_dialect[dialect.name] = Statements(dialect)
     return _statements_by_dialect[dialect.name]
 
 
 def _insert_function_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:
-    """`ON CONFLICT` is the same in both, and in neither part of the common language. Only the one in use is imported:
-    PostgreSQL's brings all its drivers along, 2 MB and 25 ms."""
+    """`ON CONFLICT` is in both dialects of SQLAlchemy, but not in its common part. Only the one in use is imported:
+    that of PostgreSQL takes 2 MB and 25 ms."""
     insert: Callable[[Table], SqliteInsert | PostgresInsert]
     insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
     return insert
@@ -242,8 +229,8 @@ def _upsert(
     unless_empty: str = "",
     where: ColumnElement[bool] | None = None,
 ) -> SqliteInsert | PostgresInsert:
-    """The newer row wins, except in the columns `keep`, in the column `unless_empty` where it brings nothing, and only
-    over a row that is `where`."""
+    """The newer row wins, except in the columns `keep`, in the column `unless_empty` if its value is empty, and only
+    over a row that fulfils `where`."""
     keys = list(table.primary_key.columns)
     changed: dict[str, Any] = {
         c.name: insert.excluded[c.name] for c in table.columns if c not in keys and c.name not in keep

@@ -1,16 +1,10 @@
-"""The rows behind the view `tasks`: frames as tasks, for whoever opens the database with something else than us, and
-for `finding`, which looks for words in those that are finished.
+"""Rows of the view `tasks`: frames as tasks, for other programs that open the database and for the search of finished
+frames.
 
-They are written in the transaction that writes what made them so, whoever writes that: a request, the management API,
-a command, an import. What they say is the fold of the path that grew last, like all that we show; of frames that stand
-on other paths alone, what was so while theirs was the newest. So of every conversation that is written to, the trees at
-its newest entries are kept here, without their texts, and go on with each entry and event. Where that is not enough (a
-path goes on further back, an event hangs there, the conversation was not at hand), it is folded anew.
-
-The law: **a fault here costs rows, never a record**: what cannot be folded is left as it stands, and folded anew with
-the next write. No line depends on these rows; all of them can be made again.
-
-What this module does not do: it knows no message, only who spoke.
+They are written in the transaction of the records that changed them, and show the state of the path that grew last.
+Trees at the newest entries of recently written conversations are kept without texts and follow each entry and event; if
+that is not enough, the conversation is replayed. A failure here loses rows, never records: they are built anew with the
+next write.
 """
 
 from __future__ import annotations
@@ -43,22 +37,20 @@ from proxy.store.failures import DATABASE_ERRORS
 log = logging.getLogger(__name__)
 
 MAX_FOLLOWED_CONVERSATIONS = 1_000
-"""Conversations of which trees are kept, about 2 KB for each and 1 KB for each frame."""
+"""Conversations with kept trees: about 2 KB each, and 1 KB for each frame."""
 MAX_TREES_PER_CONVERSATION = 64
-"""The newest entries of a conversation whose trees are kept: a retry, an edit or a second loop goes on from one of
-them."""
+"""Newest entries whose trees are kept: a retry, an edit or a second loop continues from one of them."""
 MAX_CRITERIA_CHARS = 2_000
-"""Characters that are kept of what was asked for: of a request, the user's message."""
+"""Stored characters of the criteria; for a request, of the user's message."""
 MAX_NOTED_CHARS = 4_000
-"""Characters of files and decisions."""
+"""Stored characters of files and decisions."""
 
 ConversationKey = tuple[str, str]
-"""Tenant and conversation."""
 
 
 @dataclass
 class ConversationChanges:
-    """Entries and events of one conversation, in the order they were written. `opened`: it is new with them."""
+    """Entries and events of one conversation in writing order. `opened`: the conversation is new."""
 
     entries: list[Entry] = field(default_factory=list)
     events: list[LedgerEvent] = field(default_factory=list)
@@ -66,7 +58,7 @@ class ConversationChanges:
 
 
 class _NotAtNewestEntries(Exception):
-    """What was written does not go on from one of the newest entries."""
+    """The changes do not continue from one of the newest entries."""
 
 
 class TaskRowUpdater:
@@ -76,13 +68,13 @@ class TaskRowUpdater:
         self._trees_by_conversation: OrderedDict[ConversationKey, _NewestTrees] = OrderedDict()
 
     def forget(self) -> None:
-        """What was followed may not be in the store."""
+        """Drop the kept trees: their changes may not be in the store."""
         self._trees_by_conversation.clear()
 
     def changed_rows(
         self, connection: Connection, news: Mapping[ConversationKey, ConversationChanges]
     ) -> list[rows.RowValues]:
-        """The rows that `news` make new or change; in the transaction in which they were written."""
+        """The rows that `news` adds or changes. Runs in the transaction that writes `news`."""
         changed: list[rows.RowValues] = []
         for owner, written in news.items():
             if written.entries or written.events:
@@ -115,7 +107,7 @@ class TaskRowUpdater:
 
 
 def all_task_rows(connection: Connection) -> Iterator[rows.RowValues]:
-    """The rows of every conversation there is, for a store that had none; of one that cannot be read there are none."""
+    """Rows of all conversations that can be read, for a store without any."""
     table = schema.conversations
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
         owner = rows.unescape_text(row.tenant), rows.unescape_text(row.id)
@@ -128,25 +120,24 @@ def all_task_rows(connection: Connection) -> Iterator[rows.RowValues]:
 
 
 def task_rows_of(owner: ConversationKey, ledger: Ledger | None) -> Iterator[rows.RowValues]:
-    """The rows of one conversation."""
     yield from _build_rows(owner, *_trees_of(ledger).take_changed_frames())
 
 
 # ---------------------------------------------------------------------------------------------------------------- fold
 class _NewestTrees:
-    """The trees at the newest entries of a conversation: `tip` is the one that was written last."""
+    """The trees at the newest entries of a conversation; `tip` is the entry written last."""
 
     def __init__(self, tip: str = "", trees: Mapping[str, Tree] | None = None) -> None:
-        """`trees` at the entries before `tip`, and at it, the oldest first."""
+        """`trees` at the entries before `tip`, and at it, oldest first."""
         self.tip = tip
         self._trees: OrderedDict[str, Tree] = OrderedDict(trees or {tip: Tree()})
         self._inner_entries = set(self._trees) - {tip}
-        """Entries that others stand behind: what is decided at one of them changes those too."""
+        """Entries with others behind them: an event at one of them changes those too."""
         self._written_frames: Mapping[str, Frame] = {}
-        """Frames as the rows tell them."""
+        """Frames as their rows show them."""
 
     def apply_changes(self, written: ConversationChanges) -> None:
-        """Go on with what was written. Raises _Elsewhere; then this is of no use any more."""
+        """Apply written changes. Raises _NotAtNewestEntries, after which this object must not be used."""
         at: dict[str, list[LedgerEvent]] = {}
         for event in written.events:
             at.setdefault(event.entry, []).append(event)
@@ -161,7 +152,7 @@ class _NewestTrees:
             self._inner_entries.discard(gone)
 
     def _add_entry(self, entry: Entry, *, begins: bool) -> None:
-        """`begins`: a root does, at this entry."""
+        """`begins`: a root begins at this entry."""
         if entry.kind is EntryKind.OVERLAY or entry.id in self._trees:
             return
         if entry.parent not in self._trees or entry.adopts or entry.alias:
@@ -183,7 +174,7 @@ class _NewestTrees:
             self._replace_tree(entry, reduce(self._trees[entry], decode_event(event), event.created))
 
     def _replace_tree(self, entry: str, tree: Tree) -> None:
-        """What is no frame is of no use here, and large."""
+        """Keep only the frames of a tree: the rest is large and unused here."""
         known = self._trees[entry]
         if tree.frames is known.frames and tree.active == known.active:
             return
@@ -192,7 +183,7 @@ class _NewestTrees:
         self._trees[entry] = Tree(tree.frames, tree.active)
 
     def take_changed_frames(self) -> tuple[Tree, list[Frame]]:
-        """The tree at the tip, and those of its frames that the rows do not tell so yet; from now on they do."""
+        """The tree at the tip, and its frames that differ from their rows. They count as written from now on."""
         tree, told = self._trees[self.tip], self._written_frames
         if tree.frames is told:
             return tree, []
@@ -213,7 +204,7 @@ def _trees_of(ledger: Ledger | None) -> _NewestTrees:
 
 
 def _without_texts(frame: Frame) -> Frame:
-    """What later events and rows need of it."""
+    """The part of a frame that later events and rows need."""
     opening = frame.opening
     if opening and (opening.preceding_text or opening.block):
         opening = replace(opening, preceding_text="", block="")
@@ -224,23 +215,23 @@ def _without_texts(frame: Frame) -> Frame:
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 def _build_rows(owner: ConversationKey, tree: Tree, frames: Iterable[Frame]) -> Iterator[rows.RowValues]:
-    """Whoever writes them says `written`. Criteria that are no longer at hand are empty, and stay as they were."""
+    """The writer sets `written`. Empty criteria leave the stored ones as they are."""
     tenant, conversation = map(rows.escape_text, owner)
     for frame in frames:
-        told = task_of(tree, frame)
+        task = task_of(tree, frame)
         yield {
             "tenant": tenant,
             "session_id": conversation,
-            "id": rows.escape_text(told.id),
-            "parent_id": rows.escape_text(told.parent_id) if told.parent_id is not None else None,
-            "goal": rows.escape_text(told.goal),
-            "status": told.status,
-            "result": rows.escape_text(told.result) if told.result is not None else None,
-            "depth": told.depth,
-            "created_at": told.created_at,
-            "completed_at": told.completed_at,
-            "valid_from": told.valid_from,
-            "valid_to": told.valid_to,
+            "id": rows.escape_text(task.id),
+            "parent_id": rows.escape_text(task.parent_id) if task.parent_id is not None else None,
+            "goal": rows.escape_text(task.goal),
+            "status": task.status,
+            "result": rows.escape_text(task.result) if task.result is not None else None,
+            "depth": task.depth,
+            "created_at": task.created_at,
+            "completed_at": task.completed_at,
+            "valid_from": task.valid_from,
+            "valid_to": task.valid_to,
             "criteria": rows.escape_text(frame.criteria[:MAX_CRITERIA_CHARS]),
             "noted": rows.escape_text("\n".join((*frame.artifacts, *frame.decisions))[:MAX_NOTED_CHARS]),
             "written": 0,

@@ -1,21 +1,13 @@
-"""The one thread that writes: whatever was queued, in order, as many batches as there are in one transaction.
+"""The thread that writes: queued batches in order, as many as fit in one transaction.
 
-Handing over never waits: it appends to a bounded queue. Whoever has to know waits for the ticket; then receipts, on
-which no line depends, give way for a moment to what else is queued.
+`enqueue` appends to a bounded queue and never waits. While somebody waits for a ticket, receipts give way, because no
+context depends on them. What happens on a failure:
 
-How it fails, and that is most of what is here:
+    locked       waiters fail after the first attempt (250 ms); the batches are tried again until the circuit opens
+    other error  the group is dropped and counted, and its waiters fail; for a bad value it is tried batch by batch
+    circuit      opens after 5 failures in 30 s, drops the queue and refuses for 10 s; then this thread probes
 
-- **Locked by another process**: those who wait are told after the first attempt (250 ms) and so is, at once, whoever
-  asks meanwhile; the batches are kept and tried again until the circuit opens.
-- **Anything else** (full, read-only, damaged, gone): the group is dropped and counted, its waiters are told.
-- A group that fails for a value in it is tried batch by batch, so that one bad batch takes no other with it.
-- The circuit opens after 5 failures in 30 s: what is queued is dropped, and for 10 s `put` refuses at once. Then this
-  thread, not a request, tries one small transaction.
-
-The law: **a conversation that lost a record takes no more until it is read again**. Its owner in memory knows more than
-the disk does; if it went on, what it writes would hang on nothing. So the loser reads, and goes on from what is there.
-Others read too, and write what they found there to hang things on: that somebody read is no word for the owner, who
-asks for `losses`.
+A conversation that lost a record takes no more until it is loaded again: its cached copy knows more than the disk.
 """
 
 from __future__ import annotations
@@ -55,17 +47,15 @@ from proxy.store.tasks_view import TaskRowUpdater
 log = logging.getLogger(__name__)
 
 MAX_GROUPING_DELAY_S = 0.1
-"""How long a batch that nobody waits for may wait for company; on disk within 250 ms is what is promised (DESIGN 10).
-"""
+"""How long a batch that nobody waits for may wait for others. Batches are promised to be on disk within 250 ms."""
 MAX_REMEMBERED_KEYS = 20_000
-"""Tickets that failed, conversations that lost something and drafts of rounds, of which is remembered that they did
-and that there are. Of tickets as many more as may be queued: all of them can fail at once, and whoever asks for one
-that is not remembered is told that it is on disk."""
+"""Failed tickets, conversations with losses and drafted rounds that are remembered. Failed tickets have room for a full
+queue on top: a ticket that is not remembered counts as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much may wait to be written, and how much goes into one transaction."""
+    """Limits of the queue, and of one transaction."""
 
     records: int = 100_000
     bytes: int = 256 * 1024 * 1024
@@ -92,7 +82,7 @@ class Database(Protocol):
 
 
 class StoreWriter:
-    """Every method but `_run` and what it calls may be called from any thread."""
+    """Every method except `_run` and what it calls may be called from any thread."""
 
     def __init__(self, database: Database, circuit: CircuitBreaker, bounds: QueueLimits = QueueLimits()) -> None:
         self._database = database
@@ -109,9 +99,9 @@ class StoreWriter:
         self._receipt_delay = ReceiptDelay(MAX_GROUPING_DELAY_S)
         self._error_by_ticket: dict[int, StoreError] = {}
         self._lost_conversations: dict[ConversationKey, None] = {}
-        """Conversations that were not read since they lost something."""
+        """Conversations with losses that were not loaded since."""
         self._loss_counts: dict[ConversationKey, int] = {}
-        """How often something of each went."""
+        """Losses of each conversation."""
         self._waiters: list[Waiter] = []
         self._stall_error: StoreError | None = None
         self._closing = False
@@ -124,13 +114,14 @@ class StoreWriter:
 
     # ----------------------------------------------------------------------------------------------------- from outside
     def start(self) -> int:
-        """Begin; a ticket for the store being open."""
+        """Start the thread. Returns a ticket for the opening of the store."""
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
         return self.reopen()
 
     def enqueue(self, tenant: str, records: Sequence[Record]) -> int:
-        """Queue one transaction; its ticket. Never waits. Raises StoreError when it cannot be taken."""
+        """Queue one transaction and return its ticket. Never waits. Raises StoreError if the queue is full or writing
+        fails."""
         size = sum(map(memory_size_of, records))
         with self._lock:  # as with `_changed`, which is entered in Python: this is done with every request
             self._refuse_if_closed()
@@ -149,7 +140,7 @@ class StoreWriter:
             return ticket
 
     def enqueue_job(self, run: Callable[[], None]) -> int:
-        """Queue a job for the writer's thread; its ticket."""
+        """Queue a job for the writer's thread and return its ticket."""
         with self._changed:
             self._refuse_if_closed()
             ticket = self._append_work(WriterJob(self._pending.next_ticket, run))
@@ -161,15 +152,15 @@ class StoreWriter:
         return self._pending.add(work)
 
     def reopen(self) -> int:
-        """Queue the opening of a store that was closed by a failure, or could not be opened yet; a ticket."""
+        """Queue the opening of a store that is closed after a failure. Returns a ticket."""
         return self.enqueue_job(self._open)
 
     async def wait(self, ticket: int) -> None:
-        """Until `ticket` is on disk. Raises StoreError when it is not going to be, or not soon."""
+        """Return when `ticket` is on disk. Raises StoreError if it will not be, or not soon."""
         await self._wait(ticket, settled_only=False)
 
     async def wait_for_pending(self, concerns: Callable[[Batch], bool] = lambda _: True) -> None:
-        """Until everything queued so far is on disk or given up that `concerns` a reader. Raises StoreError when that
+        """Return when every queued batch that `concerns` the reader is written or dropped. Raises StoreError if that
         takes long."""
         with self._changed:
             under_way, stalled = self._pending, self._stall_error is not None
@@ -177,28 +168,25 @@ class StoreWriter:
         await self._wait(ticket, settled_only=True)
 
     def clear_lost(self, tenant: str, conversation: str) -> None:
-        """Somebody has read it: what is written from now on may hang on what the store has."""
+        """Allow writing to a conversation again, after it was loaded."""
         with self._changed:
             self._lost_conversations.pop((tenant, conversation), None)
 
     def loss_count(self, tenant: str, conversation: str) -> int:
-        """How often something of it went."""
         return self._loss_counts.get((tenant, conversation), 0)
 
     def record_losses(self, owners: Iterable[ConversationKey]) -> None:
-        """They lost something, or were deleted: whoever holds one since before must not go on from that."""
+        """Count a loss or a deletion of these conversations: cached copies from before must not be written on."""
         with self._changed:
             for owner in owners:
                 self._loss_counts[owner] = self._loss_counts.pop(owner, 0) + 1
             _forget_oldest(self._loss_counts)
 
     def write_error(self) -> StoreError | None:
-        """Why nothing can be written at this moment."""
         return self._stall_error
 
     @property
     def queued_records(self) -> int:
-        """Records that wait to be written."""
         return self._records
 
     async def close(self) -> None:
@@ -261,19 +249,19 @@ class StoreWriter:
             return self._take_group()
 
     def _wait_for_more(self) -> None:
-        """Let more gather while nobody waits: a transaction costs what twenty batches do (measured). What was left of
-        the last group has waited already; left to wait anew, it would stand before whoever waits next."""
+        """Wait for more batches while nobody waits: one transaction costs as much as twenty batches (measured). What
+        the last group left has waited already; waiting anew would delay the next waiter."""
         until = (self._receipt_delay.waiting_since or time.monotonic()) + MAX_GROUPING_DELAY_S
         while (left := until - time.monotonic()) > 0 and not self._must_write_now():
             self._changed.wait(left)
 
     def _must_write_now(self) -> bool:
-        """Somebody waits for what is queued, or enough is queued for a transaction of its own."""
         full = self._records > self._limits.group_records or self._bytes > self._limits.group_bytes
         return full or self._closing or bool(self._waiters) or any(isinstance(w, WriterJob) for w in self._queue)
 
     def _take_group(self) -> Sequence[Batch | WriterJob]:
-        """As many batches as go into one transaction, or one job. Receipts give way to what somebody waits for."""
+        """As many batches as fit in one transaction, or one job. Receipts give way to batches that somebody waits
+        for."""
         if isinstance(self._queue[0], WriterJob):
             return [self._queue.popleft()]
         batches = [w for w in takewhile(lambda each: isinstance(each, Batch), self._queue) if isinstance(w, Batch)]
@@ -290,7 +278,6 @@ class StoreWriter:
         return group
 
     def _first_fitting(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The first of them, and those behind it that go into the same transaction."""
         records = size = 0
         for count, batch in enumerate(batches):
             records, size = records + len(batch.records), size + batch.size
@@ -302,7 +289,7 @@ class StoreWriter:
         self._ensure_connection()
 
     def _ensure_connection(self) -> tuple[Connection, Statements]:
-        """The connection that writes, opened when it was not; what is known of the store is asked anew then."""
+        """The write connection. A new one has its conversations counted again."""
         connection = self._database.write_connection
         if self._statements is None or connection is not self._connection:
             self._statements = statements_for(connection.dialect)
@@ -352,12 +339,12 @@ class StoreWriter:
         return done
 
     def _next_row_number(self) -> int:
-        """Rises from row to row and from start to start: ns since the epoch, or one more than the last."""
+        """Row numbers rise across restarts: ns since the epoch, or one more than the last."""
         self._last_row_number = max(self._last_row_number + 1, time.time_ns())
         return self._last_row_number
 
     def _probe(self) -> None:
-        """One small transaction that really writes: an empty one succeeds on a full disk."""
+        """One small transaction with a real write: an empty one succeeds on a full disk."""
         try:
             connection, _ = self._ensure_connection()
             with connection.begin():
@@ -377,9 +364,9 @@ class StoreWriter:
 
     # --------------------------------------------------------------------------------------------------------- failures
     def _handle_failure(self, caught: Exception) -> StoreError:
-        """Count it, and leave the database so that the next attempt starts clean. A value that cannot be written says
-        nothing about the store. A full disk leaves the connections as good as they were, and reading goes on; but
-        whoever asked next would be helped with what is never kept, so nothing is taken until a probe succeeds."""
+        """Count the failure and leave the database so that the next attempt starts clean. A bad value says nothing
+        about the store. On a full disk reading goes on, but nothing is accepted until a probe succeeds, because it
+        would be lost."""
         self._commit_context.task_updater.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
@@ -403,7 +390,7 @@ class StoreWriter:
             self._database.close()
 
     def _split_off_lost(self, batches: Sequence[Batch]) -> tuple[list[Batch], dict[int, StoreError]]:
-        """Batches that may be written, and those of conversations that lost something before."""
+        """Batches that may be written, and batches of conversations with earlier losses."""
         with self._changed:
             if not self._lost_conversations:
                 return list(batches), {}
@@ -415,21 +402,20 @@ class StoreWriter:
         return [b for b in batches if b.ticket not in refused], refused
 
     def _stall(self, error: StoreError) -> None:
-        """Tell those who wait; the batches are tried again."""
+        """Fail the waiters; the batches are tried again."""
         with self._changed:
             self._stall_error = error
             told, self._waiters = self._waiters, []
         notify_waiters([(waiter, error) for waiter in told])
 
     def _drop_queue(self, error: StoreError) -> None:
-        """The circuit opened: nothing that is queued is going to be written."""
         with self._changed:
             self._stall_error = error
             dropped, self._queue = list(self._queue), deque()
         self._drop_batches(dropped, dict.fromkeys((item.ticket for item in dropped), error))
 
     def _drop_batches(self, batches: Sequence[Batch | WriterJob], failed: dict[int, StoreError]) -> None:
-        """Those of `batches` that are in `failed` are dropped; their conversations have to be read again."""
+        """Drop the `batches` whose tickets are in `failed`; their conversations have to be loaded again."""
         lost = [b for b in batches if isinstance(b, Batch) and b.ticket in failed]
         with self._changed:
             self.dropped_records += sum(len(batch.records) for batch in lost)
@@ -460,6 +446,6 @@ class StoreWriter:
 
 
 def _forget_oldest(kept: dict[Any, Any], most: int = MAX_REMEMBERED_KEYS) -> None:
-    """In one walk: a dictionary finds its first key behind all that were taken from its beginning."""
+    """In one pass: finding the first key of a dictionary walks over all keys removed before it."""
     for oldest in list(islice(kept, max(0, len(kept) - most))):
         kept.pop(oldest)

@@ -1,4 +1,4 @@
-"""To be written."""
+"""Metrics and their Prometheus page, events and the event bus, and the format of log fields."""
 
 from proxy.telemetry.event_bus import EventBus, EventListener, NumberedEvent
 from proxy.telemetry.event_log import EventFileWriter

@@ -1,10 +1,5 @@
-"""Who hears what happens: everybody who listens, each what is theirs, and the file `events.jsonl` where one is wanted.
-
-The laws: **nobody waits for a listener**: each has a queue of its own, and one that does not keep up is told how much
-it missed; and **everything is bounded**: what is remembered, what waits, who listens.
-
-What this module does not do: it speaks to nobody. The routes of `api.events` do, and `event_file` writes the file.
-"""
+"""Distributes events to listeners. Each has a bounded queue, so nobody waits for a slow listener: it misses events and
+learns how many. Remembered events and the number of listeners are bounded too."""
 
 from __future__ import annotations
 
@@ -22,11 +17,11 @@ from proxy.errors import ProxyError
 from proxy.telemetry.events import ProxyEvent, proxy_events_of, receipt_event_of
 
 MAX_REMEMBERED_EVENTS = 1_000
-"""Happenings that a listener who comes back can ask for."""
+"""Past events that a returning listener can ask for."""
 MAX_WAITING_EVENTS = 1_000
-"""Happenings that wait for one listener; it misses what comes beyond."""
+"""Events queued for one listener; it misses those beyond."""
 MAX_LISTENERS, MAX_LISTENERS_PER_TENANT = 64, 8
-"""How many may listen at once, and how many of them for one tenant."""
+"""Listeners at once: of all tenants, and of one."""
 
 
 class TooManyListeners(ProxyError):
@@ -35,7 +30,7 @@ class TooManyListeners(ProxyError):
 
 
 class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
-    """A happening with its number in this process, from 1."""
+    """An event with its number in this process, from 1."""
 
     number: int
     event: ProxyEvent
@@ -43,8 +38,8 @@ class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(eq=False)
 class EventListener:
-    """`scope` is a tenant, or None for an operator; `conversation` narrows it where it is not empty. What waits is the
-    oldest first; `missed` counts what did not fit since it was told last."""
+    """`scope` is a tenant, or None for an operator; a `conversation` narrows it. Events wait oldest first; `missed`
+    counts those dropped since the last report."""
 
     scope: str | None
     conversation: str = ""
@@ -56,15 +51,15 @@ class EventListener:
         mine = self.scope is None or self.scope == happening.tenant
         return mine and self.conversation in ("", happening.conversation)
 
-    def enqueue(self, told: NumberedEvent) -> None:
+    def enqueue(self, event: NumberedEvent) -> None:
         if len(self.waiting) >= MAX_WAITING_EVENTS:
             self.missed += 1
         else:
-            self.waiting.append(told)
+            self.waiting.append(event)
         self._woken.set()
 
     async def wait_for_events(self, seconds: float) -> tuple[list[NumberedEvent], int]:
-        """What has come, oldest first, and how much was missed; both empty where nothing comes within the time."""
+        """New events, oldest first, and the number missed; both empty if none comes in time."""
         if not self.waiting:
             self._woken.clear()
             try:
@@ -86,13 +81,12 @@ class EventBus:
         self._listeners: list[EventListener] = []
 
     def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
-        """These events were decided, and are in the ledger."""
+        """Publish events that were added to the ledger."""
         for happening in proxy_events_of(ledger, events):
             self.publish(happening)
 
-    def publish_receipt(self, tenant: str, told: Receipt) -> None:
-        """A request was answered."""
-        self.publish(receipt_event_of(tenant, told))
+    def publish_receipt(self, tenant: str, receipt: Receipt) -> None:
+        self.publish(receipt_event_of(tenant, receipt))
 
     def publish(self, happening: ProxyEvent) -> None:
         self._number += 1
@@ -103,19 +97,19 @@ class EventBus:
                 listener.enqueue(told)
 
     def events_since(self, number: int, listener: EventListener) -> Iterator[NumberedEvent]:
-        """What this listener could have heard after `number`, as far as it is remembered."""
-        return (told for told in self._recent if told.number > number and listener.accepts(told.event))
+        """Remembered events for this listener after `number`."""
+        return (event for event in self._recent if event.number > number and listener.accepts(event.event))
 
     def refuse_if_full(self, scope: str | None) -> None:
-        """Raises TooManyListeners where this one more would be one too many."""
+        """Raises TooManyListeners if no listener can be added."""
         of_one = sum(listener.scope == scope for listener in self._listeners)
         if len(self._listeners) >= MAX_LISTENERS or of_one >= MAX_LISTENERS_PER_TENANT:
             raise TooManyListeners("As many listen to events as may. Close a stream, or ask with follow=false.")
 
     @contextmanager
     def listen(self, scope: str | None, conversation: str = "", after: int | None = None) -> Iterator[EventListener]:
-        """A listener for as long as it listens; `after`: with what it could have heard behind this number. Raises
-        TooManyListeners."""
+        """A listener, as a context manager; with `after`, it begins with the remembered events after that number.
+        Raises TooManyListeners."""
         self.refuse_if_full(scope)
         listener = EventListener(scope, conversation)
         listener.waiting.extend(self.events_since(after, listener) if after is not None else ())

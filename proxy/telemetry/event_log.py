@@ -1,10 +1,8 @@
-"""`events.jsonl`: what happens, a JSON object a line, beside the database; for whoever collects files (S1-162).
+"""Writes events to `events.jsonl`, a JSON object a line, for log collectors.
 
-The law: **it never holds anything up**. It listens like everybody else, writes in a thread, and where the disk does not
-take it the log says so once and what came is gone. A file that has grown past `LARGEST` is kept as `events.1.jsonl`,
-and the one before it goes: there are two at most.
-
-What this module does not do: it is no record. What was decided is in the store, and stays there when this is deleted.
+It is an ordinary listener of the event bus and writes in a thread. If the disk fails, the log says so once and events
+are lost; the store has the decisions. A file larger than `MAX_FILE_BYTES` becomes `events.1.jsonl`, so there are at
+most two.
 """
 
 from __future__ import annotations
@@ -22,14 +20,13 @@ from proxy.telemetry.event_bus import EventBus, NumberedEvent
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 16 << 20
-"""Bytes from which a new file is begun."""
 BATCH_INTERVAL_S = 0.5
-"""What comes within this time is written together."""
+"""Events within this time are written together."""
 WAIT_TIMEOUT_S = 3600.0
 
 
 class EventFileWriter:
-    """Writes what `feed` tells into `folder` until it is cancelled."""
+    """Writes the events of the bus into `folder` until cancelled."""
 
     def __init__(self, feed: EventBus, folder: Path) -> None:
         self._event_bus = feed
@@ -46,18 +43,18 @@ class EventFileWriter:
             finally:
                 self._write(list(listener.waiting), listener.missed)
 
-    async def _write_in_thread(self, told: Sequence[NumberedEvent], missed: int) -> None:
-        if not told and not missed:
+    async def _write_in_thread(self, events: Sequence[NumberedEvent], missed: int) -> None:
+        if not events and not missed:
             return
-        writing = asyncio.ensure_future(asyncio.to_thread(self._write, told, missed))
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write, events, missed))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await writing  # what was taken from the queue is written before the end, in its order
             raise
 
-    def _write(self, told: Sequence[NumberedEvent], missed: int) -> None:
-        lines = [msgspec.json.encode(each.event.as_dict()) + b"\n" for each in told]
+    def _write(self, events: Sequence[NumberedEvent], missed: int) -> None:
+        lines = [msgspec.json.encode(each.event.as_dict()) + b"\n" for each in events]
         if missed:
             lines.append(msgspec.json.encode({"type": "missed", "count": missed}) + b"\n")
         try:

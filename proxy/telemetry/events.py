@@ -1,17 +1,13 @@
-"""What happens in a running proxy, in words and figures that anybody may read: frames that begin and end, contexts that
-are sent, folds, summaries, suggestions (S1-162).
+"""The public events of a running proxy, made from ledger events and receipts. They contain ids, statuses and figures,
+never text of a message, a title or a path.
 
     frame.created, frame.activated, frame.completed, frame.invalidated      with the status a frame ended with
     subagent.detected, subagent.completed
     compaction, summary, suggestion
-    context.generated           a request was answered: tokens, and whether the provider had its beginning cached
+    context.generated           a request was answered: tokens, and whether the provider's cache was hit
     loop.detected, memory.pressure, conversation.opened, conversation.idle, thread.woken
-    message.queued, message.removed, message.dequeued                       what people say from beside a client
-    whatever else was decided, by the name that the event has in the store
-
-The law: **no word of a message, a title or a path**: ids, statuses and figures only.
-
-What this module does not do: it keeps and sends nothing (`feed` does).
+    message.queued, message.removed, message.dequeued                       messages of people to a running agent
+    any other event             by its kind in the store
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ Figure = int | float | str | bool
 
 
 class ProxyEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """`at` is ms since the epoch; `tenant` is for choosing who may hear of it, and is not told."""
+    """`at` is in ms since the epoch. `tenant` selects the listeners and is not published."""
 
     type: str
     at: int
@@ -39,7 +35,7 @@ class ProxyEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     figures: dict[str, Figure] = {}
 
     def as_dict(self) -> dict[str, object]:
-        """As it is told: flat, without what is empty."""
+        """Flat, without empty fields."""
         ids = {"conversation": self.conversation, "frame": self.frame, "request": self.request}
         return {"type": self.type, "at": self.at, **{k: v for k, v in ids.items() if v}, **self.figures}
 
@@ -64,13 +60,13 @@ EVENT_TYPES = {
     "woken": "thread.woken",
     "dequeued": "message.dequeued",
 }
-"""What an event is told as, by its kind in the store; others by that kind."""
+"""Public names by kind in the store; other kinds keep their name."""
 KINDS_WITHOUT_FRAME = frozenset({"replaced"})
-"""Kinds whose subject is no frame."""
+"""Kinds whose subject is not a frame."""
 
 
 def proxy_events_of(ledger: Ledger, events: Sequence[LedgerEvent]) -> tuple[ProxyEvent, ...]:
-    """What these events of a conversation are told as. The ledger knows them already."""
+    """Public events of these ledger events, which are in the ledger already."""
     about = ledger.conversation
     return tuple(
         ProxyEvent(
@@ -85,19 +81,19 @@ def proxy_events_of(ledger: Ledger, events: Sequence[LedgerEvent]) -> tuple[Prox
     )
 
 
-def receipt_event_of(tenant: str, told: Receipt) -> ProxyEvent:
-    """A request was answered."""
-    cached = told.usage.cached if told.basis == "reported" else told.sent.cached
+def receipt_event_of(tenant: str, receipt: Receipt) -> ProxyEvent:
+    """The event of an answered request."""
+    cached = receipt.usage.cached if receipt.basis == "reported" else receipt.sent.cached
     figures: dict[str, Figure] = {
-        "status": told.status,
-        "tokens_in": told.tokens_in,
-        "tokens_sent": told.tokens_sent,
+        "status": receipt.status,
+        "tokens_in": receipt.tokens_in,
+        "tokens_sent": receipt.tokens_sent,
         "tokens_cached": cached,
         "hit": cached > 0,
-        "rounds": told.rounds,
+        "rounds": receipt.rounds,
     }
     return ProxyEvent(
-        "context.generated", told.created, tenant, told.conversation, told.frame, told.id, figures=figures
+        "context.generated", receipt.created, tenant, receipt.conversation, receipt.frame, receipt.id, figures=figures
     )
 
 
@@ -110,7 +106,7 @@ def _type_of(ledger: Ledger, event: LedgerEvent) -> str:
 
 
 def _frame_of(event: LedgerEvent) -> str:
-    """A subject is a frame, with what tells the event apart behind a slash."""
+    """The frame of a subject, which may have a suffix behind a slash."""
     subject = event.subject.partition("/")[0]
     return subject if subject.startswith("f") and subject.isalnum() else ""
 
@@ -126,12 +122,12 @@ def _figures(ledger: Ledger, event: LedgerEvent) -> dict[str, Figure]:
 
 
 def _opens_conversation(ledger: Ledger, rooted: LedgerEvent) -> bool:
-    """Whether a conversation opened with this root: later ones begin at a message with others before it."""
+    """Whether a conversation opened with this root: a later root has messages before it."""
     entry = ledger.entries.get(rooted.entry)
     return entry is None or not entry.parent
 
 
 def _is_subagent_frame(ledger: Ledger, ended: LedgerEvent) -> bool:
-    """Whether the frame that ended was delegated."""
+    """Whether the ended frame was delegated."""
     frame = _frame_of(ended)
     return any(e.kind == "delegated" and e.subject == frame for at in ledger.events.values() for e in at)

@@ -1,10 +1,7 @@
-"""What a field of the log is: a figure of six digits, a short text, or a list or counts of such.
+"""Bounds the fields of log lines: figures of six digits, short texts, and lists or counts of these.
 
-The journal makes the fields of every line plain. The one line that every request leaves is made plain by whoever says
-it, who knows which of its thirty fields are texts and which are measured: to look at each of them again would cost as
-much as all the rest of the line.
-
-What this module does not do: it writes nothing, and takes no word out of a text.
+The journal applies `log_field` to every line. The recorder prepares the thirty fields of the line `request` itself,
+because checking each again would cost as much as the rest of the line.
 """
 
 from __future__ import annotations
@@ -12,15 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 MAX_FIELD_CHARS = 400
-"""Characters of a field."""
 
 
 class LogFields(dict[str, Any]):
-    """Fields of a line by their names, plain already."""
+    """Fields by name, already bounded."""
 
 
 def log_field(value: object) -> object:
-    """As JSON says it: figures stay figures, lists and counts stay what they are, anything else is a short text."""
+    """A value for JSON: figures, lists and counts keep their type, everything else becomes a short text."""
     if isinstance(value, float):  # nearly all fields are one of these, and a pattern is asked at three times the cost
         return float(f"{value:.6g}")
     if isinstance(value, str):
@@ -39,5 +35,4 @@ def log_field(value: object) -> object:
 
 
 def truncate_field(text: str) -> str:
-    """The text, cut where it is longer than a field may be."""
     return text if len(text) <= MAX_FIELD_CHARS else f"{text[: MAX_FIELD_CHARS - 1]}…"

@@ -1,12 +1,8 @@
-"""What a running proxy counts of itself, as plain numbers: requests, tokens, money, stack calls, decisions, time.
+"""Counters of a running proxy: requests, tokens, money, stack calls, decisions, time.
 
-Its laws: **nothing of anybody is in a label**: no tenant, key, conversation, id or word of a message; and **labels are
-few**: of whatever comes from outside, at most `MOST_NAMES` different names are kept, all others count as `other`. Each
-line `request` of the log is one request counted here.
-
-To count is to add to a number: nothing is locked (one event loop counts) and nothing is kept of a single request.
-Counters only grow; what may be negative (a saving) is told as a gauge. `exposition` writes all of it down for whoever
-asks; this module knows no format.
+Labels contain no tenant, key, conversation, id or text, and names from outside are bounded: after `MAX_LABEL_NAMES`,
+further ones count as `other`. Every `request` line of the log is one counted request. Only the event loop counts, so
+nothing is locked. `prometheus` renders the figures.
 """
 
 from __future__ import annotations
@@ -23,26 +19,26 @@ from proxy.accounting import Receipt, RequestOutcome
 CountKey = TypeVar("CountKey")
 
 MAX_LABEL_NAMES = 50
-"""Different names a label may have before the rest is `other`."""
+"""Different values of a label before the rest is `other`."""
 MAX_LABEL_CHARS = 80
-"""Characters of a name: a model's name is whatever a client wrote."""
+"""Clients choose the names of models, so they are cut."""
 OTHER_LABEL = "other"
 UNANSWERED_LABEL = "unanswered"
-"""The model of requests that no provider accepted: a name only counts as one once a provider has answered to it."""
+"""Model label of requests that no provider accepted: a model's name counts once a provider has answered to it."""
 
 DURATION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 OVERHEAD_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Upper bounds of the buckets, in seconds; one more holds what is beyond them."""
+"""Upper bounds in seconds; one more bucket holds the rest."""
 
 RECENT_WINDOW_S = 300
-"""What is recent: a bypass now and then is the product at work, one in a hundred for five minutes is a fault (O1)."""
+"""Window of the bypass alarm: one bypass in a hundred requests for five minutes is a fault."""
 SLOT_S = 10
 MAX_BYPASS_SHARE = 0.01
 
 
 class Histogram:
-    """How many values fell into each bucket, and their sum."""
+    """Values per bucket, and their sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -57,7 +53,7 @@ class Histogram:
 
 
 class LabelNames:
-    """The first so many names there are; for later ones, `other`."""
+    """Keeps the first names and replaces later ones by `other`."""
 
     def __init__(self, most: int = MAX_LABEL_NAMES) -> None:
         self._max_names = most
@@ -74,12 +70,12 @@ class LabelNames:
 
 @dataclass(slots=True)
 class ModelTotals:
-    """Receipts added up for one model of one upstream: tokens by our count, those the provider reported, USD."""
+    """Totals of one model at one upstream: tokens by our count, tokens as reported, USD."""
 
     tokens_in: int = 0
     tokens_sent: int = 0
     tokens_own: int = 0
-    """Of `tokens_sent`, our tools, texts and hidden rounds."""
+    """Part of `tokens_sent`: our tools, texts and hidden rounds."""
     tokens_saved: int = 0
     input: int = 0
     cached: int = 0
@@ -92,23 +88,23 @@ class ModelTotals:
     hidden_rounds: int = 0
     tries: int = 0
 
-    def add(self, told: Receipt, tries: int) -> None:
-        self.tokens_in += told.tokens_in
-        self.tokens_sent += told.tokens_sent
-        self.tokens_own += told.own_tools + told.own_texts + told.own_rounds
-        self.tokens_saved += told.tokens_saved
-        usage = told.usage
+    def add(self, receipt: Receipt, tries: int) -> None:
+        self.tokens_in += receipt.tokens_in
+        self.tokens_sent += receipt.tokens_sent
+        self.tokens_own += receipt.own_tools + receipt.own_texts + receipt.own_rounds
+        self.tokens_saved += receipt.tokens_saved
+        usage = receipt.usage
         self.input += usage.input
         self.cached += usage.cached
         self.written += usage.written
         self.output += usage.output
-        self.cost += told.cost
-        self.untouched += told.cost_untouched
-        self.saved += told.saved
-        self.rounds += told.rounds
+        self.cost += receipt.cost
+        self.untouched += receipt.cost_untouched
+        self.saved += receipt.saved
+        self.rounds += receipt.rounds
         self.tries += tries
-        if told.rounds > tries + 1:
-            self.hidden_rounds += told.rounds - tries - 1
+        if receipt.rounds > tries + 1:
+            self.hidden_rounds += receipt.rounds - tries - 1
 
 
 @dataclass(slots=True)
@@ -121,14 +117,14 @@ class TimeSlot:
 
 
 class RecentRequests:
-    """Requests that could have been rewritten in the last five minutes, and how many of them went around us."""
+    """Requests of the last five minutes that could have been rewritten, and how many bypassed the proxy's work."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._slots: deque[TimeSlot] = deque()
 
     def count(self, bypass: str) -> None:
-        """One request; `bypass` is the reason why it went around us, or empty."""
+        """Count a request; `bypass` is the reason of a bypass, or empty."""
         number = int(self._clock() / SLOT_S)
         if not self._slots or self._slots[-1].number != number:
             self._slots.append(TimeSlot(number))
@@ -139,7 +135,7 @@ class RecentRequests:
             slot.bypasses[bypass] = slot.bypasses.get(bypass, 0) + 1
 
     def counts(self) -> tuple[int, dict[str, int]]:
-        """How many requests, and the bypasses among them by reason."""
+        """Number of requests, and of bypasses by reason."""
         self._forget(int(self._clock() / SLOT_S))
         reasons: dict[str, int] = {}
         for slot in self._slots:
@@ -153,101 +149,99 @@ class RecentRequests:
 
 
 class Metrics:
-    """One per process. `clock` gives seconds, only forward."""
+    """One per process. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.requests: dict[tuple[str, str], int] = {}
-        """By what the client was told: status and reason. Both empty for an endpoint that is none of ours."""
+        """By status and reason in `x-stack-status`; both empty for other endpoints."""
         self.answers: dict[tuple[str, str, str], int] = {}
-        """By upstream, class of its last status (`2xx`, or `none`), class of the status the client was told."""
+        """By upstream, class of its last status (`2xx` or `none`), class of the status for the client."""
         self.sums: dict[tuple[str, str], ModelTotals] = {}
         """By upstream and the model's name there."""
         self.calls: dict[str, int] = {}
         """Stack calls of models, by tool."""
         self.recalls = 0
         self.rereads: dict[str, int] = {}
-        """Reads of what had left the line, by tool."""
+        """Reads of compacted content, by tool."""
         self.events: dict[str, int] = {}
-        """What was decided about frames and lines: pushed, popped, woken, trim and so on."""
+        """Events of frames and contexts: pushed, popped, woken, trim and so on."""
         self.decisions: dict[tuple[str, bool], int] = {}
-        """Of the cost gate: its kind, and whether it was done."""
+        """Decisions of the cost gate: kind, and whether carried out."""
         self.summaries: dict[str, int] = {}
-        """What came of folded spans that were to be summarised: `kept`, or the word for why not."""
+        """Summaries of folded spans: `kept`, or the reason for none."""
         self.messages: dict[str, int] = {}
-        """What people said into running conversations: `queued`, `dequeued` when the model was told, or `removed`."""
+        """Messages of people to running conversations: `queued`, `dequeued` (delivered) or `removed`."""
         self.duration = Histogram(DURATION_BUCKETS_S)
         self.overhead = Histogram(OVERHEAD_BUCKETS_S)
         self.lag = Histogram(LAG_BUCKETS_S)
         self.open_requests = 0
-        """Requests that are being answered, streams among them."""
+        """Requests in progress, including streams."""
         self.recent = RecentRequests(clock)
         self._reasons, self._models, self._kinds, self._tools = LabelNames(), LabelNames(), LabelNames(), LabelNames()
 
-    def count_request(self, told: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
-        """A request is over. `calls` counts its stack calls by tool; `tries` of its rounds got no answer and were asked
-        again."""
-        reason = self._reasons.label_for(told.reason)
-        _increment(self.requests, (told.status, reason))
-        if told.upstream:
+    def count_request(self, outcome: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
+        """Count a finished request. `calls` are stack calls by tool; `tries` are rounds without an answer that were
+        retried."""
+        reason = self._reasons.label_for(outcome.reason)
+        _increment(self.requests, (outcome.status, reason))
+        if outcome.upstream:
             _increment(
-                self.answers, (told.upstream, _status_class(told.upstream_status), _status_class(told.client_status))
+                self.answers,
+                (outcome.upstream, _status_class(outcome.upstream_status), _status_class(outcome.client_status)),
             )
-            self.duration.observe(told.duration_ms / 1000)
-        if told.status == "bypass":
-            if not _is_client_mistake(told):
+            self.duration.observe(outcome.duration_ms / 1000)
+        if outcome.status == "bypass":
+            if not _is_client_mistake(outcome):
                 self.recent.count(reason)
-        elif told.conversation:
+        elif outcome.conversation:
             self.recent.count("")
-        self.recalls += told.recalls
-        self._count_events(told, calls)
-        if isinstance(told, Receipt):
-            self.overhead.observe(told.overhead_ms / 1000)
-            self._add_receipt(told, tries)
+        self.recalls += outcome.recalls
+        self._count_events(outcome, calls)
+        if isinstance(outcome, Receipt):
+            self.overhead.observe(outcome.overhead_ms / 1000)
+            self._add_receipt(outcome, tries)
 
     def count_rereads(self, tools: Iterable[str]) -> None:
-        """The model read again by these tools what had left the line."""
+        """Count reads of compacted content by these tools."""
         for tool in tools:
             _increment(self.rereads, self._tools.label_for(tool))
 
     def count_refusal(self, reason: str) -> None:
-        """A request that got no further than the door."""
+        """Count a request refused before it was handled."""
         _increment(self.requests, ("error", self._reasons.label_for(reason)))
 
     def count_messages(self, what: str, count: int = 1) -> None:
-        """Messages from beside a client were taken in, told or taken back."""
         _increment(self.messages, what, count)
 
     def count_summary(self, outcome: str) -> None:
-        """A folded span was summarised, or was not."""
         _increment(self.summaries, outcome)
 
-    def count_summary_cost(self, told: Receipt) -> None:
-        """A question to the summariser: no request of a client, but tokens and money."""
-        self._add_receipt(told, 0)
+    def count_summary_cost(self, receipt: Receipt) -> None:
+        """Count a request of the summarizer: tokens and money, but no client request."""
+        self._add_receipt(receipt, 0)
 
-    def _add_receipt(self, told: Receipt, tries: int) -> None:
-        key = (told.upstream, self._model_label(told))
+    def _add_receipt(self, receipt: Receipt, tries: int) -> None:
+        key = (receipt.upstream, self._model_label(receipt))
         sums = self.sums.get(key)
         if sums is None:
             sums = self.sums[key] = ModelTotals()
-        sums.add(told, tries)
+        sums.add(receipt, tries)
 
-    def _model_label(self, told: RequestOutcome) -> str:
-        return self._models.label_for(told.model) if 200 <= told.upstream_status < 300 else UNANSWERED_LABEL
+    def _model_label(self, outcome: RequestOutcome) -> str:
+        return self._models.label_for(outcome.model) if 200 <= outcome.upstream_status < 300 else UNANSWERED_LABEL
 
-    def _count_events(self, told: RequestOutcome, calls: Mapping[str, int]) -> None:
-        """What the model called, what became of frames and lines, and what the gate was asked."""
+    def _count_events(self, outcome: RequestOutcome, calls: Mapping[str, int]) -> None:
         for tool, count in calls.items():
             _increment(self.calls, tool, count)
-        for event in told.events:
+        for event in outcome.events:
             _increment(self.events, self._kinds.label_for(event.partition(" ")[0]))
-        for asked in told.decisions:
-            _increment(self.decisions, (asked.kind, asked.done))
+        for decision in outcome.decisions:
+            _increment(self.decisions, (decision.kind, decision.done))
 
 
-def _is_client_mistake(told: RequestOutcome) -> bool:
-    """A body that the provider refused as we did: the client's own mistake, which no proxy could have rewritten."""
-    return told.reason == "unreadable" and 400 <= told.upstream_status < 500
+def _is_client_mistake(outcome: RequestOutcome) -> bool:
+    """Whether proxy and provider both refused the body: it could not have been rewritten."""
+    return outcome.reason == "unreadable" and 400 <= outcome.upstream_status < 500
 
 
 def _increment(counts: dict[CountKey, int], key: CountKey, count: int = 1) -> None:
@@ -258,5 +252,5 @@ _STATUS_CLASSES = {0: "none", **{number: f"{number}xx" for number in range(1, 6)
 
 
 def _status_class(status: int) -> str:
-    """`2xx` and so on; `none` where there was no answer."""
+    """`2xx` and so on; `none` without an answer."""
     return _STATUS_CLASSES.get(status // 100, OTHER_LABEL)

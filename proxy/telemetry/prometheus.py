@@ -1,10 +1,8 @@
-"""The figures of `metrics` in the text format of Prometheus, for `GET /metrics`.
+"""Renders the metrics in the Prometheus text format, for `GET /metrics`.
 
-Its law: **what is told is what was counted when it was asked for**; nothing is kept here between two scrapes. The
-names below are an interface: `docs/operation.md` lists them, and dashboards are built on them.
-
-The library writes the format. It costs 25 ms and 3 MB to import, which a proxy that nobody scrapes never needs; so
-`app` imports this module when it is asked for the first time, and the counting itself knows no library.
+The figures are read when asked for; nothing is kept between scrapes. The names are an interface: `docs/operation.md`
+lists them and dashboards use them. The library costs 25 ms and 3 MB to import, so the app imports this module at the
+first scrape.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from proxy.store import Health
 from proxy.telemetry.metrics import MAX_BYPASS_SHARE, Histogram, Metrics, ModelTotals
 
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
-"""Values of labels, and the number that belongs to them."""
+"""Values of the labels, and their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What is not counted but is so now."""
+    """Current state that is not counted."""
 
     store: Health
     cached_conversations: int
@@ -40,7 +38,7 @@ class ProcessState:
 
 
 def render_metrics(metrics: Metrics, store: Health, cached: int, started: int) -> tuple[bytes, bytes]:
-    """The page, its content type first. `cached` are conversations in memory, `started` is in ms since the epoch."""
+    """Content type and page. `cached` is the number of conversations in memory, `started` is in ms since the epoch."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_MetricsCollector(metrics, ProcessState(store, cached, started)))
     ProcessCollector(registry=registry)  # memory, processor time, open files: where the system tells them
@@ -48,7 +46,7 @@ def render_metrics(metrics: Metrics, store: Health, cached: int, started: int) -
 
 
 class _MetricsCollector(Collector):
-    """The library's way of being told numbers that it did not count."""
+    """The library's interface for numbers that it did not count itself."""
 
     def __init__(self, metrics: Metrics, compaction_input: ProcessState) -> None:
         self._metrics = metrics
@@ -80,7 +78,7 @@ _MODEL_LABELS = ("upstream", "model")
 
 
 def _token_and_cost_families(metrics: Metrics) -> Iterator[Metric]:
-    """Ours are estimates by one tokenizer; the provider's stand beside them as it reported them."""
+    """Our estimates, and the provider's reported numbers beside them."""
     told = metrics.sums.items()
     kinds = {"in": "tokens_in", "sent": "tokens_sent", "own": "tokens_own"}
     yield _counter(
@@ -145,7 +143,7 @@ def _time_families(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _recent_families(metrics: Metrics) -> Iterator[Metric]:
-    """O1: the alarm is a number of its own, so that nobody has to know the threshold."""
+    """The alarm is a number of its own, so that nobody has to know the threshold."""
     requests, bypasses = metrics.recent.counts()
     share = sum(bypasses.values()) / requests if requests else 0.0
     yield _gauge("recent_requests", "Requests of the last 5 minutes that the proxy could have rewritten", requests)
@@ -171,35 +169,35 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-def _counter(name: str, said: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
+def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
     """The library adds `_total` to the name."""
-    family = CounterMetricFamily(f"callstack_{name}", said, labels=labels)
+    family = CounterMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
     return family
 
 
-def _labelled_gauge(name: str, said: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    family = GaugeMetricFamily(f"callstack_{name}", said, labels=labels)
+def _labelled_gauge(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
+    family = GaugeMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
     return family
 
 
-def _gauge(name: str, said: str, number: float) -> Metric:
-    return _labelled_gauge(name, said, (), [((), number)])
+def _gauge(name: str, description: str, number: float) -> Metric:
+    return _labelled_gauge(name, description, (), [((), number)])
 
 
-def _sum_gauge(name: str, said: str, told: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> Metric:
-    """A sum that may fall is no counter."""
-    return _labelled_gauge(name, said, _MODEL_LABELS, _values_of_field(told, field))
+def _sum_gauge(name: str, description: str, sums: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> Metric:
+    """A sum that may fall is not a counter."""
+    return _labelled_gauge(name, description, _MODEL_LABELS, _values_of_field(sums, field))
 
 
-def _histogram(name: str, said: str, histogram: Histogram) -> Metric:
-    """Buckets hold everything up to their bound, so they add up on the way."""
+def _histogram(name: str, description: str, histogram: Histogram) -> Metric:
+    """Buckets are cumulative."""
     bounds = [*map(str, histogram.bounds), "+Inf"]
     buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-    family = HistogramMetricFamily(f"callstack_{name}", said)
+    family = HistogramMetricFamily(f"callstack_{name}", description)
     family.add_metric((), buckets=buckets, sum_value=histogram.sum)
     return family
 

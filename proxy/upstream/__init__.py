@@ -1,4 +1,4 @@
-"""To be written."""
+"""Sends requests to providers: routing, HTTP transport, context windows, and litellm for providers with other APIs."""
 
 from proxy.upstream import overflow_errors
 from proxy.upstream.context_windows import ContextWindow, ContextWindows

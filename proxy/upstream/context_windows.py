@@ -1,16 +1,8 @@
-"""How large a request may be: the window of a model, by its tariff or by what its provider said when it refused.
+"""Context windows of models, from the tariffs or learned from the provider's refusals and usage reports.
 
-    window(upstream, model)   what is known of the window, from where, and in tokens as we count them
-    refused(...)              teaches: a refusal names a limit, or was about this size
-    answered(...)             teaches: a report of usage tells how the provider counts, and what passed
-
-The law: **nothing is trimmed for a guess.** The window of a model that nobody knows is the declared default, which
-serves as a yardstick and refuses nothing; only a tariff, a configured row, or a refusal binds. What was learned binds
-the conversations that were refused: another one is asked first, for one wrong refusal must not shorten everybody's
-lines. It is believed for a time, never against a larger prompt that passed, and is learned anew after a restart.
-
-What this module does not do: it reads no status and decides no trimming (`overflow` tells a refusal for length from
-others, `asking` trims).
+Only a tariff, a configured row or a refusal is binding; the default for unknown models never causes trimming. A learned
+window applies only to conversations that were refused, so that one wrong refusal does not shorten others. It expires,
+gives way to a larger prompt that passed, and is forgotten at a restart.
 """
 
 from __future__ import annotations
@@ -33,31 +25,31 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_OUTPUT_RESERVE = 32_000
-"""Tokens kept free for the answer at most (S4-20)."""
+"""Most tokens that are kept free for the answer."""
 MAX_PROMPT_SHARE = 0.9
-"""Of a window, what a prompt fills at most, however short the answers of its model are (C13)."""
+"""Largest share of a window that a prompt may fill."""
 NAMED_LIMIT_TTL_S = 24 * 3600.0
-"""How long a limit that a provider named is believed: accounts move between tiers."""
+"""How long a limit named by a provider is believed: accounts move between tiers."""
 REFUSED_SIZE_TTL_S = 3600.0
-"""How long the mere size of a refused request is believed to be too much."""
+"""How long the size of a refused request counts as too large."""
 MAX_OUTPUT_SHARE = 0.5
-"""Of a window that is known, what a single output may fill where the configuration does not say."""
+"""Share of a known window that one tool output may fill by default."""
 MIN_WINDOW = 1_000
-"""A smaller figure in a refusal is no window."""
+"""A smaller figure in a refusal is not a window."""
 MAX_REMEMBERED_MODELS = 1024
-"""Models, and conversations, of which something is remembered."""
+"""Remembered models, and remembered conversations."""
 MIN_RATIO_TOKENS = 2_000
-"""Tokens from which a request tells how the provider counts: in a small one, what it adds of its own is too much."""
+"""Least size of a request that shows how the provider counts: in a small one, what the provider adds dominates."""
 RATIO_RANGE = (0.75, 2.0)
-"""How far a provider's count may lie from ours to be believed: reports of usage can be wrong too."""
+"""Believed ratios of the provider's token count to ours: usage reports can be wrong."""
 
 WindowSource = Literal["table", "named", "size", "assumed"]
-"""The tariff, the words of a refusal, the size that was refused, the declared default."""
+"""The tariff, a limit named in a refusal, the size of a refused request, the default."""
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """`tokens` may be in one request, prompt and answer together; `limit` of them in the prompt. Both by our count: a
-    provider whose vocabulary makes more tokens of the same text has a smaller window."""
+    """`tokens` for prompt and answer together, `limit` for the prompt. Both by our count: a provider whose tokenizer
+    makes more tokens has a smaller window."""
 
     tokens: int
     limit: int
@@ -65,36 +57,35 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
     @property
     def is_binding(self) -> bool:
-        """Somebody said so; a request may be trimmed for it."""
+        """Whether a request may be trimmed to fit it."""
         return self.source != "assumed"
 
     @property
     def known_tokens(self) -> int:
-        """`tokens` where somebody said so, else 0."""
+        """`tokens` if binding, else 0."""
         return self.tokens if self.is_binding else 0
 
     @property
     def max_output_tokens(self) -> int:
-        """Tokens that a single output may have (L4), 0 where nobody knows the window."""
+        """Most tokens of one tool output; 0 if the window is unknown."""
         return int(self.known_tokens * MAX_OUTPUT_SHARE)
 
 
 def prompt_limit(window: int, max_output: int) -> int:
-    """What of a window a prompt may fill, cached tokens included (S4-20): all but what the answer may take, and a tenth
-    is kept free in any case (C13); at least half of it, for there are models whose answer may be as long as their
-    window."""
+    """Tokens of a window for the prompt, including cached ones: the window less the room for the answer, at most nine
+    tenths, at least half, because some models may answer at the length of their window."""
     return max(min(window - min(max_output, MAX_OUTPUT_RESERVE), int(window * MAX_PROMPT_SHARE)), window // 2)
 
 
 @dataclass(slots=True)
 class _LearnedWindow:
-    """Of one model at one upstream. `until` is on the clock's seconds."""
+    """Learned window of one model at one upstream. `until` is in seconds of the clock."""
 
     tokens: int = 0
     source: WindowSource = "named"
     valid_until: float = 0.0
     largest_passed: int = 0
-    """The largest prompt that was answered, in the provider's measure."""
+    """Largest prompt that was answered, by the provider's count."""
 
 
 _NOTHING_LEARNED = _LearnedWindow()
@@ -103,10 +94,8 @@ _ASSUMED: WindowSource = "assumed"
 
 
 class ContextWindows:
-    """One per process; `clock` tells seconds and never goes back, `tariff_of` what a model is known for.
-
-    How a provider counts depends on what is counted, so its ratio to our count is kept per conversation.
-    """
+    """One per process. `clock` is monotonic, in seconds. The ratio of a provider's count to ours depends on the text,
+    so it is kept per conversation."""
 
     def __init__(self, clock: Callable[[], float], tariff_of: Callable[[str], Tariff]) -> None:
         self._clock, self._tariff_of = clock, tariff_of
@@ -116,8 +105,7 @@ class ContextWindows:
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def window(self, upstream: str, model: str, conversation: str = "") -> ContextWindow:
-        """The smaller one of what the tariff says and what was learned; the default, with a warning once, where
-        neither says anything."""
+        """The smaller one of tariff and learned window; the default, with one warning, if neither is known."""
         place, tariff = (upstream, model, conversation), self._tariff_of(model)
         tokens, source = tariff.window, _TABLE if tariff.window_known else _ASSUMED
         if place in self._refused_conversations:
@@ -132,7 +120,7 @@ class ContextWindows:
         return ContextWindow(round(tokens / ratio), round(limit / ratio), source)
 
     def learn_from_usage(self, upstream: str, model: str, conversation: str, tokens: int, usage: Usage | None) -> None:
-        """A request of so many tokens of ours passed; what the provider counted, where it says so (S4-60)."""
+        """Learn from an answered request: its tokens by our count, and the provider's count if reported."""
         if usage is None or not usage.input or tokens < MIN_RATIO_TOKENS:
             return
         least, most = RATIO_RANGE
@@ -144,9 +132,8 @@ class ContextWindows:
             learned.tokens = 0  # more than was said to fit has passed
 
     def learn_from_refusal(self, upstream: str, model: str, conversation: str, tokens: int, body: bytes) -> None:
-        """A request of so many tokens of ours was refused for its length, in these words. A named limit is believed
-        unless more has passed; the size alone teaches where the refusal speaks of the context and nobody knows
-        better."""
+        """Learn from a request refused for its length. A named limit is believed unless a larger prompt has passed; the
+        size alone counts only if the refusal mentions the context and nothing better is known."""
         learned = self._learned_for(upstream, model)
         size = round(tokens * self._ratios.get((upstream, model, conversation), 1.0))
         if named := overflow.named_limit(body):
@@ -185,7 +172,7 @@ class ContextWindows:
 
 
 def _evict_oldest(kept: OrderedDict[K, V], newest: K) -> None:
-    """What was used longest ago goes first; `newest` was used now."""
+    """Remove the least recently used; `newest` was used now."""
     kept.move_to_end(newest)
     if len(kept) > MAX_REMEMBERED_MODELS:
         kept.popitem(last=False)

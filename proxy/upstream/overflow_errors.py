@@ -1,10 +1,8 @@
-"""Did the provider refuse a request because it is too long? There is no standard, so wordings decide.
+"""Recognizes by their wording refusals of requests that are too long for the model.
 
-The law: **throttling is not overflow**, nor is what is said of the length of an answer or a name. "Too many tokens,
-please wait" is answered by waiting; trimming for it would lose context for nothing. When in doubt it is no overflow,
-and the refusal passes to the client as it is.
-
-What this module does not do: it remembers nothing (`limits` does) and trims nothing.
+There is no standard for them. Throttling ("too many tokens, please wait") and limits on the length of an answer or a
+name are not overflow, because trimming would lose context for nothing. In doubt it is not overflow, and the client gets
+the refusal unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import re
 
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 500})
-"""Statuses that providers refuse an overlong request with. 429 is always throttling."""
+"""Statuses of overflow refusals. 429 is always throttling."""
 _TOO_LONG = re.compile(
     rb"context[ _-]?(length|window|size)|maximum context|max(imum)?[ _](prompt|input)[ _]?(length|tokens)"
     rb"|prompt is too long|input is too long|too (long|large)[^\"]{0,40}(prompt|input|context|model)"
@@ -33,11 +31,11 @@ _OTHER_LIMIT = re.compile(
     rb"|maximum tokens you requested|(string|array) too long\. expected [^\"]{0,40}maximum length \d{1,4}\b",
     re.IGNORECASE,
 )
-"""How long an answer may be, or a name or an id: trimming the prompt for it would be in vain."""
+"""Limits on an answer, a name or an id: trimming the prompt would not help."""
 _PROMPT_AND_OUTPUT_TOO_LONG = re.compile(rb"your request has \d+ input tokens", re.IGNORECASE)
-"""The answer that is asked for is too long beside this prompt: behind a shorter one it fits."""
+"""Prompt and requested answer are too long together: a shorter prompt helps."""
 _BODY_TOO_LARGE = re.compile(rb"request_too_large|request entity too large|maximum size|bytes|\bmi?b\b", re.IGNORECASE)
-"""A body may be too large for the wire, pictures above all; that says nothing of tokens."""
+"""A body too large in bytes, mostly by pictures, says nothing about tokens."""
 _NUMBER = rb"(\d{1,3}(?:[,_]\d{3})+|\d+)"
 _LIMIT_PATTERNS = tuple(
     re.compile(before + _NUMBER, re.IGNORECASE)
@@ -47,37 +45,34 @@ _LIMIT_PATTERNS = tuple(
         rb"(?:length|window|size|limit|allowed)(?: is| of|:)? \(?(?<!length )",
     )
 )
-"""What stands before the limit in a refusal, the surest first; the size that was asked for stands beside it in most."""
+"""Text before the limit, most reliable first; most refusals also contain the requested size."""
 MAX_SCANNED_BYTES = 8_192
-"""Bytes of an error body that are read."""
 MIN_UNEXPLAINED_OVERFLOW_TOKENS = 16_000
-"""Tokens from which a 400 or 413 without a word, or an answer without one, is taken for overflow: some providers say
-nothing else."""
+"""From this size on a 400 or 413 without a message counts as overflow: some providers say nothing else."""
 
 
 def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
-    """Whether this refusal says that the request, of so many tokens, does not fit the model's window."""
-    told = body[:MAX_SCANNED_BYTES]
+    """Whether a refusal of a request of so many tokens means that it does not fit the model's window."""
+    text = body[:MAX_SCANNED_BYTES]
     if (
         status not in OVERFLOW_STATUSES
-        or _THROTTLED.search(told)
-        or (_OTHER_LIMIT.search(told) and not _PROMPT_AND_OUTPUT_TOO_LONG.search(told))
+        or _THROTTLED.search(text)
+        or (_OTHER_LIMIT.search(text) and not _PROMPT_AND_OUTPUT_TOO_LONG.search(text))
     ):
         return False
-    if not told.strip():
+    if not text.strip():
         return status in (400, 413) and tokens >= MIN_UNEXPLAINED_OVERFLOW_TOKENS
-    return _TOO_LONG.search(told) is not None
+    return _TOO_LONG.search(text) is not None
 
 
 def named_limit(body: bytes) -> int | None:
-    """The tokens that a refusal for length says are allowed, where it does."""
-    told = body[:MAX_SCANNED_BYTES]
-    found = next((match for pattern in _LIMIT_PATTERNS if (match := pattern.search(told))), None)
-    return int(re.sub(rb"\D", b"", found[1])) if found else None
+    """The allowed tokens that a refusal names, if any."""
+    text = body[:MAX_SCANNED_BYTES]
+    match_of_limit = next((match for pattern in _LIMIT_PATTERNS if (match := pattern.search(text))), None)
+    return int(re.sub(rb"\D", b"", match_of_limit[1])) if match_of_limit else None
 
 
 def mentions_context(body: bytes) -> bool:
-    """Whether a refusal for length is about tokens: one about the bytes of the body, or without a word, teaches no
-    size."""
-    told = body[:MAX_SCANNED_BYTES]
-    return bool(told.strip()) and not _BODY_TOO_LARGE.search(told)
+    """Whether an overflow refusal is about tokens. One about bytes, or without a message, tells no size."""
+    text = body[:MAX_SCANNED_BYTES]
+    return bool(text.strip()) and not _BODY_TOO_LARGE.search(text)

@@ -1,11 +1,5 @@
-"""Which provider a request goes to, and with which headers.
-
-`Routes.choose` says which configured upstream serves a model in a dialect, `outgoing_headers` what of the client's
-headers goes there. The law: **nothing a client sends can name an address**; it can only name a model, and what nobody
-serves is refused, never guessed.
-
-How bytes travel there is `transport`'s business, for providers of other shapes `providers`'.
-"""
+"""Chooses the upstream for a request, and the headers to send there. A client can only name a model, never an address;
+a model that nobody serves is refused, never guessed."""
 
 from __future__ import annotations
 
@@ -32,40 +26,40 @@ from proxy.upstream.litellm import LitellmUpstream
 __all__ = ["Answer", "ConnectionPool", "RawHeaders", "Route", "Routes", "UnknownModel", "Upstream", "outgoing_headers"]
 
 _DROPPED_HEADERS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
-"""Not passed upstream: framing is made anew, and a cookie set by one origin has no business at another."""
+"""Not sent upstream: framing is made anew, and cookies belong to one origin."""
 
 _CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 MAX_CACHED_ROUTES = 256
-"""Of so many models, and paths, is remembered where they go: a client asks for the same ones all day."""
+"""Cached models and paths."""
 
 ANTHROPIC_VERSION_HEADER = (b"anthropic-version", b"2023-06-01")
-"""Who takes a key in `x-api-key` refuses a request without it; clients of other dialects do not send it."""
+"""Required with `x-api-key`; clients of other dialects do not send it."""
 
 
 class UnknownModel(ProxyError):
-    """No configured upstream serves the model; answered in the API's own shape, never guessed."""
+    """No configured upstream serves the model."""
 
     status = 404
     code = "model_not_found"
 
 
 class DialectNotServed(UnknownModel):
-    """The model is served, but not in the dialect it was asked for in."""
+    """The model is served, but not in the requested dialect."""
 
     code = "dialect_not_served"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request goes, and the model name to send there."""
+    """The chosen upstream, and the model name to send there."""
 
     upstream: Upstream
     model: str
 
 
 class Routes:
-    """Which upstream serves which model. Raises InvalidConfiguration where one cannot be had on this machine."""
+    """The configured upstreams. Raises InvalidConfiguration if one cannot be used on this machine."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -79,16 +73,14 @@ class Routes:
         return HttpUpstream(name, settings, self._pool)
 
     def warm(self) -> None:
-        """Begin what takes time before the first request, without waiting for it."""
+        """Start slow preparations for the first request, without waiting."""
         for upstream in self.upstreams.values():
             upstream.warm()
 
     def choose(self, model: str | None, path: str = "") -> Route:
-        """By the model's own entry, then an upstream's alias, name, glob, then the default; of those that speak the
-        dialect of `path`, which is as the client wrote it. None: a request without a model.
-
-        Raises UnknownModel where nothing fits.
-        """
+        """The route for a model: its own entry, then an upstream's alias, name or glob, then the default; only
+        upstreams that speak the dialect of `path` (raw). None stands for a request without a model. Raises
+        UnknownModel."""
         return self._cached_choice(model, wire_format_of(path))
 
     def _choose(self, model: str | None, spoken: WireFormat | None) -> Route:
@@ -107,20 +99,19 @@ class Routes:
         return Route(upstream, upstream.settings.upstream_model_of(wanted))
 
     async def aclose(self) -> None:
-        """Close all connections to all upstreams."""
         for upstream in self.upstreams.values():
             await upstream.aclose()
         await self._pool.aclose()
 
-    def _first_upstream(self, asked: Sequence[Upstream], spoken: WireFormat | None) -> Upstream:
-        if asked:
-            return asked[0]
+    def _first_upstream(self, candidates: Sequence[Upstream], spoken: WireFormat | None) -> Upstream:
+        if candidates:
+            return candidates[0]
         if spoken is not None and self.upstreams:
             raise DialectNotServed(f"No upstream is asked in {spoken}. {_speaks_hint(spoken, 'NAME')}")
         raise UnknownModel("No upstream is configured: start with --upstream URL")
 
     def _unserved_error(self, model: str, spoken: WireFormat | None) -> UnknownModel:
-        """Why nobody serves a model: it is not known, or the upstream that has it is not asked in this dialect."""
+        """The error for a model without an upstream: unknown, or not served in this dialect."""
         try:
             name = self.choose(model).upstream.name if spoken is not None else ""
         except UnknownModel:
@@ -138,7 +129,7 @@ class Routes:
 
 @memoize(MAX_CACHED_ROUTES)
 def wire_format_of(path: str) -> WireFormat | None:
-    """What is spoken at a path, also at those beneath an API's own; None where any upstream may be asked."""
+    """The dialect of a path or of one below it; None if any upstream will do."""
     parts = path.rstrip("/").split("/")
     if parts[-2:] == ["chat", "completions"]:
         return "chat"
@@ -151,17 +142,17 @@ def _speaks_format(settings: UpstreamSettings, spoken: WireFormat | None) -> boo
     return spoken is None or spoken in settings.speaks
 
 
-def _upstream_serving(asked: Sequence[Upstream], model: str) -> Upstream | None:
+def _upstream_serving(candidates: Sequence[Upstream], model: str) -> Upstream | None:
     fits = (_has_alias, _has_name, _has_glob)
-    return next((one for serves in fits for one in asked if serves(one.settings, model)), None)
+    return next((one for serves in fits for one in candidates if serves(one.settings, model)), None)
 
 
-def _default_upstream(known: Mapping[str, Upstream], asked: Sequence[Upstream]) -> Upstream | None:
+def _default_upstream(known: Mapping[str, Upstream], candidates: Sequence[Upstream]) -> Upstream | None:
     """`default`, else the first upstream that lists no models."""
     default = known.get("default")
-    if default in asked:
+    if default in candidates:
         return default
-    return next((upstream for upstream in asked if not upstream.settings.models), None)
+    return next((upstream for upstream in candidates if not upstream.settings.models), None)
 
 
 def _speaks_hint(spoken: WireFormat, name: str) -> str:
@@ -183,12 +174,9 @@ def _has_glob(settings: UpstreamSettings, model: str) -> bool:
 def outgoing_headers(
     client: Iterable[tuple[bytes, bytes]], settings: UpstreamSettings, *, readable: bool
 ) -> RawHeaders:
-    """The client's headers as they go upstream, in order. Names are in lower case, as ASGI has them.
-
-    Left out: what belongs to the connection, cookies, everything named `x-stack-*`, and client keys of ours. The
-    operator's key replaces the client's credentials of any dialect. `readable` asks for an uncompressed answer, for us
-    to look into; otherwise the client's own wish passes.
-    """
+    """The client's headers to send upstream, in order, names in lower case: without hop-by-hop headers, cookies,
+    `x-stack-*` and our own client keys. The operator's key replaces the client's credentials of any dialect. `readable`
+    asks for an uncompressed answer; otherwise the client's own choice passes."""
     client = list(client)
     dropped = _header_names_to_drop(keyed=settings.key is not None, readable=readable) | connection_header_names(client)
     headers = [
@@ -209,6 +197,5 @@ def outgoing_headers(
 
 @cache
 def _header_names_to_drop(*, keyed: bool, readable: bool) -> Set[bytes]:
-    """Names of a client's headers that stay here: where the operator has a key for the upstream, and where we ask for
-    an answer to look into."""
+    """Header names to drop if the operator has a key for the upstream, and if the answer must be readable."""
     return _DROPPED_HEADERS | (_CREDENTIAL_HEADERS if keyed else set()) | ({b"accept-encoding"} if readable else set())

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
@@ -33,29 +32,8 @@ Found = TypeVar("Found")
 async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
     """What `work` returns. Raises what it raises, and TimeoutError where it waits longer than so many seconds; then it
     has been cancelled."""
-    try:
-        waits_for = work.send(None)
-    except StopIteration as ended:
-        found: Found = ended.value
-        return found
     async with asyncio.timeout(seconds):
-        return await _resume(work, waits_for)
-
-
-@types.coroutine
-def _resume(work: Coroutine[Any, Any, Found], waits_for: Any) -> Generator[Any, Any, Found]:
-    """`work` from where it waits: the loop gets what it waits for, and `work` what the loop has to tell."""
-    try:
-        while True:
-            try:
-                told = yield waits_for
-            except BaseException as error:
-                waits_for = work.throw(error)
-            else:
-                waits_for = work.send(told)
-    except StopIteration as ended:
-        found: Found = ended.value
-        return found
+        return await work
 
 
 async def in_slices(work: Generator[None, None, Found]) -> Found:

@@ -1,7 +1,7 @@
-"""A provider asked through litellm, as an upstream like any other.
+"""The upstream that asks a provider through litellm.
 
-The laws: nothing of an answer is told before its first event has come, so what is refused is refused with its status;
-after that a failure is a broken stream. Whoever goes away closes the provider's connection.
+An answer is passed on only when its first event has come, so that a refusal keeps its status; a later failure breaks
+the stream. Closing an answer closes the provider's connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from proxy.upstream.litellm.responses import STREAM_ENCODERS, StreamEncoder, Unf
 JSON_HEADER = (b"content-type", b"application/json")
 EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
 MAX_BUFFERED_EVENTS = 1000
-"""Events that may lie between us and the provider's socket when a stream is given up."""
+"""Most events buffered between the provider's socket and us when a stream is closed."""
 
 
 class CompleteAnswer(Answer):
-    """An answer that is here already."""
+    """An answer that has arrived completely."""
 
     __slots__ = ("_body",)
 
@@ -44,7 +44,7 @@ class CompleteAnswer(Answer):
 
 
 class StreamedAnswer(Answer):
-    """An answer under way. `first` is its first event; `silence_s` is how long it may be silent."""
+    """An answer in progress. `first` is its first event, `silence_s` the longest wait for the next."""
 
     __slots__ = ("_first", "_name", "_silence_s", "_stream", "_telling")
 
@@ -69,8 +69,8 @@ class StreamedAnswer(Answer):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """litellm's own `close` leaves some providers' connections open, where the stream is between two events. A
-        read that is cancelled closes every one, so one is begun for that."""
+        """litellm's own `close` leaves some providers' connections open if the stream is between two events. Cancelling
+        a read closes every one, so a read is started for that."""
         stream, self._stream = self._stream, None
         for _ in range(MAX_BUFFERED_EVENTS if stream is not None else 0):
             reading = asyncio.ensure_future(anext(stream, None))
@@ -85,7 +85,7 @@ class StreamedAnswer(Answer):
 
 
 class LitellmUpstream(Upstream):
-    """One provider, or several, behind litellm. Raises InvalidConfiguration where litellm cannot be used."""
+    """One or several providers behind litellm. Raises InvalidConfiguration if litellm cannot be used."""
 
     def __init__(self, name: str, settings: UpstreamSettings) -> None:
         super().__init__(name, settings)
@@ -130,7 +130,7 @@ class LitellmUpstream(Upstream):
         return StreamedAnswer(stream, telling.finish() if event is None else telling.encode(event), telling, self)
 
     async def aclose(self) -> None:
-        """Close the connections that litellm keeps; it has one pool, whichever upstream asked."""
+        """Close litellm's connections. All its upstreams share one pool."""
         library = self._loader.loaded
         close = library.function("close_litellm_async_clients") if library is not None else None
         if close is not None:
@@ -154,7 +154,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
 
 
 def _refusal_answer(path: str, refusal: ProviderRefusal) -> CompleteAnswer:
-    """A refusal in the shape of the API that was asked."""
+    """A refusal in the shape of the requested API."""
     dialect = dialect_at(path) or OPENAI_CHAT
     return CompleteAnswer(
         refusal.status, refusal.headers, dialect.error_body(refusal.status, refusal.message, refusal.code)

@@ -1,11 +1,8 @@
-"""litellm's exceptions, as the provider's own answer or as a connection that was lost.
+"""Converts litellm's exceptions to the provider's own answer, or to a lost connection.
 
-The law: **the client gets the status and the words that the provider gave**, in the shape of the API it speaks. litellm
-renames both (529 becomes 500, "AnthropicException - ..." stands before the text), so what is told is taken from the
-exception at the bottom, which the provider's answer was first made into.
-
-Exceptions are known by the names of their classes: they come from three libraries, of which litellm changes one now and
-then.
+litellm changes status and text (529 becomes 500, "AnthropicException - ..." precedes the text), so both are taken from
+the innermost exception, which was made from the provider's answer. Exceptions are recognized by class name, because
+they come from three libraries that change.
 """
 
 from __future__ import annotations
@@ -25,12 +22,12 @@ UNREACHABLE_ERRORS = frozenset({"ConnectError", "ConnectTimeout", "ClientConnect
 CONNECTION_LOST_ERRORS = frozenset({"TransportError", "RequestError", "ClientError", "ConnectionError"})
 PASSED_HEADERS = ("retry-after", "request-id", "x-request-id", "x-should-retry")
 RATE_LIMIT_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
-"""Headers of the provider's that clients go by; what else litellm hands on belongs to the connection."""
+"""Provider headers for clients; others from litellm belong to the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRefusal:
-    """What the provider answered instead."""
+    """The provider's refusal."""
 
     status: int
     message: str
@@ -39,7 +36,7 @@ class ProviderRefusal:
 
 
 def refusal_of(error: BaseException, upstream: str) -> ProviderRefusal:
-    """What a failed call means. Raises UpstreamError where nobody answered it."""
+    """The refusal behind a failed call. Raises UpstreamError if nobody answered."""
     causes = list(causes_of(error))
     if lost := _connection_error_of(causes, upstream):
         raise lost from error
@@ -59,7 +56,7 @@ def refusal_of(error: BaseException, upstream: str) -> ProviderRefusal:
 
 
 def stream_error_of(error: BaseException, upstream: str) -> UpstreamError:
-    """What an exception in the middle of an answer means."""
+    """The error for an exception in the middle of an answer."""
     lost = _connection_error_of(list(causes_of(error)), upstream)
     if isinstance(lost, UpstreamTimeout):
         return UpstreamTimeout(f"upstream {upstream} fell silent in the middle of its answer")
@@ -67,7 +64,7 @@ def stream_error_of(error: BaseException, upstream: str) -> UpstreamError:
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what it was made of, the outermost first."""
+    """An exception and its causes, outermost first."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -76,9 +73,9 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__ or found.__context__
 
 
-def client_headers_of(told: Any) -> RawHeaders:
-    """Those of a provider's headers that clients go by. litellm puts a prefix before some."""
-    pairs = told.items() if hasattr(told, "items") else ()
+def client_headers_of(headers: Any) -> RawHeaders:
+    """The provider's headers that clients use. litellm prefixes some."""
+    pairs = headers.items() if hasattr(headers, "items") else ()
     plain = {str(name).lower().removeprefix("llm_provider-"): str(value) for name, value in pairs}
     return [
         (n.encode(), v.encode()) for n, v in plain.items() if n in PASSED_HEADERS or n.startswith(RATE_LIMIT_PREFIXES)
@@ -86,15 +83,15 @@ def client_headers_of(told: Any) -> RawHeaders:
 
 
 def message_and_code_of(raw: str) -> tuple[str, str]:
-    """What a provider's error says, and its code: OpenAI's, Anthropic's, Google's and AWS's shapes, or plain text."""
+    """Message and code of a provider's error in OpenAI's, Anthropic's, Google's or AWS's shape, or as plain text."""
     try:
-        told = json.loads(raw)
+        parsed = json.loads(raw)
     except ValueError:
         return raw.strip(), ""
-    told = told[0] if isinstance(told, list) and told else told
-    if not isinstance(told, dict):
+    parsed = parsed[0] if isinstance(parsed, list) and parsed else parsed
+    if not isinstance(parsed, dict):
         return raw.strip(), ""
-    inner = told.get("error", told)
+    inner = parsed.get("error", parsed)
     if not isinstance(inner, dict):
         return str(inner), ""
     words = inner.get("message") or inner.get("Message") or raw.strip()
@@ -114,14 +111,14 @@ def _connection_error_of(causes: list[BaseException], upstream: str) -> Upstream
 
 
 def _status_of(error: BaseException) -> int | None:
-    """The HTTP status an exception stands for, where it is one of a refusal."""
+    """HTTP status of an exception, if it is one of a refusal."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) and 400 <= status <= 599 else None
 
 
 def _body_text_of(error: BaseException) -> str:
-    """The provider's body as text. litellm has it as a message, of a stream as bytes printed; openai as what it could
-    parse or as it came, and some of its versions have nothing but the status in the message."""
+    """The provider's body as text. litellm keeps it as a message, for streams as printed bytes; openai as parsed or
+    raw, and in some versions only the status in the message."""
     body = getattr(error, "body", None)
     if isinstance(body, dict | list):
         return json.dumps(body)

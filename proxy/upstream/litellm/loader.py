@@ -1,10 +1,8 @@
-"""Whether litellm is here, and its import.
+"""Checks for litellm and imports it.
 
-The law: **it is imported in a thread, once somebody needs it**, with everything off that it would do by itself: no
-price table from the network, no `.env` file, no callbacks, no log. It takes 3 to 5 s of CPU, and requests that come
-earlier wait for it.
-
-Two releases of it carried code that stole keys; those and all that are older than the first one tried are refused.
+The import takes 3 to 5 s of CPU, so it runs in a thread when litellm is first needed; earlier requests wait. Its own
+activities are off: no price table from the network, no `.env` file, no callbacks, no log. Two releases carried code
+that stole keys; those, and all older than the first tested one, are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from proxy.errors import UpstreamError
 
 INSTALL_COMMAND = "pip install 'callstack-proxy[litellm]'"
 INSTALL_DIALECTS_COMMAND = "pip install 'callstack-proxy[litellm-dialects]'"
-"""What litellm needs besides for messages and responses, and does not ask for."""
+"""Packages that litellm needs for messages and responses but does not declare."""
 MIN_VERSION = (1, 106, 2)
 COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
 ENVIRONMENT = {
@@ -40,17 +38,17 @@ PRELOADED_MODULES = (
     "litellm.llms.anthropic.pass_through.messages.streaming_iterator",
     "litellm.responses.mcp.litellm_proxy_mcp_handler",
 )
-"""What the first requests would import else, for up to 0.6 s each, while the loop waits."""
+"""Modules that the first requests would otherwise import, blocking the loop for up to 0.6 s each."""
 OPENAI_PROVIDERS = ("openai", "azure")
-"""Providers that have all of OpenAI's tools themselves."""
+"""Providers that support all OpenAI tools themselves."""
 LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
-"""They write what was asked and answered."""
+"""Loggers that write prompts and answers."""
 HTTP_LIBRARIES = ("httpx", "httpx2")
-"""What carries litellm's requests, by its version."""
+"""HTTP libraries that litellm may use, depending on its version."""
 
 
 def unavailable_reason() -> str:
-    """Why litellm cannot be used here, with what to do; empty where it can. Nothing is imported by looking."""
+    """Why litellm cannot be used, with what to do; empty if it can. Imports nothing."""
     if util.find_spec("litellm") is None:
         return f"litellm is not installed; {INSTALL_COMMAND}"
     version = metadata.version("litellm")
@@ -63,32 +61,32 @@ def unavailable_reason() -> str:
 
 @dataclass(frozen=True, slots=True)
 class LitellmLibrary:
-    """litellm, imported and silenced. `client` is the HTTP library it asks with."""
+    """litellm, imported and silenced. `client` is its HTTP library."""
 
     litellm: Any
     client: Any
 
     def function(self, name: str) -> Any:
-        """A function of litellm by its dotted name; None where this version has none."""
-        found = self.litellm
+        """A function of litellm by dotted name; None if this version lacks it."""
+        attribute = self.litellm
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return found
+            attribute = getattr(attribute, part, None)
+        return attribute
 
     def provider_of(self, model: str) -> str:
-        """litellm's word for who is asked for a model; empty for a name it does not know, which the call will tell."""
+        """litellm's name of the provider of a model; empty if unknown."""
         try:
             return str(self.litellm.get_llm_provider(model)[1])
         except Exception:  # of its own kinds, which change with its versions
             return ""
 
     def takes_any_member(self, provider: str) -> bool:
-        """Whether a provider takes bodies of OpenAI's API, and so any member that may stand in one."""
+        """Whether the provider speaks OpenAI's API, and so accepts any member in a body."""
         return provider in OPENAI_PROVIDERS or provider in self.litellm.openai_compatible_providers
 
 
 def load_library() -> LitellmLibrary:
-    """Import litellm; where it is imported already, this only sets it up again."""
+    """Import litellm; a repeated call only configures it again."""
     os.environ.update(ENVIRONMENT)
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
@@ -105,13 +103,13 @@ def load_library() -> LitellmLibrary:
 
 
 class LibraryLoader:
-    """The import, under way at most once."""
+    """Runs the import at most once."""
 
     def __init__(self) -> None:
         self._result: Future[LitellmLibrary] | None = None
 
     def begin(self) -> Future[LitellmLibrary]:
-        """Start it, where it has not been started. Returns at once."""
+        """Start the import unless started. Returns at once."""
         if self._result is None:
             self._result = Future()
             threading.Thread(target=self._run, args=(self._result,), name="litellm", daemon=True).start()
@@ -125,14 +123,14 @@ class LibraryLoader:
 
     @property
     def loaded(self) -> LitellmLibrary | None:
-        """The library, once it is here."""
+        """The library, or None until it is imported."""
         ready = self._result is not None and self._result.done() and self._result.exception() is None
         return self._result.result() if self._result is not None and ready else None
 
     async def library(self) -> LitellmLibrary:
-        """The library, waited for. Raises UpstreamError where it cannot be imported."""
-        if (here := self.loaded) is not None:
-            return here
+        """The library, waiting for the import. Raises UpstreamError if it fails."""
+        if (loaded := self.loaded) is not None:
+            return loaded
         try:
             # A caller that goes away must not end the import for the others.
             return await asyncio.shield(asyncio.wrap_future(self.begin()))

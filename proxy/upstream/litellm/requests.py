@@ -1,11 +1,8 @@
-"""A request's body as arguments of a litellm call.
+"""Converts a request body to arguments of a litellm call.
 
-The law: **only members that the API has become arguments.** litellm's functions take an `api_base`, keys, fallbacks and
-mock answers as arguments too, and a body may hold anything; so what is not named here never becomes one. Where the
-provider speaks OpenAI's API the rest travels as `extra_body`, into the body that is sent; elsewhere it has no meaning.
-
-A provider that has no word for a member (`store` at Anthropic) is asked without it, unless `options` say
-`drop_params: false`.
+Only known members of the API become arguments, because litellm's functions also take addresses, keys, fallbacks and
+mock answers. For providers that speak OpenAI's API the other members travel as `extra_body`. Members that a provider
+does not know (`store` at Anthropic) are dropped, unless `options` say `drop_params: false`.
 """
 
 from __future__ import annotations
@@ -24,16 +21,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LitellmFunction:
-    """One function of litellm, for one dialect."""
+    """A litellm function for one dialect."""
 
     wire_format: WireFormat
     name: str
-    """Dotted, from litellm on."""
+    """Dotted, below `litellm`."""
     members: frozenset[str]
-    """What of a body it takes by the API's own name."""
+    """Body members that it takes under the API's own name."""
     needed: tuple[str, ...]
     elsewhere: frozenset[str] = field(default=frozenset())
-    """Members that are no part of OpenAI's API, for providers of other shapes."""
+    """Members outside OpenAI's API, for other providers."""
 
 
 CHAT = LitellmFunction(
@@ -146,7 +143,7 @@ FUNCTION_BY_PATH: Mapping[str, LitellmFunction] = {
 
 
 def function_at(method: str, path: str) -> LitellmFunction | None:
-    """The function for what is asked; None where litellm is not asked for it."""
+    """The function for this path, or None."""
     if method != "POST":
         return None
     return next((entry for end, entry in FUNCTION_BY_PATH.items() if path.endswith(end)), None)
@@ -155,7 +152,7 @@ def function_at(method: str, path: str) -> LitellmFunction | None:
 def build_arguments(
     entry: LitellmFunction, body: Json, headers: RawHeaders, settings: UpstreamSettings, library: LitellmLibrary
 ) -> Json:
-    """The arguments for a request. Raises BadRequest for one that names no model, or chooses more than a model."""
+    """Arguments for a request. Raises BadRequest if it names no model, or sets what only the operator may."""
     _refuse_incomplete(entry, body)
     provider = library.provider_of(body["model"])
     _refuse_litellm_tools(body.get("tools"), provider)
@@ -171,8 +168,7 @@ def build_arguments(
 
 
 def _fixed_arguments(settings: UpstreamSettings, library: LitellmLibrary) -> Json:
-    """What the operator says, and what keeps litellm from acting by itself: it would try again, and hand tools of some
-    kinds to servers of its own."""
+    """The operator's options, and settings that keep litellm from retrying and from running tools itself."""
     timeout = library.client.Timeout(settings.idle_timeout_s, connect=settings.connect_timeout_s)
     own: Json = {"num_retries": 0, "max_retries": 0, "timeout": timeout, "_skip_mcp_handler": True}
     if settings.key is not None:
@@ -191,8 +187,8 @@ def _refuse_incomplete(entry: LitellmFunction, body: Json) -> None:
 
 
 def _refuse_litellm_tools(tools: object, provider: str) -> None:
-    """Tools that litellm serves itself where the provider has none: it would ask a model that the request names, or
-    search stores, with whatever keys it finds."""
+    """Refuse tools that litellm would run itself if the provider lacks them: it would query models or search stores
+    with whatever keys it finds."""
     kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
     served = ("advisor",) if provider in OPENAI_PROVIDERS else ("advisor", "file_search")
     for kind in kinds:

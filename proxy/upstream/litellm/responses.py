@@ -1,9 +1,7 @@
-"""What litellm hands back, as bytes of the dialect: a JSON body, or the events of a stream.
+"""Encodes litellm's answers as bytes of the dialect: a JSON body, or stream events.
 
-The law: **a stream that the provider did not end has no end here either.** litellm makes up a `stop` for one that broke
-off without an error; such a stream is told as lost.
-
-What this module does not do: it adds no member and leaves none out, but for nulls, which litellm sets by the dozen.
+Members stay as they are, except for nulls, which litellm adds. A stream without an end from the provider raises
+UnfinishedStream, because litellm invents a `stop` for streams that break off.
 """
 
 from __future__ import annotations
@@ -18,22 +16,20 @@ Json = dict[str, Any]
 
 
 class UnfinishedStream(Exception):
-    """The provider broke off without saying so."""
+    """The provider's stream broke off without an error."""
 
 
 class StreamEncoder(Protocol):
-    """One stream on its way to bytes."""
+    """Encodes one stream."""
 
     def encode(self, event: Any) -> bytes:
-        """An event of litellm's. Raises Unfinished for an end that the provider did not tell."""
+        """Bytes of a litellm event. Raises UnfinishedStream for an end that the provider did not send."""
 
     def finish(self) -> bytes:
-        """The last bytes. Raises Unfinished where no end has come."""
+        """The last bytes. Raises UnfinishedStream if no end has come."""
 
 
 class ChatStreamEncoder:
-    """Chunks of a chat completion."""
-
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._finished = False
@@ -58,7 +54,7 @@ class ChatStreamEncoder:
 
 
 class MessagesStreamEncoder:
-    """Events of a message: bytes of the stream already, or values where litellm wrote them itself."""
+    """Events of a message: raw bytes, or values where litellm wrote them itself."""
 
     def __init__(self, _stream: Any) -> None:
         self._finished = False
@@ -79,7 +75,7 @@ class MessagesStreamEncoder:
 
 
 class ResponsesStreamEncoder:
-    """Events of a response. litellm numbers only some of them; here each has its number."""
+    """Events of a response. litellm numbers only some of them; here each gets a number."""
 
     FINAL_EVENT_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 
@@ -91,9 +87,9 @@ class ResponsesStreamEncoder:
         members = _members_of(event)
         kind = str(getattr(members.get("type"), "value", members.get("type", "")))
         self._finished = self._finished or kind in self.FINAL_EVENT_TYPES
-        told = {**members, "type": kind, "sequence_number": self._number}
+        event_members = {**members, "type": kind, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n".encode() + b"data: " + slices.encode(told) + b"\n\n"
+        return f"event: {kind}\n".encode() + b"data: " + slices.encode(event_members) + b"\n\n"
 
     def finish(self) -> bytes:
         if not self._finished:
@@ -111,7 +107,7 @@ STREAM_ENCODERS: dict[
 
 
 def encode_body(value: Any) -> bytes:
-    """A whole answer as JSON. A message without text says so, as clients of the API expect."""
+    """A whole answer as JSON. A message without text gets null content, as clients expect."""
     members = _members_of(value)
     for choice in members.get("choices") or ():
         if isinstance(message := choice.get("message"), dict):
@@ -120,7 +116,7 @@ def encode_body(value: Any) -> bytes:
 
 
 def _members_of(value: Any) -> Json:
-    """What of a value of litellm's was said."""
+    """Members of a litellm value without nulls."""
     if isinstance(value, dict):
         return value
     found: Json = value.model_dump(mode="json", exclude_none=True, exclude_unset=True)
