@@ -63,6 +63,7 @@ def test_known_texts_have_their_known_counts(text: str, count: int) -> None:
 
 
 @pytest.mark.rows("S1-53", "C9")
+@pytest.mark.rows("X-44")
 def test_the_counter_says_what_counts() -> None:
     """S1-53, C9."""
     assert COUNTER.name == "o200k (tiktoken)"

@@ -242,6 +242,7 @@ def test_a_limit_that_a_refusal_named_is_kept_from_then_on(stage: Stage, provide
         assert chat.returns(words(9_000, f"after {n}")).status == 200
 
 
+@pytest.mark.proves("S4-20")
 @pytest.mark.rows("S4-20")
 @PLAIN
 def test_what_our_own_texts_take_of_the_reserve_is_no_reason_to_stand_aside(
@@ -309,6 +310,7 @@ def test_a_long_message_of_the_user_is_never_cut(stage: Stage, provider: Scripte
 
 
 # ------------------------------------------------------------------------------------------------------------- cleared
+@pytest.mark.proves("S4-30")
 @pytest.mark.rows("S4-30", "S4-31", "S4-32", "S4-33", "S4-34", "S4-09")
 @PLAIN
 @pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=90_000)]}], indirect=True)

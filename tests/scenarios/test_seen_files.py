@@ -42,6 +42,7 @@ def test_a_frame_is_told_what_the_files_define_that_were_seen(stage: Stage, prov
     assert maps == ["\ncart.py\n  1 class Cart\n  2 def total(self)\nprices.py\n  1 def price_of(item)\n"]
 
 
+@pytest.mark.proves("S2-25")
 @pytest.mark.rows("S2-23", "S2-25")
 def test_people_see_it_whether_a_model_is_told_or_not(stage: Stage, provider: ScriptedProvider) -> None:
     maps, told, short = reads(provider, stage)

@@ -116,6 +116,7 @@ def test_what_was_thought_behind_a_result_told_in_a_line_is_left_out(
     assert thoughts == ["about 0", "about 10", "about 11"]
 
 
+@pytest.mark.proves("S3-03")
 @pytest.mark.rows("S3-03")
 def test_an_error_is_cut_at_a_hundred_characters(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(*(does(bash(f"step {n}")) for n in range(11)), says("Done."))

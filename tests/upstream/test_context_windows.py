@@ -42,6 +42,7 @@ def limits(clock: Clock) -> ContextWindows:
     return ContextWindows(clock, tariff_for)
 
 
+@pytest.mark.proves("C13")
 @pytest.mark.rows("S4-20", "C13")
 def test_a_prompt_leaves_room_for_the_answer() -> None:
     """S4-20: window less the smaller of the model's output limit and 32,000; C13: and never more than 0.9 of it."""

@@ -71,6 +71,7 @@ def test_little_work_stays_and_the_gate_says_so() -> None:
     assert all(not worth for _, worth, _ in decided(made))
 
 
+@pytest.mark.proves("S4-65")
 @pytest.mark.rows("S4-65")
 def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none() -> None:
     """S4-65: the estimate takes 120 tokens for it, and its tags alone take more."""

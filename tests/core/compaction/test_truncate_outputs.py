@@ -92,6 +92,7 @@ def test_what_the_client_sent_last_is_not_old_behind_rounds_that_it_does_not_see
     assert found_in(talk) == ()
 
 
+@pytest.mark.proves("S4-31")
 @pytest.mark.rows("S4-30", "S4-31")
 def test_the_newest_outputs_are_spared_and_less_than_the_minimum_is_not_worth_it() -> None:
     """S4-30, S4-31: 59,000 tokens of outputs stay as they are, of 61,000 the oldest go."""

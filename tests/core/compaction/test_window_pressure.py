@@ -31,6 +31,7 @@ def after(*filled: int) -> list[str]:
     return told
 
 
+@pytest.mark.proves("S2-43")
 @pytest.mark.rows("S2-43")
 def test_it_is_told_once_for_each_rise() -> None:
     """S2-43: a line that swings about the bound is told of once."""

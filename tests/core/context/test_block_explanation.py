@@ -66,6 +66,7 @@ def ends(found: BlockExplanation) -> dict[str, tuple[bool, str]]:
     return {each.frame.id: (each.kept, each.why.value) for each in all_of(found)}
 
 
+@pytest.mark.proves("S1-54")
 @pytest.mark.rows("S1-54")
 def test_an_ancestor_is_told_with_the_parts_of_its_score() -> None:
     """Parent 1000, the root above it 500; recency 50 less its age in hours; 30 under way, 10 for artifacts."""
@@ -88,6 +89,7 @@ def test_an_ancestor_is_told_with_the_parts_of_its_score() -> None:
     assert root.parts.nearness == 500
 
 
+@pytest.mark.proves("S1-56")
 @pytest.mark.rows("S1-56", "D4")
 def test_a_sibling_is_told_with_what_words_give_apart_from_the_rest() -> None:
     """`token` in title and criteria (20), in results (10), in artifacts (25); 100 less ten an hour, 30 for results, 15

@@ -206,6 +206,7 @@ def test_what_failed_before_is_told_to_its_retry_however_old_it_is() -> None:
     assert "fold" in refs(block(grown(*events, pushed("fnew", title="q", criteria="q", retry_of="fold"))))
 
 
+@pytest.mark.proves("S1-59")
 @pytest.mark.rows("S1-59")
 def test_a_long_result_is_cut_and_says_so() -> None:
     """S1-59: 70 % of what a frame may take, with marker, and the ref that recalls the rest."""
@@ -217,6 +218,7 @@ def test_a_long_result_is_cut_and_says_so() -> None:
     assert 100 < count(result.text or "") <= 280
 
 
+@pytest.mark.proves("S1-59")
 @pytest.mark.rows("S1-59")
 def test_many_decisions_get_half_of_the_current_budget_and_the_newest_stay() -> None:
     """S1-59."""

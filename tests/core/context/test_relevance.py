@@ -42,6 +42,7 @@ def frame(name: str, status: Status = Status.PLANNED, **more: Any) -> Frame:
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
+@pytest.mark.proves("S1-53")
 @pytest.mark.rows("S1-53", "C9", "S1-160")
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 4_000, 1_000)])
 def test_a_token_is_estimated_as_four_characters_rounded_up(text: str, tokens: int) -> None:
@@ -146,6 +147,7 @@ def test_any_escaped_text_is_read_back_by_a_parser_as_the_cleaned_text(text: str
 
 
 # ------------------------------------------------------------------------------------------------------------ keywords
+@pytest.mark.proves("S1-58")
 @pytest.mark.rows("S1-58", "S1-160")
 def test_names_and_paths_are_split_and_kept_whole() -> None:
     """S1-58."""
@@ -175,6 +177,7 @@ def test_an_ancestor_scores_by_how_near_it_is(depth: int, points: int) -> None:
     assert score_ancestor(frame("f"), depth, AGED) == points
 
 
+@pytest.mark.proves("S1-54")
 @pytest.mark.rows("S1-54")
 @pytest.mark.parametrize(
     ("ancestor", "age", "points"),
@@ -246,6 +249,7 @@ def test_ancestors_that_do_not_fit_are_skipped_and_the_rest_stands_from_the_root
     assert chosen.omitted == 1
 
 
+@pytest.mark.proves("C10")
 @pytest.mark.rows("D4", "C10", "S1-57")
 def test_an_old_sibling_about_something_else_is_left_out_but_never_the_three_newest() -> None:
     """S1-57, C10, D4: the original figures would have kept all of them."""
@@ -257,6 +261,7 @@ def test_an_old_sibling_about_something_else_is_left_out_but_never_the_three_new
     assert {f.id for f in kept} == {"f3", "f4", "f5"}
 
 
+@pytest.mark.proves("S1-57")
 @pytest.mark.rows("S1-57")
 def test_an_old_sibling_that_shares_words_is_kept() -> None:
     """S1-57."""

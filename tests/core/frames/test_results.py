@@ -149,6 +149,7 @@ def test_a_short_text_is_its_own_compaction() -> None:
     assert derive_compaction(" Login works. ", count) == "Login works."
 
 
+@pytest.mark.proves("S0-15")
 @pytest.mark.rows("S2-12", "S2-13", "S0-15")
 def test_a_long_text_keeps_its_beginning_and_the_names_of_the_rest() -> None:
     """S2-12, S2-13, S0-15: at most 350 tokens."""

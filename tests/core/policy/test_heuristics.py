@@ -23,6 +23,7 @@ DISJOINT: dict[str, Any] = {
 }
 
 
+@pytest.mark.proves("S1-86", "S1-87", "S1-88", "S1-89", "S1-90", "S1-91")
 @pytest.mark.rows("S1-85", "S1-86", "S1-87", "S1-88", "S1-89", "S1-90", "S1-91", "S0-05", "S0-06", "S0-07")
 @pytest.mark.parametrize(
     ("name", "seen", "points"),
@@ -62,6 +63,7 @@ def test_a_heuristic_gives_the_points_of_its_row(name: str, seen: dict[str, Any]
     assert HEURISTICS[name].score(FrameSignals(**seen)).points == points
 
 
+@pytest.mark.proves("S1-90")
 @pytest.mark.rows("S1-90")
 @pytest.mark.parametrize(
     ("seen", "status"),

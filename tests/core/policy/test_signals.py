@@ -72,6 +72,7 @@ def test_an_answer_without_a_call_is_a_sign_of_success_until_the_work_goes_on() 
     assert seen(watched).successes == ()
 
 
+@pytest.mark.proves("S1-86")
 @pytest.mark.rows("S1-86", "S1-87")
 def test_changed_files_are_recent_for_ten_turns_and_artifacts_for_as_long_as_the_frame() -> None:
     watched = began().does(edit("a.py"), edit("b.py"), results=["Updated.", "Updated."])
@@ -146,6 +147,7 @@ def test_an_item_that_begins_where_another_was_under_way_is_a_new_goal() -> None
     assert signals_of(reading, watched.story.tree.root, 0).goal == "Parser"
 
 
+@pytest.mark.proves("S1-91")
 @pytest.mark.rows("S1-91")
 def test_a_window_nobody_knows_is_taken_for_a_hundred_thousand_tokens() -> None:
     reading = FrameActivity("f#1", {}, reported_tokens=91_000)

@@ -176,6 +176,7 @@ SUBAGENTS = (
 )
 
 
+@pytest.mark.proves("S1-121")
 @pytest.mark.rows("S1-121")
 def test_subagents_are_listed_the_newest_activity_first_with_short_titles() -> None:
     tool_context = desk_after(*SUBAGENTS)

@@ -73,6 +73,7 @@ def test_status_lists_every_frame_with_its_icon() -> None:
     )
 
 
+@pytest.mark.proves("S1-107")
 @pytest.mark.rows("S1-107")
 def test_status_cuts_titles_at_sixty_and_results_at_a_hundred_characters() -> None:
     """S1-107: and shows results above the second level only."""
