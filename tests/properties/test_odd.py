@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_test_provider import ScriptedProvider
-from proxy.exchange.pipeline import UNFINISHED_TURN_TEXT
+from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT
 from tests.harness import RunningProxy, Stage
 from tests.properties.depth import searched
 from tests.properties.odd import ANSWERS, Called, Json, RawProvider, lenient, spoiled

@@ -6,7 +6,7 @@ import gc
 import time
 
 from llm_test_provider import ScriptedProvider, says
-from proxy.exchange.pipeline import RequestHandler
+from proxy.exchange.request_handler import RequestHandler
 from tests.harness import Conversation, does, push
 
 PATIENCE_S = 5.0

@@ -79,7 +79,7 @@ def summary(python: str, tmp_path: Path, *settings: str) -> dict[str, Any]:
     serve = f"{sys.executable} -m proxy serve {where} {chosen}"
     figures = tmp_path / "figures.json"
     start = ["--start", f"env PYTHONPATH={shlex.quote(str(ROOT))} {serve}", "--json", str(figures)]
-    command = [python, "-m", "yardstick.replay", *start]
+    command = [python, "-m", "yardstick.replay", "--head", "as-recorded", *start]
     done = subprocess.run(command, cwd=SHARED, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert figures.is_file(), done.stdout[-3000:] + done.stderr[-3000:]
     return dict(json.loads(figures.read_text())["summaries"]["proxy"])

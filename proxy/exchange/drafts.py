@@ -1,0 +1,32 @@
+"""Stores what has arrived of a streamed answer while the rest is still to come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from proxy.exchange.turn import Turn
+
+DRAFT_DELAY_S = 0.25
+"""What has arrived of a round is on its way to disk at most this much later (S4-11)."""
+
+
+class DraftTimer:
+    """Calls `write` with a turn at most `DRAFT_DELAY_S` after the first piece that was not written yet."""
+
+    def __init__(self, write: Callable[[Turn], None]) -> None:
+        self._write = write
+        self._timer: asyncio.TimerHandle | None = None
+
+    def schedule(self, turn: Turn) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DRAFT_DELAY_S, self._fire, turn)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self, turn: Turn) -> None:
+        self._timer = None
+        self._write(turn)

@@ -1,0 +1,166 @@
+"""The tool loop: send a round, run its stack calls, and ask again until a round is for the client."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from msgspec.structs import replace
+
+from proxy.core.context import Context
+from proxy.core.ledger import ModelResponse
+from proxy.errors import (
+    ProxyError,
+    StoreError,
+    UpstreamInvalidResponse,
+)
+from proxy.exchange.background.recorder import LOOPING_CALL
+from proxy.exchange.notes.warnings import loop_refusal
+from proxy.exchange.recall_sources import find_related_ledgers, search_other_conversations
+from proxy.exchange.relay import fall_back_to_relay
+from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler
+from proxy.exchange.rounds import (
+    ContextRejected,
+)
+from proxy.exchange.turn import Turn
+
+log = logging.getLogger(__name__)
+
+
+async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
+    """Ask, run what is ours, ask again, until a round is for the client."""
+    last_one, silent = False, False
+    handler.client_response.writer.should_retry = handler.round_sender.is_overflow_error
+    while True:
+        try:
+            got = await handler.round_sender.send(
+                turn, line, handler.client_response, no_calls=last_one, may_trim=not silent
+            )
+        except ContextRejected as error:
+            await _fall_back_or_fail(handler, error.code)
+            return
+        if got is None:
+            return
+        complete, spoken = await handler.receive_round(turn, got)
+        if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, line, spoken)):
+            line, silent = shorter, True
+            continue
+        if complete and turn.round_number and _is_unusable_round(handler, spoken):
+            handler.record_response(spoken)
+            await handler.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+            return
+        goes_on = complete and handler.client_response.writer.another_round_follows and not _response_has_ended(handler)
+        if goes_on and handler.interrupts.has_follow_up(spoken.finish):
+            handler.record_response(spoken)
+            try:
+                line, last_one = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record), False
+            except (StoreError, ContextRejected) as error:  # the client is told the end that was held
+                handler.report_unstored_round(error.code)
+                await handler.finish(got.status)
+                return
+            handler.deadline = time.monotonic() + handler.services.config.stack_seconds
+            continue
+        if not complete or last_one or not spoken.own_calls or _response_has_ended(handler):
+            await _end_turn(handler, turn, spoken, got.status, complete=complete)
+            return
+        # Behind a call of the client's no round follows, so there is nothing to bound.
+        last_one = not spoken.client_calls and _limit_is_reached(handler, turn)
+        try:
+            await _run_stack_calls(handler, turn, spoken, refuse=last_one)
+            if spoken.client_calls:
+                await handler.finish(got.status)
+                return
+            update_refused_calls(handler, turn)
+            if not last_one:
+                handler.interrupts.deliver_steering_messages(turn, handler.record)
+            line = await handler.round_sender.build_context(turn)
+        except (StoreError, ContextRejected) as error:
+            await _fall_back_or_fail(handler, error.code)
+            return
+
+
+def update_refused_calls(handler: RequestHandler, turn: Turn) -> None:
+    """Which calls the next round may not make: a push or a pop of the round before may have ended a loop."""
+    if handler.placement.refused_signatures:  # else there is nothing to fold the turn for
+        names, window = handler.services.resolver.policy.inference_rules.tool_roles, handler.services.config.loop_window
+        handler.client_response.writer.should_refuse = loop_refusal(handler.placement, turn.path_state, names, window)
+
+
+def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
+    """One round more may be asked for, and that without calls."""
+    return turn.round_number + 1 >= handler.services.config.stack_rounds or time.monotonic() > handler.deadline
+
+
+async def _shorten_failed_round(
+    handler: RequestHandler, turn: Turn, line: Context, spoken: ModelResponse
+) -> Context | None:
+    """The line to ask with again, where the answer to this one ended without a word because it was too long, or
+    with the word that it was."""
+    writing = handler.client_response.writer
+    if writing.can_retry_empty_round:
+        shorter = await handler.round_sender.shorten_after_empty_answer(turn, line)
+    elif refusal := writing.retryable_error:
+        shorter = await handler.round_sender.shorten_after_refusal(turn, line, refusal)
+    else:
+        return None
+    if shorter is not None:
+        writing.retry_round()
+        handler.record.add_retry(spoken.usage)
+    return shorter
+
+
+async def _fall_back_or_fail(handler: RequestHandler, reason: str) -> None:
+    """A hidden round could not be kept. Where the client has seen nothing yet, its own request is asked instead."""
+    if handler.reply.started:
+        await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code=reason))
+    else:
+        await fall_back_to_relay(handler, reason)
+
+
+def _is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
+    """What came in the place of a round is nothing to read on with: nothing that is said and no end either, or in a
+    stream a page or a compressed body. That cannot be shown behind a stream that has begun, and ending there would
+    look like a good end (S10); a plain answer passes as it is if there is something in it that only we cannot read.
+    So does a failure that the provider told."""
+    writing, message = handler.client_response.writer, spoken.message
+    if writing.is_error:
+        return handler.request.stream or not handler.reply.started
+    return writing.round_is_empty or not (
+        spoken.complete or writing.round_failed or message.text.strip() or message.calls
+    )
+
+
+def _response_has_ended(handler: RequestHandler) -> bool:
+    """The provider reported a failure, or the client has been told the end: no round can follow."""
+    writing = handler.client_response.writer
+    return writing.is_error or writing.round_failed or writing.is_finished
+
+
+async def _run_stack_calls(handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool) -> None:
+    """Run the stack calls of a round. It is durable before anything that depends on it leaves."""
+    handler.record_response(spoken)
+    now = handler.services.now()
+    weighed = replace(spoken, message=handler.services.composer.with_token_count(spoken.message))
+    ledgers = await find_related_ledgers(handler.services, turn, spoken)
+    others = await search_other_conversations(handler.services, turn, spoken, ledgers)
+    turn.free_tokens = handler.round_sender.tokens_for_results(turn, weighed)
+    results, events = turn.run_stack_calls(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
+    handler.record.add_stack_calls([c.name if c.is_stack_call else LOOPING_CALL for c in spoken.own_calls], events)
+    turn.store_round(weighed, results, events, now, last=bool(spoken.client_calls))
+    await turn.wait_until_durable()
+
+
+async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int, *, complete: bool) -> None:
+    """The round for the client has ended."""
+    if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
+        handler.record_response(spoken)
+        await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code="stack_calls_only"))
+        return
+    hidden = turn.round_number > 0
+    handler.store_last_round(turn, spoken)
+    if hidden:
+        try:
+            await turn.wait_until_durable()
+        except StoreError as error:
+            handler.report_unstored_round(error.code)
+    await handler.finish(status)

@@ -1,0 +1,123 @@
+"""Sends the client's own request upstream and the provider's bytes down, and records the answer as a turn."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from proxy.core.ledger import Request
+from proxy.errors import (
+    StoreError,
+    UpstreamError,
+)
+from proxy.exchange.background.recorder import client_chain
+from proxy.exchange.passthrough import (
+    is_success,
+    without_bound_reasoning,
+)
+from proxy.exchange.request_handler import RequestHandler
+from proxy.exchange.rounds import (
+    OversizedRequest,
+    shorten_request,
+)
+from proxy.exchange.turn import Turn
+from proxy.upstream import Answer
+from proxy.upstream import overflow_errors as overflow
+
+log = logging.getLogger(__name__)
+
+
+async def relay(handler: RequestHandler, turn: Turn | None) -> None:
+    """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
+    try:
+        got = await _send_original_or_shortened(handler)
+    except UpstreamError as error:
+        handler.record.mark_failed(error.code)
+        handler.record.finish(error.status)
+        await handler.client_response.send_error(error)
+        return
+    if got is None:
+        return
+    if not is_success(got) and handler.placement.status != "bypass":
+        handler.record.mark_failed("upstream_error")
+    _, spoken = await handler.receive_round(turn, got)
+    handler.store_last_round(turn, spoken)
+    await handler.finish(got.status)
+
+
+async def fall_back_to_relay(handler: RequestHandler, reason: str) -> None:
+    """Nothing has left yet. No turn is made of it: what the client will echo has no sure place on the path."""
+    if handler.services.config.fail_policy == "closed":
+        await handler.refuse_unstored(reason)
+        return
+    handler.record.mark_bypassed(reason)
+    handler.client_response = handler.new_client_response(intercept=False)
+    await relay(handler, None)
+
+
+async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
+    """The provider's answer to the client's own request. A client that sees how short the line is lets its history
+    grow past the window: then that is shortened, before it leaves or when the provider says so, once; also where
+    another conversation quotes it. None when the client has been answered with the provider's refusal."""
+    own, window = _original_request(handler), handler.round_sender.window()
+    kept_there = handler.placement.status == "bypass"  # what is left of it would not be what it stands for
+    grown = (handler.placement.path_state.tree.is_awake or handler.record.status == "bypass") and not kept_there
+    too_long = window.is_binding and own.tokens > window.tokens and not kept_there
+    if too_long and (shorter := await _shorten_original(handler, grown=grown)):
+        return await handler.round_sender.send_original(shorter)
+    handler.record.add_relayed_round(own)
+    got = await handler.round_sender.send_original(own)
+    if (
+        got.status not in overflow.OVERFLOW_STATUSES
+        or kept_there
+        or not (grown or handler.round_sender.quotes.is_possible)
+    ):
+        return got
+    async with aclosing(got):
+        refusal = await got.body()
+    too_long = handler.round_sender.was_refused_for_length(got.status, refusal)
+    if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
+        return await handler.round_sender.send_original(shorter)
+    handler.record.mark_failed("upstream_error")
+    handler.record.finish(got.status)
+    await handler.client_response.send_refusal(got, refusal)
+    return None
+
+
+async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool = False) -> Request | None:
+    """What is left of the client's own request, noted as what leaves; None where nothing can be left out. `grown`:
+    the history is the client's own; else it can only be quoted. `again`: all of it has been refused."""
+    overlong = OversizedRequest(handler.request, handler.round_sender.quotes, handler.placement.conversation, grown)
+    if (shorter := await shorten_request(handler.services, handler.route, overlong)) is None:
+        return None
+    if again:
+        handler.record.add_retry()
+    handler.record.mark_stateless("" if handler.record.status == "bypass" else "window")
+    left = shorter.request
+    handler.record.add_sent_round(client_chain(left), (left.body,), own_texts=shorter.own_tokens)
+    return left
+
+
+def _original_request(handler: RequestHandler) -> Request:
+    """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
+    own = handler.request
+    if own.body is not handler.client_request.body:
+        own = replace(own, body=handler.client_request.body)
+    if handler.placement.status == "bypass":
+        return own
+    return without_bound_reasoning(handler.services, handler.route, own, handler.placement)
+
+
+def begin_relayed_turn(handler: RequestHandler) -> Turn | None:
+    """A turn is recorded where the request stands on a path; a side request leaves none."""
+    if not handler.placement.entry_id:
+        return None
+    try:
+        return Turn.begin(
+            handler.placement, handler.services.conversation_cache, handler.services.toolkit, past_us=True
+        )
+    except StoreError as error:
+        handler.record.mark_bypassed(error.code)
+        return None

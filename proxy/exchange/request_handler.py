@@ -1,0 +1,170 @@
+"""One client request on its way: its state, and what relaying and the tool loop both do with an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from msgspec.structs import replace
+
+from proxy.core.ledger import ModelResponse
+from proxy.errors import (
+    ProxyError,
+    RequestCancelled,
+    StoreError,
+    UpstreamError,
+)
+from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
+from proxy.exchange.drafts import DraftTimer
+from proxy.exchange.interrupts import Interrupts
+from proxy.exchange.passthrough import (
+    new_request_record,
+    with_model,
+)
+from proxy.exchange.rounds import (
+    ClientRequest,
+    RoundSender,
+    Services,
+    without_refused_usage,
+)
+from proxy.exchange.thread.placement import Placement
+from proxy.exchange.turn import Turn
+from proxy.upstream import Answer, Route
+
+log = logging.getLogger(__name__)
+
+UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
+
+
+class FailClosedError(ProxyError):
+    """The operator's `fail_policy` lets no request pass that is not on disk."""
+
+    status = 503
+
+    def __init__(self, reason: str) -> None:
+        words = (
+            f"The proxy cannot keep this conversation now ({reason}), and its fail_policy is closed. Try again later."
+        )
+        super().__init__(words, code=reason)
+
+
+class RequestHandler:
+    """One placed request on its way."""
+
+    def __init__(
+        self, parts: Services, client_request: ClientRequest, reply: Reply, route: Route, placement: Placement
+    ) -> None:
+        self.services = parts
+        self.client_request = client_request
+        self.reply = reply
+        self.route = route
+        self.placement = placement
+        self.request = without_refused_usage(parts, route, with_model(placement.request, route.model))
+        self.record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
+        self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
+        self.deadline = time.monotonic() + parts.config.stack_seconds
+        self.stream_failure: UpstreamError | None = None
+        self.interrupts = Interrupts(
+            parts, client_request, placement, self.round_sender, lambda: self.client_response.writer
+        )
+        self.client_response = self.new_client_response(intercept=placement.is_rendered)
+        self._drafts = DraftTimer(self._write_draft)
+
+    def new_client_response(self, *, intercept: bool) -> ClientResponse:
+        parts = self.services
+        return ClientResponse(parts.dialect, self.request, self.reply, self.record.headers, intercept=intercept)
+
+    @property
+    def cancel_reason(self) -> str:
+        """The reason of a request that was cancelled."""
+        return RequestCancelled.code if self.interrupts.cancelled_by_user else cancel_reason(self.reply)
+
+    async def refuse_unstored(self, reason: str) -> None:
+        self.record.mark_failed(reason)
+        self.record.finish(FailClosedError.status)
+        await self.client_response.send_error(FailClosedError(reason))
+
+    async def fail_turn(self, error: ProxyError) -> None:
+        """What the client would be told next depends on something that could not be kept or made: it must ask again."""
+        self.record.mark_failed(error.code)
+        self.record.finish(error.status)
+        await self.client_response.send_error(error)
+
+    async def receive_round(self, turn: Turn | None, got: Answer) -> tuple[bool, ModelResponse]:
+        """One round, passed on as it may leave: whether all of it came, and what it said."""
+        try:
+            await self.client_response.begin_round(got)
+            complete = await self.forward_chunks(turn, got)
+            return complete, self.client_response.end_round(complete=complete)
+        finally:
+            await got.aclose()
+
+    async def forward_chunks(self, turn: Turn | None, got: Answer) -> bool:
+        """Pass on what may leave as it arrives. False when the upstream died. Cancelled, what had arrived is kept."""
+        try:
+            async for chunk in got.chunks():
+                await self.client_response.feed(chunk)
+                if turn is not None and self.request.stream:  # what does not stream can be read only when it is whole
+                    self._drafts.schedule(turn)
+        except UpstreamError as error:
+            self.stream_failure = error
+            self.record.mark_failed(error.code)
+            return False
+        except asyncio.CancelledError:
+            await got.aclose()
+            told_the_end = self.client_response.writer.is_finished
+            spoken = self.client_response.end_round(complete=told_the_end)
+            if not told_the_end:
+                self.record.mark_failed(self.cancel_reason)
+                spoken = replace(spoken, finish="cancelled") if self.interrupts.cancelled_by_user else spoken
+            self.store_last_round(turn, spoken)
+            raise
+        finally:
+            self._drafts.cancel()
+        return True
+
+    def store_last_round(self, turn: Turn | None, spoken: ModelResponse) -> None:
+        """Record the last round as it ended. Nothing said is nothing to keep, but for the end of a turn with hidden
+        rounds: what was done in them is done."""
+        self.record_response(spoken)
+        message = spoken.message
+        if turn is None or self.client_response.writer.is_error:
+            return
+        if not (message.text or message.calls or (turn.round_number and spoken.complete)):
+            return
+        try:
+            weighed = replace(spoken, message=self.services.composer.with_token_count(message))
+            turn.store_round(weighed, (), [], self.services.now(), last=True)
+        except StoreError as error:
+            self.report_unstored_round(error.code)
+
+    def report_unstored_round(self, reason: str) -> None:
+        """The answer is the client's, and not on disk. Where a line had left for it, that was no bypass: the client is
+        told so with its next request."""
+        log.warning("answer not kept", extra={"request": self.client_request.id, "code": reason})
+        if not self.placement.is_rendered:
+            self.record.mark_bypassed(reason)
+
+    def record_response(self, spoken: ModelResponse) -> None:
+        self.record.add_response(spoken)
+        self.round_sender.learn_from_response(spoken)
+
+    async def finish(self, status: int) -> None:
+        """The end of the client's answer; a broken one has none. Where nothing of it has left, the error is told."""
+        if self.stream_failure is not None:
+            self.record.finish(status if self.reply.started else self.stream_failure.status)
+            await self.client_response.send_error(self.stream_failure)
+            return
+        last = self.client_response.last_bytes()
+        self.record.finish(status)
+        await self.client_response.end(last)
+
+    def _write_draft(self, turn: Turn) -> None:
+        writing = self.client_response.writer
+        if not writing.has_sent_bytes or writing.is_error:
+            return
+        try:
+            turn.store_draft(writing.partial_response(), self.services.now())
+        except StoreError:
+            log.warning("draft not kept", extra={"request": self.client_request.id})
