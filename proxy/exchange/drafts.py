@@ -12,21 +12,23 @@ DRAFT_DELAY_S = 0.25
 
 
 class DraftTimer:
-    """Calls `write` with a turn at most `DRAFT_DELAY_S` after the first piece that was not written yet."""
+    """Calls `write` with a turn at most `DRAFT_DELAY_S` after the first piece that was not written yet.
 
-    def __init__(self, write: Callable[[Turn], None]) -> None:
-        self._write = write
+    The timer alone holds `write`: kept here, a request would hold itself and live until the next garbage collection.
+    """
+
+    def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
-    def schedule(self, turn: Turn) -> None:
+    def schedule(self, turn: Turn, write: Callable[[Turn], None]) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(DRAFT_DELAY_S, self._fire, turn)
+            self._timer = asyncio.get_running_loop().call_later(DRAFT_DELAY_S, self._fire, turn, write)
 
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _fire(self, turn: Turn) -> None:
+    def _fire(self, turn: Turn, write: Callable[[Turn], None]) -> None:
         self._timer = None
-        self._write(turn)
+        write(turn)

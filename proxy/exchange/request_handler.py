@@ -69,7 +69,7 @@ class RequestHandler:
             parts, client_request, placement, self.round_sender, lambda: self.client_response.writer
         )
         self.client_response = self.new_client_response(intercept=placement.is_rendered)
-        self._drafts = DraftTimer(self._write_draft)
+        self._drafts = DraftTimer()
 
     def new_client_response(self, *, intercept: bool) -> ClientResponse:
         parts = self.services
@@ -106,7 +106,7 @@ class RequestHandler:
             async for chunk in got.chunks():
                 await self.client_response.feed(chunk)
                 if turn is not None and self.request.stream:  # what does not stream can be read only when it is whole
-                    self._drafts.schedule(turn)
+                    self._drafts.schedule(turn, self._write_draft)
         except UpstreamError as error:
             self.stream_failure = error
             self.record.mark_failed(error.code)
