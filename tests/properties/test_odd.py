@@ -156,6 +156,7 @@ def test_a_choice_without_a_message_behind_hidden_rounds_passes_and_is_accounted
     assert len(proxy.receipts()) == before + 1
 
 
+@pytest.mark.long
 @searched(examples=100)
 @given(path=st.sampled_from(sorted(ANSWERS)), streamed=st.booleans(), seed=st.integers(0, 2**32))
 def test_p8_nothing_fails_over_odd_requests_and_answers(

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ class Whim:
         return call("update_plan", plan=[{"step": name, "status": state} for name, state in self.items.items()])
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 20))
 @searched(examples=12)
 def test_the_users_words_stay_on_the_line(seed: int) -> None:

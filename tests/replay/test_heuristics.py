@@ -76,6 +76,7 @@ def test_what_the_user_sets_counts(counting: ModuleType, tmp_path: Path) -> None
     assert (found.suggestions, found.opened) == ((), 0)
 
 
+@pytest.mark.long
 @pytest.mark.yardstick
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout")
 @pytest.mark.rows("C7", "S1-82")

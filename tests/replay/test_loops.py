@@ -79,6 +79,7 @@ def test_the_loop_of_a_check_is_told_apart_from_others(counting: ModuleType, tmp
     assert len(counts(counting, recording(tmp_path, *steps)).in_cycle) == 1
 
 
+@pytest.mark.long
 @pytest.mark.rows("S3-21", "D11")
 @pytest.mark.yardstick
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout")

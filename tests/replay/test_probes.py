@@ -168,6 +168,7 @@ def test_a_plan_is_known_by_the_shape_of_its_items_in_one_list_or_one_by_one(pro
     assert (one_by_one.open, one_by_one.next) == (["Plant"], ["Plant"])
 
 
+@pytest.mark.long
 def test_the_script_prints_a_table_and_puts_it_into_a_page(file: Path, tmp_path: Path) -> None:
     mark = "<!-- printed by docs/probes.py -->"
     page = tmp_path / "page.md"

@@ -265,6 +265,7 @@ HOSTILE: tuple[Json, ...] = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.rows("S1-132", "S1-134")
 @pytest.mark.asked("streamed")
 @pytest.mark.spoken_in("chat", reason="what a tool answers has no dialect")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.store.conftest import Making, rows
 
 WRITER = """
@@ -35,6 +37,7 @@ KILLS = 10
 BATCH = 3
 
 
+@pytest.mark.long
 async def test_ten_kills_lose_no_acknowledged_record_and_tear_no_batch(making: Making, path: Path) -> None:
     chance = random.Random(7)
     for kill in range(KILLS):

@@ -95,6 +95,7 @@ def worked(provider: ScriptedProvider, origin: str, key: str) -> dict[str, str]:
     return dict(zip(SLOTS, found, strict=True))
 
 
+@pytest.mark.long
 def test_every_answer_is_as_described(filled: Filled) -> None:
     url = f"{filled.origin}/stack/openapi.json"
     described = requests.get(url, headers={"x-stack-key": filled.keys["admin"]}, timeout=10).json()
