@@ -20,8 +20,7 @@ from proxy.core.commands import (
 )
 from proxy.core.frames import Status
 from proxy.errors import BadRequest, NotAllowed
-from proxy.management.actions import CommandTarget, FrameCommandView, run_command
-from proxy.management.actions.frames import end_subagent
+from proxy.management.actions import CommandTarget, FrameCommandView, end_subagent, run_command
 from proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
     Caller,

@@ -1,0 +1,60 @@
+"""The layout that docs/architecture.md describes: few entries at the top, small folders, packages with one face."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+PRODUCT = HOUSE / "proxy"
+MOST_ENTRIES, MOST_MODULES = 16, 18
+SHIPPED = PRODUCT / "cli" / "demo" / "files"
+"""Files that the demo copies; nothing of them is imported."""
+SPLIT = ("core", "management")
+"""Packages that are only a folder of packages: each of those has a face of its own."""
+
+
+def modules() -> Iterator[Path]:
+    for path in sorted(PRODUCT.rglob("*.py")):
+        if not path.is_relative_to(SHIPPED) and "versions" not in path.parts:
+            yield path
+
+
+def package_of(name: str) -> str:
+    """The package whose face the module `name` stands behind, such as `proxy.core.frames`; empty for a lone module."""
+    parts = name.split(".")
+    depth = 3 if len(parts) > 1 and parts[1] in SPLIT else 2
+    head = parts[:depth]
+    return ".".join(head) if (HOUSE / Path(*head)).is_dir() and len(head) == depth else ""
+
+
+def is_package(name: str) -> bool:
+    return (HOUSE / Path(*name.split("."))).is_dir()
+
+
+def test_the_root_has_few_entries() -> None:
+    entries = [path.name for path in PRODUCT.iterdir() if path.name != "__pycache__"]
+
+    assert len(entries) <= MOST_ENTRIES, entries
+
+
+def test_no_folder_is_crowded() -> None:
+    folders = {path.parent for path in modules()}
+    crowded = {str(f.relative_to(HOUSE)): n for f in folders if (n := len(list(f.glob("*.py")))) > MOST_MODULES}
+
+    assert crowded == {}
+
+
+@pytest.mark.parametrize("path", list(modules()), ids=lambda path: str(path.relative_to(HOUSE)))
+def test_a_package_is_imported_through_its_face(path: Path) -> None:
+    """Imports inside functions load something heavy only where it is needed, and may reach behind the face."""
+    own = path.relative_to(HOUSE).with_suffix("").as_posix().replace("/", ".")
+    behind = [
+        f"line {node.lineno}: {node.module}"
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("proxy.")
+        if (package := package_of(node.module)) and not own.startswith(f"{package}.") and not is_package(node.module)
+    ]
+
+    assert behind == []
