@@ -14,7 +14,14 @@ from proxy.management.actions.branches import (
     InjectionSelection,
     InjectionView,
 )
-from proxy.management.actions.frames import CommandTarget, FrameCommandView, StopView, run_command, stop_all
+from proxy.management.actions.frames import (
+    CommandTarget,
+    FrameCommandView,
+    StopView,
+    end_subagent,
+    run_command,
+    stop_all,
+)
 
 __all__ = [
     "AutonomyView",
@@ -35,6 +42,7 @@ __all__ = [
     "branches",
     "change_rules",
     "clear_pending_suggestions",
+    "end_subagent",
     "frames",
     "run_command",
     "stop_all",
