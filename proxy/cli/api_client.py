@@ -17,8 +17,7 @@ from starlette.types import ASGIApp
 
 from proxy.accounting import TokenCounter
 from proxy.auth import Tenant
-from proxy.cli.context import opened_store, run_async
-from proxy.cli.running import DELETION_TIMEOUT_S, find_running_proxy, send_request
+from proxy.cli.context import DELETION_TIMEOUT_S, find_running_proxy, opened_store, run_async, send_request
 from proxy.config import Config, LiveSettings
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError, StoreError
 from proxy.exchange import Inbox

@@ -20,9 +20,19 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.accounting import Receipt, Tariff, TokenCounter
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, config_file_of, load_settings, opened_store, run_async
+from proxy.cli.context import (
+    AsJson,
+    ConfigFile,
+    DataDirectory,
+    ServerInfo,
+    config_file_of,
+    fetch_page,
+    find_running_proxy,
+    load_settings,
+    opened_store,
+    run_async,
+)
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
-from proxy.cli.running import ServerInfo, fetch_page, find_running_proxy
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows

@@ -14,9 +14,17 @@ from typing import Annotated
 import typer
 
 from proxy.auth import LOCAL_TENANT
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, data_flag, opened_store, run_async, settings_at
+from proxy.cli.context import (
+    AsJson,
+    ConfigFile,
+    DataDirectory,
+    data_flag,
+    find_running_proxy,
+    opened_store,
+    run_async,
+    settings_at,
+)
 from proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
-from proxy.cli.running import find_running_proxy
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
 from proxy.management.export import (

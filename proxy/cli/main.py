@@ -47,7 +47,7 @@ COMMANDS = {
     "mode": ("frames", "Turn the proxy down or away for one conversation."),
     "forget": ("frames", "Really delete conversations."),
     "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
-    "key": ("keys", "The client keys this proxy issues: add, list, revoke."),
+    "key": ("settings", "The client keys this proxy issues: add, list, revoke."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("programs", "Serve a scripted model, to try and to test against."),
 }

@@ -16,10 +16,18 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.context import ConfigFile, DataDirectory, data_flag, load_settings
+from proxy.cli.context import (
+    ConfigFile,
+    DataDirectory,
+    ServerInfo,
+    data_flag,
+    find_running_proxy,
+    load_settings,
+    remove_server_file,
+    write_server_file,
+)
 from proxy.cli.log_output import configure_logging
 from proxy.cli.output import print_line
-from proxy.cli.running import ServerInfo, find_running_proxy, remove_server_file, write_server_file
 from proxy.config import Config, Mode, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import build_app

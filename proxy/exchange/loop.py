@@ -9,19 +9,13 @@ from msgspec.structs import replace
 
 from proxy.core.context import Context
 from proxy.core.ledger import ModelResponse
-from proxy.errors import (
-    ProxyError,
-    StoreError,
-    UpstreamInvalidResponse,
-)
+from proxy.errors import ProxyError, StoreError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import LOOPING_CALL
 from proxy.exchange.notes.warnings import loop_refusal
 from proxy.exchange.recall_sources import find_related_ledgers, search_other_conversations
 from proxy.exchange.relay import fall_back_to_relay
 from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler
-from proxy.exchange.rounds import (
-    ContextRejected,
-)
+from proxy.exchange.rounds import ContextRejected
 from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)

@@ -15,21 +15,11 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
-from proxy.errors import (
-    BadRequest,
-    RequestCancelled,
-    ShuttingDown,
-    StoreError,
-)
+from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduling import with_timeout
 from proxy.exchange.client_response import Reply
 from proxy.exchange.loop import tool_loop, update_refused_calls
-from proxy.exchange.passthrough import (
-    PassthroughRequest,
-    bypass,
-    strip_bound_reasoning,
-    with_upstream_model,
-)
+from proxy.exchange.passthrough import PassthroughRequest, bypass, strip_bound_reasoning, with_upstream_model
 from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.relay import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler

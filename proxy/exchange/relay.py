@@ -8,20 +8,11 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from proxy.core.ledger import Request
-from proxy.errors import (
-    StoreError,
-    UpstreamError,
-)
+from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import client_chain
-from proxy.exchange.passthrough import (
-    is_success,
-    without_bound_reasoning,
-)
+from proxy.exchange.passthrough import is_success, without_bound_reasoning
 from proxy.exchange.request_handler import RequestHandler
-from proxy.exchange.rounds import (
-    OversizedRequest,
-    shorten_request,
-)
+from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer
 from proxy.upstream import overflow_errors as overflow

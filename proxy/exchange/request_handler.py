@@ -9,25 +9,12 @@ import time
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse
-from proxy.errors import (
-    ProxyError,
-    RequestCancelled,
-    StoreError,
-    UpstreamError,
-)
+from proxy.errors import ProxyError, RequestCancelled, StoreError, UpstreamError
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
-from proxy.exchange.passthrough import (
-    new_request_record,
-    with_model,
-)
-from proxy.exchange.rounds import (
-    ClientRequest,
-    RoundSender,
-    Services,
-    without_refused_usage,
-)
+from proxy.exchange.passthrough import new_request_record, with_model
+from proxy.exchange.rounds import ClientRequest, RoundSender, Services, without_refused_usage
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer, Route

@@ -16,8 +16,11 @@ from proxy.store.interface import (
     SettingRecord,
     Store,
     StoredRequest,
+    TenantScope,
+    all_conversations,
+    find_conversation,
+    quote_reference,
 )
-from proxy.store.lookup import TenantScope, all_conversations, find_conversation, quote_reference
 from proxy.store.memory import MemoryStore
 from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import query_words, words_in

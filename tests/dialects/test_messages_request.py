@@ -20,14 +20,7 @@ from proxy.dialects.messages.message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.messages.request import (
-    ANTHROPIC_MESSAGES,
-    client_body,
-    error_body,
-    extend_head,
-    render,
-    tools_json,
-)
+from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, error_body, extend_head, render, tools_json
 from proxy.dialects.parse_cache import ParseCache, RequestParseError, countable_texts, with_token_counts
 
 read = ANTHROPIC_MESSAGES.parse_request

@@ -17,15 +17,7 @@ from proxy.accounting import GroupBy
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as frame_actions
-from proxy.management.api import (
-    autonomy,
-    branches,
-    contexts,
-    frames,
-    history,
-    messages,
-    subagents,
-)
+from proxy.management.api import autonomy, branches, contexts, frames, history, messages, subagents
 from proxy.management.api.base import (
     ERROR_RESPONSES,
     NOT_FOUND_RESPONSE,

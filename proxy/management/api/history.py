@@ -24,7 +24,7 @@ from proxy.management.views import (
     resume,
     tasks,
 )
-from proxy.management.views import as_of as as_of_views  # routes have a parameter `as_of`
+from proxy.management.views import as_of as as_of_views
 
 router = APIRouter(prefix="/conversations/{conversation}")
 
