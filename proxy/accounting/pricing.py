@@ -1,14 +1,8 @@
-"""What models cost and how they behave: prices, prompt caches, windows, and what they ask of a rewritten history.
+"""Prices, prompt-cache rules, context windows and reasoning rules of models.
 
-`TARIFFS` is data, seen on `AS_OF` on secondary sources that are named beside each row: an invoice is the truth, this
-is an estimate with a date. `Tariffs` puts the rows of a configuration before them and finds the row of a model as
-clients write it, with a provider in front (`openai/`) or a date behind.
-
-The law: **the longest name that fits wins, and what fits nothing is flagged, never guessed silently**. Variants are
-listed by name, because `gpt-5.4-pro` costs twelve times what `gpt-5.4` does.
-
-What this module does not do: it computes no money (`report`), decides nothing, and reads no configuration (`config`
-does, and hands its rows in).
+`TARIFFS` holds the built-in rows, as of `PRICES_AS_OF`, from the sources named beside them: estimates, not invoices.
+`Tariffs` puts the rows of the configuration before them. The longest name that matches wins, because variants differ
+(`gpt-5.4-pro` costs twelve times as much as `gpt-5.4`); a model that matches no row is marked as unknown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a provider's prompt cache would have read of a request, as far as it can be told from outside.
+"""Simulates what a provider's prompt cache holds.
 
-A request is seen as a chain of pieces, each an identity and its tokens: tools and system text first, then one per
-message. The law: **a piece is found only behind the same pieces as before**; a changed, moved or inserted one makes
-everything behind it new, and what was not used for the tariff's lifetime is gone.
-
-What this module does not do: it computes no money. Its memory is bounded and its time is handed in, in ms.
+A request is a chain of pieces, each an identity and its tokens: tools and system text first, then one per message. A
+piece is cached only behind the same pieces as before, and until the tariff's lifetime has passed without a use.
+Memory is bounded; times are ms and come in as arguments.
 """
 
 from __future__ import annotations

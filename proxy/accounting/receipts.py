@@ -1,9 +1,7 @@
-"""What a client request cost, as one value that is written down once.
+"""The receipt of a client request: its outcome, tokens and money, as a JSON object.
 
-`Outcome` is what whoever carried the request out knows of it, `Receipt` adds tokens and money. Both are JSON objects.
-Receipts are kept for weeks, so a field that is added later has a default. None of them can be part of a cycle, so the
-collector keeps no list of them (`gc=False`). What this module does not do: it computes nothing, `accounts.py` fills a
-receipt in.
+Receipts are stored for weeks, so a field that is added later needs a default. No receipt can be part of a reference
+cycle, so the garbage collector does not track them (`gc=False`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Sums as people read them: a table with a line for each row, and a statement of all of it.
+"""Receipt totals as text: a table with one line per row, or a statement of all of them.
 
-The law: **a loss is shown as a loss, and what is an estimate is called one**. Lines end where the terminal does;
-`width` None is as wide as it gets. What this module does not do: it adds nothing up and makes no text harmless.
-
-Columns that fit a terminal: what matters least goes first, and a name is cut before a figure is.
-
-The law: **a figure is shown whole or not at all**. Widths are characters; `None` is as wide as it gets, for what is
-piped somewhere. What this module does not do: it knows neither receipts nor prices, and makes no text harmless.
+Columns fit the terminal: the least important are left out first, and names are cut before figures are, because a figure
+is shown whole or not at all. Widths are characters; None means unlimited.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Receipts added up: by request, frame, conversation, model or day.
+"""Receipts added up by request, frame, conversation, model or day.
 
-The law: **the sum over the rows is the sum over the receipts**, whatever they are grouped by. Negative sums stay
-negative. `without_fixed` leaves out what the client sends every time, its tools and its system text, on both sides and
-at the same price, so that no saving changes by it.
-
-What this module does not do: it prints nothing (`printed.py`) and knows no local time: days are told in the zone that
-is handed in.
+The sum over the rows is the sum over the receipts. `without_fixed` leaves out the client's tools and system text on
+both sides at the same price, so that no saving changes. Days are in the time zone that the caller passes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""The envelope of a request: its top-level members as raw bytes, and what every dialect asks of them alike.
+"""Top-level members of a request as raw bytes, its tools, and the texts inside a message.
 
-The law: **a member that cannot be read is treated as absent, and still passes**. The tools a client offers are never
-written again: ours are put behind them.
-
-What this module does not do: it knows no member by itself. The names come from the dialect.
-
-The texts in a message of a client, as they are written in it: JSON strings, whole, or one to a part or block.
-
-All dialects write them alike, in `content` or as items with a `text`. The law: **what is not the text stays as it
-came**, byte for byte.
+A member that cannot be parsed counts as absent and is still passed on. The client's tools are never rewritten; ours are
+appended. All bytes beside a text stay as they came.
 """
 
 from __future__ import annotations

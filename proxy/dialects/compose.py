@@ -1,7 +1,7 @@
-"""Messages that are ours, written in the dialect of the line and weighed.
+"""Messages of ours in the wire format of a dialect, with token counts.
 
-The law: the same text is the same bytes, always. What was written once is remembered, because a line is assembled
-anew for every request and a result must not be written, read and counted each time. Threads may write at the same time.
+The same text is always the same bytes. Written messages are cached, because the context is built anew per request.
+Safe to call from several threads.
 """
 
 from __future__ import annotations

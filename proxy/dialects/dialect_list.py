@@ -1,11 +1,7 @@
-"""Wire formats: bytes to values and back, no I/O.
+"""Wire formats: bytes to values and back, without I/O.
 
-A dialect is one entry of DIALECTS, by the end of the path its requests are posted to: how a request is taken apart and
-written again, how messages of ours look in it, and the object that writes an answer. The law: **what is not changed is
-not written again**, in both directions.
-
-What this package does not do: it decides nothing. What goes upstream is decided by `stack.context`, what a client sees
-of an answer by `stack.intercept`.
+`DIALECTS` maps the end of a request's path to its dialect: how a request is parsed and rendered, how messages of ours
+look in it, and the writer of its responses. Bytes that need no change are never re-encoded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Deltas of JSON values: pieces of one value, put together again without knowing what it is.
+"""Merges the deltas of a streamed JSON value without knowing its schema.
 
-Providers stream reasoning, its details and members nobody has heard of as pieces: texts that grow, lists whose items
-grow. The law: a signature comes back exactly as it was sent, and what is said again is not said twice.
+Texts grow, and lists grow item by item. Signatures stay exact, and a repeated constant member is not appended twice.
 """
 
 from __future__ import annotations

@@ -1,19 +1,8 @@
-"""What was read before: messages by the bytes they came as, tool arrays by theirs.
+"""Caches parsed messages and tool arrays by their bytes, and parses only what a growing body adds.
 
-Clients resend everything with every request. The law: **a message is read and counted once**, when its bytes are first
-seen; from then on it is known by them. The cache is bounded and may forget anything at any time; then a message is
-read and counted again.
-
-What this module does not do: it knows no wire format. How bytes become messages is handed in.
-
-Bodies that grow: clients send their whole history with every request, and behind it what is new.
-
-A body is taken apart (`slices`) from where the one before it had its last message; what stands before that is told by
-comparing the bytes, which takes a tenth of reading them. The law: **what is told of a body is what taking it apart
-alone would tell.** Where the two bodies do not part between two items of the array that grows, and wherever there is
-doubt, the body is taken apart alone.
-
-What this module does not do: it reads no message. Those are known by their own bytes (`known`).
+Clients resend their history with every request. A message is parsed and counted once, then found by its bytes.
+A body is split from the last message of the body before it, if the bytes before that are equal; otherwise the whole body
+is split, with the same result. The cache is bounded, and a forgotten message is parsed again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""JSON taken apart without reading it: the members of an object and the items of an array, as the bytes they are.
+"""Splits JSON into the raw bytes of an object's members or an array's items.
 
-The law: **what a parser thinks of a value never decides whether its neighbours can be read**. The fast reader refuses
-a whole body for one lone surrogate, one `NaN`, or one value nested too deep; then a scanner that only knows strings
-and brackets finds the same slices. A slice is never changed and never re-encoded.
-
-What this module does not do: it does not validate. A slice may hold something no parser accepts.
+A value that no parser accepts never makes its neighbours unreadable: if the fast reader refuses a body (a lone surrogate,
+`NaN`, deep nesting), a scanner of strings and brackets finds the same slices. Slices are not validated or re-encoded.
 """
 
 from __future__ import annotations

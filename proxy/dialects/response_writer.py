@@ -1,13 +1,8 @@
-"""The client's answer over all its upstream rounds, as far as every dialect makes it alike.
+"""The part of writing a client's response that all dialects share, over all upstream rounds.
 
-Which replies are read, what of a round that failed waits, how a plain body is gathered, when a comment may be sent: all
-of it stands here. A dialect adds how a round is read (`Reading`) and how what is shown of it is written (the abstract
-methods). The law: **what needs no change is not written again**. Without a call of ours the bytes that leave are the
-bytes that came, and with `intercept` off even the cuts are the same and the answer is only read along. A failure passes
-as it is: no terminator is ever made up.
-
-What this module does not do: it decides neither what is shown (`stack.intercept`) nor whether a round follows, and it
-knows no wire format but server-sent events.
+It decides which replies are read, gathers plain bodies, holds back what a failed round began, and sends comments. A
+dialect adds how a round is read and how its visible parts are written. Without a call of ours the client gets the
+provider's bytes; with `intercept` off even the chunks are the same. Errors pass unchanged, and no end is made up.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Server-sent events as bytes: where one ends, and what it says.
+"""Splits a stream of server-sent events into events, as bytes.
 
-The law: **the raw bytes of all events, joined, are the input**, and however the network cuts it, it reads the same. So
-an event that is passed on unchanged is exact to the last line ending, and only `data` is ever looked into. Line ends
-are LF, CRLF or CR and nothing else: U+2028 or U+0085 inside a text are text. Nothing is decoded here, so neither a
-character cut in half nor invalid UTF-8 matters.
-
-What this module does not do: it knows neither JSON nor what `[DONE]` means.
+The raw bytes of all events, joined, are the input, and the result does not depend on how the network cuts it. An event
+that is passed on unchanged is exact to its last line ending, and only `data` is read. Line ends are LF, CRLF or CR;
+U+2028 and U+0085 are text. Nothing is decoded, so half a character or invalid UTF-8 does no harm.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Whole answers of ours: what the proxy says to a client by itself, in the shape of the API that was asked, streamed or
-not.
+"""Responses that the proxy writes itself, in the shape of the client's API, streamed or plain.
 
-The law: **a client takes it for any other answer**: it has an id, one text, a regular end, and used no tokens. A stream
-holds the same answer as the plain body.
-
-An answer of the responses API may be gone on from by its id. The provider does not know ours, so the id says what it
-stands behind (`behind`): the answer before it, or nothing.
-
-What this module does not do: it words nothing and sends nothing.
+A client can treat one as any other response: it has an id, one text, a regular end, and no token usage. In the responses
+API a client may continue from it by its id, so the id names the response before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What providers report as usage, in one measure, and what the client of several rounds is told.
+"""Usage as providers report it, in one unit, and the usage that the client of several rounds sees.
 
-The law: `Usage.input` is the size of the whole prompt. OpenAI's `prompt_tokens` holds the cached tokens already,
-Anthropic's `input_tokens` does not, so adding them everywhere would count them twice (C13).
+`Usage.input` is the size of the whole prompt. OpenAI's `prompt_tokens` includes cached tokens and Anthropic's
+`input_tokens` does not, so only the latter are added.
 """
 
 from __future__ import annotations

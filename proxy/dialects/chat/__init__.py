@@ -1,4 +1,4 @@
-"""To be written."""
+"""The wire format of OpenAI's chat completions."""
 
 from proxy.dialects.chat.message import read_message, text_of
 

@@ -1,8 +1,7 @@
-"""One message of a chat: its bytes as a value, and messages of ours as bytes.
+"""Parses a chat message, and writes messages of ours.
 
-The law: what a client may change of a message without meaning anything does not change its identity. Content that is
-null, empty or absent is one; a list of text parts is the joined text; reasoning, cache markers, `name` and members we
-have never heard of do not count. The bytes stay as they came.
+Changes without a meaning do not change a message's identity: null, empty and absent content are equal, a list of text
+parts equals the joined text, and reasoning, cache markers, `name` and unknown members do not count. The bytes stay.
 """
 
 from __future__ import annotations

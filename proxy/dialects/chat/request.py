@@ -1,11 +1,7 @@
-"""Chat completions, the client's side: a request taken apart, and written again for the upstream.
+"""Parses a request of chat completions, and renders it for the upstream.
 
-The law: **bytes in, the same bytes out**. A body is an envelope of raw members; a message is read once, when its bytes
-are first seen, and from then on known by their hash. What is rendered is spliced from slices the client sent and
-messages as they were produced, so white space, unknown members and numbers no parser keeps survive, and the same
-request is always the same bytes.
-
-What this module does not do: it counts no tokens (`known`) and reads no answers (`chat_answer`).
+The rendered body is spliced from the client's own slices and the produced messages, so white space, unknown members and
+large numbers survive, and the same request is always the same bytes.
 """
 
 from __future__ import annotations

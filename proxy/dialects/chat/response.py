@@ -1,18 +1,6 @@
-"""Chat completions, the answer's side: what the provider sends, written for the client.
+"""Writes the client's response in chat completions, streamed or plain, over all upstream rounds.
 
-One object per client request, over all its upstream rounds, streamed or not:
-
-    answer = Answer(stream=True, wants_usage=False, intercept=True)
-    answer.begin_round(200, "text/event-stream")
-    send(answer.feed(chunk))            # per chunk, nothing is sent for b""
-    spoken = answer.end_round(complete=True)
-    ...                                 # the exchange may begin another round here
-    send(answer.finish())
-
-The law of `dialects.answering` holds, less the usage that only we asked for: the client does not see that.
-
-What this module does not do: it reads no chunk (`chat_round`), and it decides neither what is shown (`stack.intercept`)
-nor whether a round follows.
+Usage that only the proxy asked for is left out.
 """
 
 from __future__ import annotations

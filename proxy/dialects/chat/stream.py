@@ -1,10 +1,7 @@
-"""One round of a chat answer, read: what each chunk brings, and the whole message at the end.
+"""Reads one round of a chat response: the effect of each chunk, and the whole message at the end.
 
-Providers stream one message as deltas of one another; here they are put together again, with every member we have
-never heard of: `reasoning_content` that must go back, a signature on a call, details in a list. A plain answer is one
-delta that holds everything. The law: `message()` is what a later request has to carry, whatever the pieces were.
-
-What this module does not do: it writes nothing to a client (`chat_answer`) and decides nothing (`stack.intercept`).
+Deltas are merged with all unknown members. `message()` is what a later request must carry, however it was cut. A plain
+response is read as a single delta.
 """
 
 from __future__ import annotations

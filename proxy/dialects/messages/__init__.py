@@ -1,4 +1,4 @@
-"""To be written."""
+"""The wire format of Anthropic's messages API."""
 
 from proxy.dialects.messages.cache_control import CACHE_CONTROL_BYTES, MEMBER, split_markers, with_marker
 from proxy.dialects.messages.message import (

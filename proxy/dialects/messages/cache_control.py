@@ -1,10 +1,8 @@
-"""Cache markers of the messages API: where a request asks the provider to keep what it read so far.
+"""Cache markers of the messages API.
 
-Clients move their markers with every request, so they belong to a request and not to a message. The law: **a marker is
-never invented**. What the client's current request has among its messages is put again, in its own form, where the
-line of that request is worth one; beside those there is one more at the fork point, where the active frame's own
-messages begin, because a return to the parent continues there. At most four in the whole request; those in the system
-text and the tools stay where they are.
+Clients move their markers with every request, so markers belong to a request, not a message. The client's markers are
+set again in their own form, and one more at the fork point, where the active frame begins, because a return to
+the parent continues there. A request has at most four; those in system text and tools stay in place.
 """
 
 from __future__ import annotations

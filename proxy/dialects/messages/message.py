@@ -1,12 +1,8 @@
-"""One message of the messages API: its bytes as the messages of a conversation, and messages of ours as bytes.
+"""Parses messages of the messages API, and writes messages of ours.
 
-A client puts the results of several calls, its user's words and pictures into one user message. Such a message is taken
-apart: each result is a message of its own, each stretch of other blocks between them too, and their wires are arrays,
-runs of blocks that are put together again when a request is written. Every other message is one, with its own bytes.
-
-The law: what a client may change of a message without meaning anything does not change its identity. A string and one
-text block are the same; cache markers, thinking, citations and members we have never heard of do not count. The bytes
-stay as they came, less the cache markers, which belong to a request and not to a message (`anthropic_markers`).
+A user message with tool results is split: each result is a message, and so is each stretch of other blocks. They are
+joined again when a request is rendered. A string equals one text block; cache markers, thinking, citations and unknown
+members do not count for identity. The bytes stay, less the cache markers.
 """
 
 from __future__ import annotations

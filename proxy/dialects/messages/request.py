@@ -1,12 +1,7 @@
-"""The messages API, the client's side: a request taken apart, and written again for the upstream.
+"""Parses a request of the messages API, and renders it for the upstream from the client's own bytes.
 
-The law: **bytes in, the same bytes out**, as in chat. What differs: the system text is a member of its own and the
-whole head; a user message with results in it is several messages of the conversation and is put together again from
-runs of blocks; cache markers are taken off what is read and put where this request is worth them
-(`anthropic_markers`).
-
-What this module does not do: it counts no tokens (`known`), reads no answers (`anthropic_answer`), and checks nothing
-that the provider checks.
+The system text is the head. User messages with tool results are split and joined again, and cache markers are removed
+and set where this request needs them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,7 @@
-"""Messages, the answer's side: what the provider sends, written for the client.
+"""Writes the client's response in the messages API, streamed or plain, over all upstream rounds.
 
-    answer = Answer(stream=True, wants_usage=True, intercept=True)
-
-is used as `dialects.answering` tells. The client reads one message: that of the first round, whose blocks are those
-that are shown of all rounds, counted on without a gap, with one ending. Two texts of two rounds are two blocks, so
-nothing is said between them.
-
-The law: **every block a client is shown begins once, stops once, and is counted as the one behind the last**. An event
-that is written anew keeps the bytes of every member but its index, and in the ending the reason and the usage.
-
-What this module does not do: it reads no event (`anthropic_round`), and it decides neither what is shown
-(`stack.intercept`) nor whether a round follows.
+The client reads one message: the first round's, with the visible blocks of all rounds and one ending. Each block starts
+and stops once, and indexes have no gap. A rewritten event keeps every byte but its index, stop reason and usage.
 """
 
 from __future__ import annotations

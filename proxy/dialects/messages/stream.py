@@ -1,11 +1,6 @@
-"""One round of a messages answer, read: what each event brings, and the whole message at the end.
+"""Reads one round of a messages response: the effect of each event, and the whole message at the end.
 
-An answer is a row of content blocks. Each begins as an object, grows by deltas and stops; a plain answer is the same
-row, grown. The law: **a block is what it was produced as**. What did not grow keeps its bytes, so a signature, the
-result of a server's tool or a block nobody has heard of goes back exactly as it came.
-
-What this module does not do: it writes nothing to a client (`anthropic_answer`) and decides nothing
-(`stack.intercept`).
+Content blocks that do not grow keep their bytes, so signatures, server tool results and unknown blocks go back exactly.
 """
 
 from __future__ import annotations

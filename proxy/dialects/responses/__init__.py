@@ -1,4 +1,4 @@
-"""To be written."""
+"""The wire format of OpenAI's responses API."""
 
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.items import REASONING, read_run

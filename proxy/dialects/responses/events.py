@@ -1,11 +1,7 @@
-"""One event of a streamed answer of the responses API, as a value: what it tells of an item, or of the whole response.
+"""Parses one streamed event of the responses API.
 
-The law: **every event can be read**. The fast reader knows the types of the members that matter; where a provider
-writes one of them otherwise (an index as a string, null, half a surrogate pair), the members are read one by one and
-what does not fit is absent. An item and a response stay the bytes they came as.
-
-What this module does not do: it remembers nothing. What several events say together is the business of
-`responses_round`.
+If a provider writes a known member with another type, members are read one by one and the unfit ones count as absent.
+Items and responses stay raw bytes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""Items of the responses API: bytes as values, and items of ours as bytes.
+"""Parses items of the responses API, and writes items of ours.
 
-A client's item is one message, as its object. Items the model made stand together as one message, a **run**, as their
-array: what one answer said comes back as several items, and no rule of the core may cut between a reasoning item and
-the call that was made with it. A compaction item is a run by itself: it is sealed, and stands for what was before it.
-
-The law: what a client may change of an item without meaning anything does not change its identity. Ids and statuses
-of items, reasoning, what the provider ran by itself, and members we have never heard of do not count; the words of a
-message and the calls that a client has to answer do. The bytes stay as they came.
-
-What this module does not do: it knows no request. Where items stand, and what else travels with them, is the business
-of `openai_responses`.
+A client's item is one message. Consecutive items of the model are one message (a run), so that reasoning and the call
+made with it are never separated; a compaction item is a run by itself. Item ids, statuses, reasoning, the provider's own
+tool runs and unknown members do not count for identity. The bytes stay.
 """
 
 from __future__ import annotations

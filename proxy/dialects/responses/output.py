@@ -1,9 +1,6 @@
-"""One output item of the responses API while it arrives: who sees it, and all of it at the end.
+"""One output item of the responses API while it arrives: whether the client sees it, and the whole item.
 
-The law: **an item that was told as a whole is those bytes**. Only where a stream broke off, or a provider leaves the
-whole out, is one put together from how it was announced and what was told of its inside.
-
-What this module does not do: it reads no event. Which of them are about one item is found by `responses_round`.
+An item that the provider sent whole keeps its bytes; otherwise it is built from its announcement and deltas.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""The responses API, the client's side: a request taken apart, and written again for the upstream.
+"""Parses a request of the responses API, and renders it for the upstream from the client's own bytes.
 
-The law: **bytes in, the same bytes out**. A body is an envelope of raw members; its `input` is cut into the client's
-items and runs of the model's (`responses_item`), each read once, when its bytes are first seen. `instructions` are the
-first message of the head, known by their raw string. What is rendered is spliced from slices the client sent and
-messages as they were produced.
-
-A client of this API may leave out what the server keeps for it: whole turns (`previous_response_id`) and single items
-(`item_reference`). What is missing is told here and put in by `resolved`; where it lies is known to others.
-
-What this module does not do: it counts no tokens (`known`) and reads no answers (`responses_answer`).
+`instructions` are the first message of the head. A client may name stored turns (`previous_response_id`) and items
+(`item_reference`) instead of sending them; this module reports them and inserts what the caller found.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The responses API, the answer's side: what the provider sends, written for the client.
+"""Writes the client's response in the responses API, over all upstream rounds.
 
-One answer has one id, one count of events and one of items, however many rounds it takes. The law of
-`dialects.answering` holds, but for what a response says of the request it answers (its tools, its instructions): that
-is what the client asked, so ours are taken out. And **reasoning goes with what was made with it**: an item that is
-bound to its place waits for the next thing of its round that the client sees, and in a round of which it sees nothing
-it is never shown.
-
-What this module does not do: it reads no event (`responses_round`), and it decides neither what is shown
-(`stack.intercept`) nor whether a round follows.
+One response has one id and one count of events and items. Our tools are removed from the echoed request. Reasoning waits
+for the next visible item of its round, and is not shown if there is none.
 """
 
 from __future__ import annotations

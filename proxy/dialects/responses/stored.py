@@ -1,16 +1,7 @@
-"""What is kept of a turn of the responses API, so that its client may name it or ask for it again.
+"""The parts of a turn of the responses API that are stored, so that a client may continue or retrieve it by id.
 
-A client may go on from an answer by its id alone: then what opened the conversation is wanted, which no later request
-holds. And it may ask for the answer again, or for what it was asked with. The law: **what is told is what the client
-was told**: its items, under the ids it knows, and never the line that went upstream in its place.
-
-What this module does not do: it keeps nothing. What is told here stands beside the rounds of a turn (`Spoken.extra`);
-whose turn it is, and where it lies, is known to others.
-
-A turn of several rounds as the client of a responses API was shown it.
-
-The law: what the client never saw is in none of it: calls of ours, their results, and reasoning that was made with them
-(`visible`).
+They hold what the client saw, under the ids it knows: no calls of ours, no results of them, and no reasoning bound to
+them.
 """
 
 from __future__ import annotations

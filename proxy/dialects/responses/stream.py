@@ -1,12 +1,7 @@
-"""One round of an answer of the responses API, read: what each event brings, and the items at the end.
+"""Reads one round of the responses API: the effect of each event, and the items at the end.
 
-An answer is a list of output items (messages, reasoning, calls, whatever runs at the provider), each announced, told in
-deltas and told again as a whole. The law: **what counts is the whole item**, as its `done` event or else the final
-response says it; announcements and deltas only tell it sooner, and may be left out. A plain answer is the final
-response and nothing else.
-
-What this module does not do: it writes nothing to a client (`responses_answer`) and decides nothing
-(`stack.intercept`).
+The whole item counts, from its `done` event or the final response; announcements and deltas may be missing. A plain
+response is read as the final response alone.
 """
 
 from __future__ import annotations
