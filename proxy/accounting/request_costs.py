@@ -1,19 +1,9 @@
 """What a request cost, and what the untouched request would have cost.
 
-`Accountant` keeps two simulated caches side by side: one is fed with what is really sent, one with what the client
-sent, so that the untouched run is told by the same rules. It opens an `Account` per client request; settled, that is a
-`Receipt`.
-
-The law: **a saving is never told too large**. All rounds count as sent, our own tools, texts and hidden rounds
-included. What the provider reports stands beside what we estimate; it is believed in how many tokens there were, and
-where it reports cached tokens it is what we charge. The untouched run is charged as if its cache had been as lucky as
-it could be; where the provider's cache does not behave as simulated, the saving is the difference of two estimates by
-one simulation, so that its errors cancel, and never more than that of two cold lines. Where the provider counts fewer
-tokens than we do, a saving is scaled down; where it counts more, only ours are taken to be more. A conversation this
-process has not seen before is taken as warm on both sides, so a restart saves nothing. Negative is told as negative.
-
-What this module does not do: it keeps nothing on disk and knows no wire format. Its clock is handed in (ms), and it
-belongs to one event loop.
+Two simulated prompt caches stand side by side: one gets what is really sent, one what the client sent. `Accountant`
+opens a `RequestAccount` for each client request; settled, that is a `Receipt`. A saving is never told too large: our
+own tools, texts and hidden rounds count as sent, a saving is never more than that of two cold requests, and where the
+provider counts fewer tokens than we do it is scaled down. Negative is told as negative.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""To be written."""
+"""Wire formats: request and response bytes to values and back, without I/O. `DIALECTS` lists them by path."""
 
 from proxy.dialects import body, raw_json
 from proxy.dialects.body import object_in

@@ -1,7 +1,7 @@
 """What a dialect is: all that the exchange needs to speak one wire format.
 
-A dialect is one value of `Dialect`, made in one module beside its functions. The law: **what is not changed is not
-written again**, in both directions.
+A dialect is one value of `Dialect`, made in one module beside its functions. Bytes that did not change are passed on as
+they came, in both directions.
 """
 
 from __future__ import annotations

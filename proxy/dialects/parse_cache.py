@@ -1,8 +1,8 @@
 """Caches parsed messages and tool arrays by their bytes, and parses only what a growing body adds.
 
 Clients resend their history with every request. A message is parsed and counted once, then found by its bytes.
-A body is split from the last message of the body before it, if the bytes before that are equal; otherwise the whole body
-is split, with the same result. The cache is bounded, and a forgotten message is parsed again.
+A body is split from the last message of the body before it, if the bytes before that are equal; otherwise the whole
+body is split, with the same result. The cache is bounded, and a forgotten message is parsed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Splits JSON into the raw bytes of an object's members or an array's items.
 
-A value that no parser accepts never makes its neighbours unreadable: if the fast reader refuses a body (a lone surrogate,
-`NaN`, deep nesting), a scanner of strings and brackets finds the same slices. Slices are not validated or re-encoded.
+A value that no parser accepts never makes its neighbours unreadable: if the fast reader refuses a body (a lone
+surrogate, `NaN`, deep nesting), a scanner of strings and brackets finds the same slices. Slices are not validated
+or re-encoded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Responses that the proxy writes itself, in the shape of the client's API, streamed or plain.
 
-A client can treat one as any other response: it has an id, one text, a regular end, and no token usage. In the responses
-API a client may continue from it by its id, so the id names the response before it.
+A client can treat one as any other response: it has an id, one text, a regular end, and no token usage. In the
+responses API a client may continue from it by its id, so the id names the response before it.
 """
 
 from __future__ import annotations

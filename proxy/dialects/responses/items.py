@@ -1,8 +1,8 @@
 """Parses items of the responses API, and writes items of ours.
 
 A client's item is one message. Consecutive items of the model are one message (a run), so that reasoning and the call
-made with it are never separated; a compaction item is a run by itself. Item ids, statuses, reasoning, the provider's own
-tool runs and unknown members do not count for identity. The bytes stay.
+made with it are never separated; a compaction item is a run by itself. Item ids, statuses, reasoning, the
+provider's own tool runs and unknown members do not count for identity. The bytes stay.
 """
 
 from __future__ import annotations

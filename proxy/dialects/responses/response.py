@@ -1,7 +1,7 @@
 """Writes the client's response in the responses API, over all upstream rounds.
 
-One response has one id and one count of events and items. Our tools are removed from the echoed request. Reasoning waits
-for the next visible item of its round, and is not shown if there is none.
+One response has one id and one count of events and items. Our tools are removed from the echoed request. Reasoning
+waits for the next visible item of its round, and is not shown if there is none.
 """
 
 from __future__ import annotations
