@@ -1,8 +1,7 @@
 """Timeouts, cooperative slices, and deferred work.
 
-Work that never waits needs no timer: a timeout set beforehand costs 12 us a request. Deferred work (receipts, log
-lines) runs after the answer, in order, at most `MAX_DELAY_S` late; call `run_pending` before reading its results or
-closing the process. Use on the event loop's thread only.
+Deferred work (receipts, log lines) runs after the answer, in order, at most `MAX_DELAY_S` late; call `run_pending`
+before reading its results or closing the process. Use on the event loop's thread only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts tool calls that read again what had left the context: the cost that no receipt shows.
 
 Counts by tool and logs the rule of `outputs` that applied. It changes nothing in the request, and a failure costs only
-the count. A tool that the client did not offer is counted as unknown, because the model made up its name.
+the count. A tool that the client did not offer is counted as "other", because the model made up its name.
 """
 
 from __future__ import annotations

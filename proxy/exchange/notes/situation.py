@@ -158,8 +158,7 @@ class UserCommandNote:
 
 
 async def attach_parent_task(placement: Placement, conversations: ConversationCache, teller: NoteWriter) -> Placement:
-    """Attach the parent's task to a subagent's first request, if the configuration asks for it and it was not told
-    before."""
+    """Attach the parent's task to a subagent's request, if it can be told now and was not before."""
     request, tree = placement.request, placement.path_state.tree
     if placement.mode != "active" or tree.parents_announced or not placement.ledger.conversation.parent:
         return placement

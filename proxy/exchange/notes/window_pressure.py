@@ -21,7 +21,7 @@ rest."""
 
 @dataclass(frozen=True)
 class PressureWarning:
-    """Warns once, when the window becomes three quarters full."""
+    """Warns when a request fills the window beyond `pressure_warning`, and not again while it stays above."""
 
     note_writer: NoteWriter
     policy: ContextPolicy

@@ -407,7 +407,7 @@ class ContextPolicy:
         )
 
     def _renew_blocks(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
-        """Rewrite blocks on request, where no cache and no reasoning is lost."""
+        """Rewrite stale blocks, where no cache and no reasoning is lost."""
         if not here.path_state.tree.stale_blocks or here.mode == "passive" or self._loop_needs_reasoning(here):
             return acted
         story, tree = here.path_state, here.path_state.tree

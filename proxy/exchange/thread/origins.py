@@ -96,8 +96,8 @@ class OriginFinder:
             )
 
     def _guess_origin(self, parsed: ParsedRequest, named: str = "") -> Origin:
-        """The likely parent of a conversation known as a subagent's by its title only: the one with the newest pending
-        call, or `named`."""
+        """The likely parent of a conversation that only its title shows to be a subagent's: the one with the newest
+        pending call. `named` is the parent in any case where it is given."""
         subagent = self.live_settings.subagent
         if not (
             subagent.patterns and subagent.enabled and presuming.has_subagent_title(parsed.request, subagent.patterns)

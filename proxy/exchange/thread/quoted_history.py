@@ -58,7 +58,7 @@ class FoundQuote(NamedTuple):
 
 
 class QuoteRenderOptions(NamedTuple):
-    """`room` for all messages in tokens, the writer and the counter."""
+    """`max_tokens` is the limit for all messages together."""
 
     max_tokens: int
     composer: DialectComposer
