@@ -1,16 +1,7 @@
-"""Conversations that have gone quiet: no request under way, and none for a while (S1-99).
+"""Runs when a conversation has been idle: publishes an event, and attaches an unannounced subagent to its parent.
 
-The law: **a conversation goes idle once** for each time that it rests; a further request makes that a new time. Nothing
-is kept of one that is idle, so memory is bounded by what was asked lately (S1-71h).
-
-What this module does not do: it decides nothing about frames, and knows no clock but the one it is given.
-
-What is done when a conversation goes quiet: it is told of, and where another one began it without a call that says
-so, it may get a frame there (S1-71c, S1-99).
-
-The law: **one conversation never keeps the others from being told of**, whatever is wrong with it.
-
-What this module does not do: `idling` says what is quiet, `delegation` what becomes of it.
+A conversation goes idle once per rest; a new request starts a new rest. A failure with one conversation does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -28,11 +19,11 @@ from proxy.store import ConversationCache
 from proxy.telemetry import EventBus, ProxyEvent
 
 MAX_RESTING = 50_000
-"""Conversations that may rest at once; the longest resting one goes unheard beyond."""
+"""Conversations tracked at once; beyond, the longest resting is forgotten."""
 
 
 class RestingConversation(NamedTuple):
-    """A conversation that rests. `parent` is the one it came from, or empty."""
+    """`parent` is the conversation it came from, or empty."""
 
     tenant: str
     conversation: str
@@ -40,8 +31,8 @@ class RestingConversation(NamedTuple):
 
 
 class IdleTracker:
-    """`delay_s` tells how long a rest lasts now; `clock` tells seconds and never goes back; `busy` says whether a
-    request of a conversation is under way."""
+    """`delay_s` returns the current idle delay; `clock` returns monotonic seconds; `busy` says whether a conversation
+    has a request in flight."""
 
     def __init__(
         self, delay_s: Callable[[], float], clock: Callable[[], float], busy: Callable[[str, str], bool]
@@ -52,7 +43,6 @@ class IdleTracker:
         self._resting_since: OrderedDict[RestingConversation, float] = OrderedDict()
 
     def start_resting(self, tenant: str, conversation: str, parent: str = "") -> None:
-        """Its last request has ended now."""
         rest = RestingConversation(tenant, conversation, parent)
         self._resting_since[rest] = self._clock()
         self._resting_since.move_to_end(rest)
@@ -60,7 +50,7 @@ class IdleTracker:
             self._resting_since.popitem(last=False)
 
     def take_idle(self) -> list[RestingConversation]:
-        """Those that have gone idle since this was asked last, the longest resting first."""
+        """Those that became idle since the last call, the longest resting first."""
         now, delay = self._clock(), self._delay_s()
         over = []
         for rest, since in list(self._resting_since.items()):
@@ -78,13 +68,12 @@ class IdleTracker:
 log = logging.getLogger(__name__)
 
 MAX_CHECK_INTERVAL_S = 5.0
-"""Between two looks, at most."""
 
 
 async def on_idle(
     idling: IdleTracker, conversations: ConversationCache, feed: EventBus, live: LiveSettings, now: Callable[[], int]
 ) -> None:
-    """Until it is cancelled. `now` tells ms since the epoch."""
+    """Run until cancelled. `now` returns ms since the epoch."""
     while True:
         await asyncio.sleep(min(MAX_CHECK_INTERVAL_S, live.subagent.idle_delay / 2_000))
         settings = live.subagent

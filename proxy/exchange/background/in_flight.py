@@ -1,10 +1,7 @@
-"""Requests under way, by conversation: what is seen of an answer while it is made, and how a person stops it.
+"""Requests in flight, by conversation: shows an answer while it is made, and lets a person cancel it.
 
-The law: **a flight is known exactly as long as its request is carried out**, whichever way that ends. To stop one is to
-cancel the task that carries it out, which closes the upstream at once; what is told to the client then is its own
-business (`exchange`).
-
-What this module does not do: it keeps nothing. After a restart nothing is under way.
+A request is listed exactly while it runs. Cancelling it cancels its task, which closes the upstream connection at once.
+Nothing is stored.
 """
 
 from __future__ import annotations
@@ -20,8 +17,8 @@ from proxy.core.ledger import Call
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is of an answer so far: the frame its newest round is made in, the number of that round from 0, the
-    text of all rounds, and the calls of the newest one."""
+    """An answer so far: the frame and number (from 0) of its newest round, the text of all rounds, and the newest
+    round's calls."""
 
     frame: str
     round: int
@@ -30,8 +27,7 @@ class Snapshot:
 
 
 class InFlightRequest(msgspec.Struct, eq=False):
-    """One request. `node` is the entry of its last message, empty where it stands on no path; `created` is ms since the
-    epoch."""
+    """`node` is the entry of its last message, empty where it is on no path; `created` is ms since the epoch."""
 
     request_id: str
     tenant: str
@@ -42,20 +38,17 @@ class InFlightRequest(msgspec.Struct, eq=False):
     created: int
     take_snapshot: Callable[[], Snapshot]
     cancelled_by_user: bool = False
-    """A person wants it stopped."""
     task: asyncio.Task[object] | None = None
-    """Carries it out, as long as it is under way."""
     end_event: asyncio.Event | None = None
-    """There once somebody waits for its end."""
+    """Set once somebody waits for the end."""
 
     def cancel(self) -> None:
-        """Once is enough: what is told to the client then must not be cut off."""
+        """Cancels at most once: a second cancel would cut off the reply to the client."""
         if not self.cancelled_by_user and self.task is not None:
             self.cancelled_by_user = True
             self.task.cancel()
 
     async def wait_until_ended(self) -> None:
-        """Returns when it is no longer under way."""
         if self.task is not None:
             self.end_event = self.end_event or asyncio.Event()
             await self.end_event.wait()
@@ -66,20 +59,19 @@ def _empty_snapshot() -> Snapshot:
 
 
 class InFlight:
-    """All requests of this process that are under way and belong to a conversation. `rested` is called with the tenant
-    and the conversation whose last one has ended."""
+    """All requests of this process that belong to a conversation. `rested` is called with tenant and conversation when
+    the last one ends."""
 
     def __init__(self, rested: Callable[[str, str], None] = lambda *_: None) -> None:
         self._on_resting = rested
         self._by_conversation: dict[tuple[str, str], list[InFlightRequest]] = {}
 
     def register(self, flight: InFlightRequest) -> None:
-        """Known from here on, in the task that carries it out, until that says it is at its `end`."""
+        """Call it in the task that carries out the request."""
         flight.task = asyncio.current_task()
         self._by_conversation.setdefault((flight.tenant, flight.conversation), []).append(flight)
 
     def unregister(self, flight: InFlightRequest) -> None:
-        """It is no longer under way."""
         key = (flight.tenant, flight.conversation)
         flight.task, flight.take_snapshot = (
             None,
@@ -94,11 +86,11 @@ class InFlight:
             self._on_resting(*key)
 
     def in_conversation(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
-        """Those of a conversation, the oldest first."""
+        """Oldest first."""
         return tuple(self._by_conversation.get((tenant, conversation), ()))
 
     def other_entry_ids(self, tenant: str, conversation: str) -> frozenset[str]:
-        """The entries at which they stand, but for the one that this task carries out."""
+        """Entries of the conversation's requests in flight, except the current task's."""
         asking = asyncio.current_task()
         return frozenset(
             flight.entry_id for flight in self.in_conversation(tenant, conversation) if flight.task is not asking

@@ -1,13 +1,8 @@
-"""What people say into a conversation while an agent works in it, and how they stop it.
+"""Queues user messages for a running agent, and cancels its requests.
 
-A message waits until `hearing` tells it to the model: in the lane `steer` with the next request to the provider, in the
-lane `follow_up` when the model has nothing more to do. It can be seen and taken back while it waits, and it expires.
-
-The laws: **what was taken in is on disk**, and it is bounded in number and length; **nothing is taken in that nobody
-would hear**, as in a conversation that passes by the proxy untouched: whoever says it is told what to do instead. A
-client that leaves changes nothing of what waits; a person who cancels clears it (C17).
-
-What this module does not do: it tells the model nothing, and it does not know who asks: the tenant comes from outside.
+The lane `steer` is delivered with the next upstream request, `follow_up` when the model has finished. Waiting messages
+are durable, limited in number and length, can be removed, and expire. A message that no request would deliver is
+refused with NotAllowed. A cancel clears the queue; a client that disconnects does not.
 """
 
 from __future__ import annotations
@@ -29,22 +24,20 @@ from proxy.telemetry import EventBus, Metrics, ProxyEvent
 log = logging.getLogger(__name__)
 
 MAX_WAITING_MESSAGES = 32
-"""Messages that wait in one conversation."""
+"""Per conversation."""
 MAX_MESSAGE_CHARACTERS = 16_000
-"""Characters of one."""
 MAX_WAITING_CHARACTERS = 64_000
-"""Characters of all that wait: they are told at once, as one message."""
+"""All waiting messages are delivered at once, as one."""
 MAX_LISTED_MESSAGES = 200
-"""The newest so many messages are listed."""
 CANCEL_TIMEOUT_S = 5.0
-"""How long whoever cancels waits until the requests under way have put things in order."""
+"""How long a cancel waits for the cancelled requests to clean up."""
 UNCHANGED_MODES = ("off", "shadow")
-"""Modes in which what a client sends is what the provider gets."""
+"""Modes in which the client's request is sent unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelledCounts:
-    """What a hard cancel stopped: how many requests under way, and how many messages that waited."""
+    """Cancelled requests and removed messages."""
 
     requests: int
     messages: int
@@ -52,8 +45,8 @@ class CancelledCounts:
 
 @dataclass(frozen=True)
 class Inbox:
-    """One per process, or per command where none runs. `hours` is how long a message waits; `now` tells ms since the
-    epoch, `fresh_id` makes an id of 128 random bits, hex."""
+    """One per process, or per command without one. `hours` is how long a message waits; `now` returns ms since the
+    epoch, `fresh_id` 128 random bits in hex."""
 
     store: Store
     conversation_cache: ConversationCache
@@ -67,12 +60,11 @@ class Inbox:
     async def add_message(  # noqa: PLR0913 - whose words, which, for whom, and when
         self, tenant: str, conversation: str, text: str, lane: Lane, thread: str = "", name: str = ""
     ) -> tuple[QueuedMessage, int]:
-        """Take a message in, for every thread of the conversation or for one; it, and its place among those that wait,
-        from 1 (0: it waits no more). Durable when this returns. What was said under a `name` is said once: asked again
-        it is what it has become.
+        """Queue a message for one thread or all; returns it and its position from 1 (0: no longer waiting). Durable on
+        return. Repeating a `name` returns the first message as it is now.
 
-        Raises UnknownFrame for a conversation or a thread that is not there, BadRequest for a text that says nothing or
-        too much, NotAllowed where nobody would hear it or too much waits already, StoreError.
+        Raises UnknownFrame for an unknown conversation or thread, BadRequest for an empty or too long text, NotAllowed
+        where it cannot be delivered or too much waits, StoreError.
         """
         _check_text(text)
         cached = await self._load_conversation(tenant, conversation)
@@ -98,20 +90,20 @@ class Inbox:
         return said, position
 
     async def list_messages(self, tenant: str, conversation: str) -> tuple[QueuedMessage, ...]:
-        """What was said here and not taken back, the oldest first. Raises UnknownFrame, StoreError."""
+        """All messages but the removed, oldest first. Raises UnknownFrame, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         kept = [said for said in cached.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
         return tuple(kept[-MAX_LISTED_MESSAGES:])
 
     async def clear_messages(self, tenant: str, conversation: str) -> int:
-        """Take back whatever waits; how many that were. Raises UnknownFrame, StoreError."""
+        """Remove all waiting messages; returns their number. Raises UnknownFrame, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         left = waiting_messages(cached.ledger.queue.values(), self.now())
         await self._remove_messages(cached, left)
         return len(left)
 
     async def remove_message(self, tenant: str, conversation: str, message: str) -> None:
-        """Take one message back. Raises UnknownFrame, NotAllowed where the model was told of it, StoreError."""
+        """Raises UnknownFrame, NotAllowed for a message that was delivered, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         said = cached.ledger.queue.get(message)
         if said is None or said.state is DeliveryState.REMOVED:
@@ -121,13 +113,13 @@ class Inbox:
         await self._remove_messages(cached, [said])
 
     async def list_in_flight(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
-        """The requests that are under way here, the oldest first. Raises UnknownFrame, StoreError."""
+        """Oldest first. Raises UnknownFrame, StoreError."""
         await self._load_conversation(tenant, conversation)
         return self.in_flight.in_conversation(tenant, conversation)
 
     async def cancel_requests(self, tenant: str, conversation: str) -> CancelledCounts:
-        """Stop every request of the conversation that is under way, at once, and take back whatever waits. Returns when
-        the stopped ones have put things in order. Raises UnknownFrame, StoreError."""
+        """Cancel all requests of the conversation and remove all waiting messages. Returns when the requests have
+        cleaned up. Raises UnknownFrame, StoreError."""
         flying = self.in_flight.in_conversation(tenant, conversation)
         for flight in flying:
             flight.cancel()
@@ -145,8 +137,7 @@ class Inbox:
         return cached
 
     async def _check_deliverable(self, cached: CachedConversation, thread: str) -> None:
-        """Raises NotAllowed where no request of this conversation would be told anything, UnknownFrame for a thread
-        that is not there."""
+        """Raises NotAllowed where no request would deliver a message, UnknownFrame for an unknown thread."""
         ledger = cached.ledger
         if thread and thread not in ledger.threads:
             raise NotFound("There is no such thread here. GET .../threads lists those there are.")
@@ -168,14 +159,14 @@ class Inbox:
             )
 
     async def _remove_messages(self, cached: CachedConversation, gone: Sequence[QueuedMessage]) -> None:
-        """The words go at once; that something was said stays until the conversation goes."""
+        """Deletes the text; the event stays until the conversation is deleted."""
         now = self.now()
         await self._store(cached, [replace(said, text="", state=DeliveryState.REMOVED, settled=now) for said in gone])
         for said in gone:
             self._report("removed", cached, now, lane=str(said.lane))
 
     def _report(self, what: str, cached: CachedConversation, now: int, **figures: int | str) -> None:
-        """Told to whoever listens, counted and logged: never with the words."""
+        """Never logs the text."""
         about = cached.ledger.conversation
         self.metrics.count_messages(what)
         self.event_bus.publish(ProxyEvent(f"message.{what}", now, about.tenant, about.id, figures=dict(figures)))

@@ -1,9 +1,7 @@
-"""What is told and kept of a request: the headers, the receipt, the record with its bodies, one line in the log.
+"""Records a request: the `x-stack-*` headers, the receipt, the stored bodies, and one line in the log.
 
-The law: **bookkeeping never fails a request, and keeps none waiting**. What cannot be kept is counted and said in the
-log; the answer is the client's already, and what went well is told afterwards.
-
-What this module does not do: it computes no money (`report` does) and logs neither content nor keys.
+Recording never fails or delays a request: what cannot be stored is counted and logged. Neither content nor keys are
+logged.
 """
 
 from __future__ import annotations
@@ -45,24 +43,23 @@ from proxy.upstream import RawHeaders
 log = logging.getLogger(__name__)
 
 LOOPING_CALL = "looping"
-"""A call of the client's tools that was answered here because it runs in a loop, by the name it is counted as."""
+"""The name under which a refused looping call is counted."""
 COUNTED_TOOL_NAMES = frozenset(
     {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
 )
 HEAD_CACHE_SIZE = 256
-"""Heads of requests whose identity is remembered: an agent sends the same with every one."""
+"""Request heads whose identity is cached: an agent sends the same one each time."""
 REASONING_REMOVAL_KINDS = frozenset({"folded", REASONING_REMOVED})
-"""Events by which answers stay without their reasoning."""
 UNKNOWN_TOOL = "unknown"
-"""A tool that there is not: its name is the model's own words, which are neither logged nor counted."""
+"""Stands for a tool that does not exist: the model made up its name, so it is neither logged nor counted."""
 ASLEEP_REASONS_IN_HEADER = frozenset({"name_clash", "legacy_functions"})
-"""Why a thread sleeps is for the receipt and the log: it changes from request to request, and clients compare the word
-`asleep`. Told in the header is only what somebody has to mend before it can ever wake."""
+"""The header tells only reasons that somebody must fix; others change from request to request, and clients compare the
+word `asleep`."""
 
 
 @dataclass
 class Recorder:
-    """One per process. `now` tells ms since the epoch."""
+    """One per process. `now` returns ms since the epoch."""
 
     store: Store
     accountant: Accountant
@@ -74,7 +71,7 @@ class Recorder:
 
 
 class RequestRecordBuilder(msgspec.Struct):
-    """One request while it is carried out. `arrived` is a `perf_counter` value."""
+    """Collects one request's record. `arrived` is a `perf_counter` value."""
 
     recorder: Recorder
     id: str
@@ -83,7 +80,7 @@ class RequestRecordBuilder(msgspec.Struct):
     upstream: str
     model: str
     status: str
-    """Empty for an endpoint that is none of ours."""
+    """Empty for an endpoint that is not ours."""
     reason: str = ""
     placement: Placement | None = None
     account: RequestAccount | None = None
@@ -91,33 +88,31 @@ class RequestRecordBuilder(msgspec.Struct):
     hidden_calls: int = 0
     recalls: int = 0
     calls_by_name: dict[str, int] = {}
-    """The hidden calls by name of the tool."""
+    """Hidden calls."""
     retries: int = 0
-    """Rounds that got no answer and were asked again."""
+    """Rounds without an answer that were sent again."""
     events: list[LedgerEvent] = []
     decisions: list[GateDecision] = []
     usages: list[Usage | None] = []
     sent_bodies: list[SentRecord] = []
     finish_reason: str = ""
     upstream_status: int = 0
-    """What the provider answered last; 0 while it has not."""
+    """The provider's last status; 0 before any."""
     tokens_would_send: int = 0
-    """Shadow: tokens that would have been sent; 0 in any other mode."""
+    """Shadow mode: tokens that would have been sent; else 0."""
     outcome: RequestOutcome | None = None
-    """How it ended, once it has."""
     final_receipt: Receipt | None = None
-    """What that came to, once somebody has asked (`receipt`)."""
 
     def set_placement(self, standing: Placement) -> RequestRecordBuilder:
-        """The record of a placed request, its account opened with what the client sent."""
+        """Open the account with what the client sent."""
         self.status, self.reason, self.placement = standing.status, standing.reason, standing
         self.account = self._open_account(client_chain(standing.request))
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
     def set_command_placement(self, standing: Placement) -> RequestRecordBuilder:
-        """The record of what a person said to the proxy itself. The account is empty: nothing would have been sent for
-        it without us, for nobody would have typed it."""
+        """Record a command to the proxy itself. The account is empty: without the proxy nothing would have been
+        sent."""
         self.placement = standing
         self.account = self._open_account(())
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
@@ -130,8 +125,8 @@ class RequestRecordBuilder(msgspec.Struct):
     def add_sent_round(
         self, chain: PromptChain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0
     ) -> None:
-        """A round leaves; `body` None: the client's own bytes. What is ours in `chain`, in tokens: `own_traces` are
-        contained in `own_texts`."""
+        """A round is sent; `body` None: the client's own bytes. Figures are tokens of ours in `chain`; `own_texts`
+        include `own_traces`."""
         if not self.overhead_ms:
             self.overhead_ms = (perf_counter() - self.arrived) * 1000
         if self.account:
@@ -140,12 +135,11 @@ class RequestRecordBuilder(msgspec.Struct):
             self.sent_bodies.append(SentRecord(self.id, len(self.usages), body, self.recorder.now()))
 
     def add_relayed_round(self, own: Request) -> None:
-        """The client's own request leaves, in its own bytes."""
+        """The client's own request is sent unchanged."""
         came = self.account.chain if self.account and self.placement and own is self.placement.request else None
         self.add_sent_round(client_chain(own) if came is None else came, None)
 
     def add_response(self, spoken: ModelResponse) -> None:
-        """A round was answered."""
         self.usages.append(spoken.usage)
         self.finish_reason = spoken.finish
         # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
@@ -154,14 +148,14 @@ class RequestRecordBuilder(msgspec.Struct):
             self.account.add_compactions(compaction_usages(told))
 
     def add_retry(self, usage: Usage | None = None) -> None:
-        """A round got no answer and is asked again. `usage`: what the provider takes for it all the same."""
+        """`usage`: what the provider charges for the failed round."""
         self.usages.append(usage)
         self.retries += 1
         if self.account and not (usage and usage.input):
             self.account.mark_round_refused()
 
     def add_stack_calls(self, calls: Sequence[str], events: Sequence[LedgerEvent]) -> None:
-        """Stack calls were answered: their names, and what was decided."""
+        """Names of answered stack calls, and the events they made."""
         self.hidden_calls += len(calls)
         self.recalls += sum(name == "stack_recall" for name in calls)
         for name in (name if name in COUNTED_TOOL_NAMES else UNKNOWN_TOOL for name in calls):
@@ -169,24 +163,24 @@ class RequestRecordBuilder(msgspec.Struct):
         self.events += events
 
     def add_decisions(self, decisions: Iterable[GateDecision]) -> None:
-        """The gate was asked; also "not now" is an answer."""
+        """The cost gate's decisions, also those not to compact."""
         self.decisions += decisions
 
     def mark_bypassed(self, reason: str) -> None:
-        """We stood aside, from here on or for all of it."""
+        """The client's request is sent unchanged, from now on or for all of it."""
         self.status, self.reason = "bypass", reason
 
     def mark_stateless(self, reason: str = "") -> None:
-        """The client's own request goes, less what does not fit; without a `reason` for the one we stand aside for."""
+        """The client's own request is sent, less what does not fit; without a `reason`, the one of the bypass."""
         self.status, self.reason = "stateless", reason or self.reason
 
     def mark_failed(self, reason: str) -> None:
-        """The client gets an error, or a broken connection."""
+        """The client gets an error or a broken connection."""
         self.status, self.reason = "error", reason
 
     # ---------------------------------------------------------------------------------------------------------- tell
     def headers(self) -> RawHeaders:
-        """`x-stack-*` for the answer; money only where it is known, which is after the last round."""
+        """`x-stack-*` headers; money only after the last round."""
         reason = self.reason if self.status != "asleep" or self.reason in ASLEEP_REASONS_IN_HEADER else ""
         told = f"{self.status}; reason={reason}" if reason else self.status
         headers = [(b"x-stack-status", told.encode())] if told else []
@@ -204,8 +198,8 @@ class RequestRecordBuilder(msgspec.Struct):
         return headers
 
     def finish(self, client_status: int) -> None:
-        """How it ended, once; afterwards the line in the log, kept with the receipt and the bodies in what time the
-        store takes. `client_status` is 0 where the client left before it was told any."""
+        """End the record, once; the log line, receipt and bodies are stored afterwards. `client_status` is 0 where the
+        client left first."""
         if self.outcome is not None:
             return
         self.outcome = outcome = self._build_outcome(client_status)
@@ -214,8 +208,8 @@ class RequestRecordBuilder(msgspec.Struct):
         self.recorder.deferred_tasks.add(partial(self._publish, outcome, level), now=trouble)
 
     def receipt(self) -> Receipt | None:
-        """What it came to, once it has ended; None where nothing was to be paid. Only the headers of a plain answer
-        tell of it, so that of a stream it is worked out when the client is served."""
+        """None before the end, or where nothing was charged. Computed on demand: only a plain answer's headers need it
+        early."""
         if self.final_receipt is None and self.account is not None and self.outcome is not None:
             self.final_receipt = self.account.settle(self.outcome, self.usages)
         return self.final_receipt
@@ -257,8 +251,7 @@ class RequestRecordBuilder(msgspec.Struct):
         )
 
     def _arrival_events(self) -> list[LedgerEvent]:
-        """What hangs on the request and what is new with it, and not on a round: it opened a conversation, woke its
-        thread, a frame was seen in it or left, its line was cut."""
+        """Events of the request's arrival, not of a round."""
         standing = self.placement
         if standing is None or not standing.ledger.events:
             return []
@@ -271,7 +264,7 @@ class RequestRecordBuilder(msgspec.Struct):
         return [event for node in reversed(new) for event in events.get(node, ()) if event.created >= since]
 
     def _lost_reasoning_tokens(self, events: Iterable[LedgerEvent]) -> int:
-        """Tokens of the reasoning that leaves the line by these events, about, and is not back on it ever."""
+        """About the tokens of reasoning that these events drop for good."""
         standing, muted = self.placement, set(_answers_without_reasoning(events))
         if standing is None or not muted:
             return 0
@@ -303,7 +296,7 @@ class RequestRecordBuilder(msgspec.Struct):
 
 
 def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
-    """What the gate said of a rewrite, flat: the words and figures a receipt keeps."""
+    """The gate's decision, flattened for a receipt."""
     verdict = decided.verdict
     rewrite, prices = verdict.rewrite, verdict.prices
     return GateDecision(
@@ -330,7 +323,7 @@ def client_chain(request: Request) -> PromptChain:
 
 
 def sent_chain(request: Request, guidance: str, own: int, line: Sequence[Message]) -> PromptChain:
-    """What leaves for an awake thread; `own` are the tokens of guidance and tools of ours."""
+    """What is sent for an awake thread; `own` are the tokens of our guidance and tools."""
     return [_head_piece(request, guidance, own), *[(m.identity, m.tokens) for m in line]]
 
 
@@ -346,7 +339,6 @@ def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str)
 
 
 def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:
-    """The answers that stay without their reasoning from one of these on, by their entries."""
     for event in events:
         said = decode_event(event) if event.kind in REASONING_REMOVAL_KINDS else None
         if isinstance(said, ReasoningRemoved):
@@ -356,7 +348,7 @@ def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:
 
 
 def _event_text(event: LedgerEvent) -> str:
-    """`popped f12`: the kind, and the frame where it is about one."""
+    """`popped f12`: the kind, and the frame if any."""
     return f"{event.kind} {event.subject.partition('/')[0]}".rstrip()
 
 
@@ -377,7 +369,7 @@ _get_text_fields = attrgetter(*_TEXT_FIELDS)
 
 
 def _log_fields(told: RequestOutcome, calls: Mapping[str, int], tries: int) -> LogFields:
-    """The story of a request for the log: ids, figures and names of ours. What is seldom is there when it happened."""
+    """Ids, figures and names of ours; rare fields only when they apply."""
     line = LogFields(
         {
             "id": told.id,

@@ -1,22 +1,7 @@
-"""Waiting for something with a deadline, and letting others not wait.
+"""Timeouts, cooperative slices, and deferred work.
 
-The law: **who does not wait needs no clock**. Most of what a request does between its arrival and its departure asks
-for things that are at hand, and never gives way to the loop; it runs until it first waits, and only then is its time
-measured. A deadline set beforehand costs 12 us a request.
-
-What this module does not do: it stops nothing that computes.
-
-What nobody waits for, done when those who wait have been served.
-
-An answer is over before it is booked: the receipt, the line in the log, the figures. An agent that has its answer sends
-its next request at once, and with several of them each would wait for the books of all others; and work of one kind in
-a row is cheaper than the same between other work.
-
-The law: **late by at most `WAIT_S`, in order, never left out**. Trouble is told at once, with all before it. Whoever
-reads what is done here calls `catch_up` first, and so does whoever closes the process. Only a process that is killed
-from outside takes the books of its last moment with it, as it does with all that is written behind.
-
-What this module does not do: it keeps no order with anything but itself, and knows no thread but the event loop's.
+Deferred work (receipts, log lines) runs after the answer, in order, at most `MAX_DELAY_S` late; call `run_pending`
+before reading its results or closing the process. Use on the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -30,14 +15,14 @@ Found = TypeVar("Found")
 
 
 async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
-    """What `work` returns. Raises what it raises, and TimeoutError where it waits longer than so many seconds; then it
-    has been cancelled."""
+    """What `work` returns. Raises what it raises, and TimeoutError after `seconds` of waiting; `work` is then
+    cancelled."""
     async with asyncio.timeout(seconds):
         return await work
 
 
 async def in_slices(work: Generator[None, None, Found]) -> Found:
-    """What `work` comes to; others have their turn between two bits of it. Raises what it raises."""
+    """Run `work` to its end, yielding to the event loop between its steps. Raises what it raises."""
     while True:
         try:
             next(work)
@@ -50,21 +35,21 @@ async def in_slices(work: Generator[None, None, Found]) -> Found:
 log = logging.getLogger(__name__)
 
 MAX_DELAY_S = 0.005
-"""How long work waits for other work of its kind, in seconds: longer than an agent on the same machine takes to send
-its next request, and at 1,700 requests a second 0.5 ms of work in a row."""
+"""Seconds: longer than a local agent takes to send its next request; at 1,700 requests a second, 0.5 ms of work in a
+row."""
 
 DeferredTask = Callable[[], None]
 
 
 class DeferredTasks:
-    """One per process, on its event loop. `wait_s` 0: at once, for whoever has nobody waiting, such as a replay."""
+    """One per process. `wait_s` 0 runs work at once, such as for a replay."""
 
     def __init__(self, wait_s: float = MAX_DELAY_S) -> None:
         self._delay_s = wait_s
         self._pending: list[DeferredTask] = []
 
     def add(self, work: DeferredTask, *, now: bool = False) -> None:
-        """To be done soon, or `now`, behind all that was added before."""
+        """Run `work` soon; with `now` at once, after all earlier work."""
         self._pending.append(work)
         if now or not self._delay_s:
             self.run_pending()
@@ -72,7 +57,6 @@ class DeferredTasks:
             asyncio.get_running_loop().call_later(self._delay_s, self.run_pending)
 
     def run_pending(self) -> None:
-        """Do all that waits, now."""
         waiting, self._pending = self._pending, []
         for work in waiting:
             try:

@@ -1,15 +1,9 @@
-"""The optional summariser: a model that is asked, off the request path, what a folded span came to.
+"""The optional summarizer: asks a model, off the request path, to summarize a compacted span.
 
-    offer       a request was answered: the folds that came with it are noted, and nothing else happens
-    run         one task per process takes them in turn: is there money, ask, keep the answer as an event
-
-What is kept stands in the next trace that tells of the span, when a later fold writes that anew (`stack.folding`);
-no line changes because a summary arrived. The laws: **no request waits for it or fails by it**; it is asked with the
-operator's key alone, and **no more than `usd_per_day` is spent** in a day (UTC): the estimate must fit before a
-question leaves, what was charged counts afterwards, and a restart reads it back from the receipts. Whatever goes
-wrong, the trace says what it would have said without a summariser.
-
-What this module does not do: it writes no prompt and judges no answer (`stack.condensing` does), and logs no content.
+`enqueue_folds` notes the spans of a request; `run` takes them one by one, checks the budget, asks, and stores the
+answer as an event. A later compaction uses it; no context changes because a summary arrived. It uses only the
+operator's key and at most `usd_per_day` per UTC day, estimated before and booked after each question, and read back
+from the receipts at a restart. No request waits for it or fails by it, and no content is logged.
 """
 
 from __future__ import annotations
@@ -51,22 +45,22 @@ log = logging.getLogger(__name__)
 
 COMPLETIONS_PATH = "/v1/chat/completions"
 MAX_WAITING_FOLDS = 32
-"""Folds that may wait for their summary; what comes beyond is not summarised."""
+"""Folds beyond are not summarized."""
 MAX_ANSWER_BYTES = 1 << 18
-"""Bytes of an answer: a summary is some KB."""
+"""A summary is some KB."""
 DAY_MS = 86_400_000
 RECEIPTS_READ_FIRST = 1_000
-"""Receipts read at first, to find those of today."""
+"""Receipts read first to find today's."""
 MILLION = 1_000_000
 
 
 class SummarySkipped(ProxyError):
-    """There is no summary of a span; `code` is the word for why."""
+    """There is no summary of a span; `code` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Where a span left the line. It holds no content: what was deleted meanwhile is not remembered here."""
+    """Where a span left the context. Holds no content, so deleted content is not kept here."""
 
     tenant: str
     conversation: str
@@ -78,8 +72,6 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """A body for the summariser and its tokens."""
-
     id: str
     body: bytes
     tokens: int
@@ -87,7 +79,7 @@ class SummaryRequest:
 
 @dataclass
 class Summarizer:
-    """One per process. `now` tells ms since the epoch, `fresh_id` makes ids of requests."""
+    """One per process. `now` returns ms since the epoch, `fresh_id` makes request ids."""
 
     settings: SummarySettings
     upstream: Upstream
@@ -104,11 +96,10 @@ class Summarizer:
     _day: int = field(default=-1, init=False)
     """Days since the epoch; -1: the receipts have not been read."""
     _spent_usd: float = field(default=0.0, init=False)
-    """USD on `_day`."""
 
     # --------------------------------------------------------------------------------------------------------- offered
     def enqueue_folds(self, placement: Placement) -> None:
-        """Note the folds that came with a request. Never raises and never waits."""
+        """Never raises and never waits."""
         if not placement.is_rendered:
             return
         conversation, mode = placement.ledger.conversation, placement.mode
@@ -125,7 +116,7 @@ class Summarizer:
 
     # ------------------------------------------------------------------------------------------------------------ work
     async def run(self) -> None:
-        """Take one fold after the other, for as long as the process lives."""
+        """Runs as long as the process."""
         while True:
             fold = await self._folds.get()
             try:
@@ -137,7 +128,7 @@ class Summarizer:
                 self._report(fold, "internal", type(error).__name__)
 
     async def _summarize(self, fold: Fold) -> None:
-        """Raises Unsummarised or StoreError where nothing is asked, or nothing of it may be kept."""
+        """Raises SummarySkipped or StoreError where nothing is asked or stored."""
         span = await self._read_span(fold)
         question = await self._build_request(span)
         await self._check_budget(question)
@@ -152,14 +143,13 @@ class Summarizer:
         self._report(fold, reason or "kept")
 
     async def _load_conversation(self, fold: Fold) -> CachedConversation:
-        """The conversation. Raises Unsummarised where it was deleted: then nothing of its content may be kept."""
+        """Raises SummarySkipped for a deleted conversation: none of its content may be stored."""
         cached = await self.conversation_cache.get(fold.tenant, fold.conversation)
         if cached is None or fold.entry_id not in cached.ledger.entries:
             raise SummarySkipped("it was deleted meanwhile", code="gone")
         return cached
 
     async def _read_span(self, fold: Fold) -> SummarySpan:
-        """What left, read anew from the shelf. Paths are folded beside those that requests go on from."""
         cached = await self._load_conversation(fold)
         ledger = cached.ledger
         span = span_of(
@@ -187,7 +177,7 @@ class Summarizer:
 
     # ----------------------------------------------------------------------------------------------------------- money
     async def _check_budget(self, question: SummaryRequest) -> None:
-        """Raises Unsummarised where the question at its dearest would not fit what is left of the day."""
+        """Raises SummarySkipped where the question's highest cost exceeds the rest of the day's budget."""
         await self._start_day()
         tariff = self.tariff.for_input(question.tokens)
         dearest = question.tokens * max(1.0, tariff.write) * tariff.input
@@ -196,7 +186,6 @@ class Summarizer:
             raise SummarySkipped("the money of this day is spent", code="no_money")
 
     async def _start_day(self) -> None:
-        """At midnight nothing has been spent; at the start, what the receipts of today tell."""
         today = self.now() // DAY_MS
         if self._day == today:
             return
@@ -216,8 +205,8 @@ class Summarizer:
     def _record_cost(
         self, fold: Fold, question: SummaryRequest, outcome: RequestOutcome, usage: Usage | None, *, assumed: int
     ) -> None:
-        """The receipt, with the question as it was sent: all of it is our own overhead, for the untouched run asks
-        nobody. `assumed` are tokens of output that nobody reported."""
+        """Write the receipt: all of it is our overhead. `assumed` are output tokens that the provider did not
+        report."""
         account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
         account.add_round([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
@@ -246,7 +235,7 @@ class Summarizer:
 
     # ------------------------------------------------------------------------------------------------------------- ask
     async def _request_summary(self, fold: Fold, span: SummarySpan, question: SummaryRequest) -> tuple[str, str]:
-        """The summary, and why there is none. What left is paid for: of a question without an answer, all that it could
+        """The summary, and the reason where there is none. A question without an answer is booked at its highest
         cost."""
         call = _SummaryCall(fold, self.now(), perf_counter())
         call.reason, assumed = "stopped", self.settings.output_tokens
@@ -271,7 +260,7 @@ class Summarizer:
         return kept, call.reason
 
     def _rejection_reason(self, call: _SummaryCall, text: str, kept: str) -> str:
-        """Why an answer is not used; empty where it is."""
+        """Why an answer is not used, or empty."""
         if call.status >= 300:
             return "upstream_error"
         if not text.strip():
@@ -293,7 +282,6 @@ class Summarizer:
         return outgoing_headers(own, self.upstream.settings, readable=True)
 
     def _report(self, fold: Fold, outcome: str, error: str = "") -> None:
-        """Counted, and one line in the log."""
         self.metrics.count_summary(outcome)
         ids = {"conversation": fold.conversation, "frame": fold.frame}
         level = logging.INFO if outcome in ("kept", "small", "gone") else logging.WARNING
@@ -302,7 +290,7 @@ class Summarizer:
 
 @dataclass
 class _SummaryCall:
-    """A question on its way. `reason` is why nothing came of it."""
+    """`reason` is why nothing came of it."""
 
     fold: Fold
     created: int
@@ -341,7 +329,7 @@ def build_summarizer(  # noqa: PLR0913  the parts of the process that a summaris
     now: Callable[[], int],
     fresh_id: Callable[[], str],
 ) -> Summarizer | None:
-    """The summariser as configured; None where it is off."""
+    """None where it is off."""
     settings = config.summaries
     if not settings.is_enabled:
         return None
@@ -369,7 +357,7 @@ class _AnswerBody(msgspec.Struct):
 
 
 def parse_answer(body: bytes) -> tuple[str, Usage | None]:
-    """The text of an answer and what it used; no text where the body is no completion."""
+    """The text and usage of an answer; no text where the body is no completion."""
     try:
         told = msgspec.json.decode(body, type=_AnswerBody)
     except (msgspec.DecodeError, RecursionError):
@@ -379,7 +367,7 @@ def parse_answer(body: bytes) -> tuple[str, Usage | None]:
 
 
 async def _read_bounded(got: Answer) -> bytes:
-    """The body. Raises Unsummarised where it is larger than any summary."""
+    """Raises SummarySkipped where the body is too large."""
     pieces, size = [], 0
     async for chunk in got.chunks():
         pieces.append(chunk)

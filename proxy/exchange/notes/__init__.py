@@ -1,1 +1,1 @@
-"""To be written."""
+"""Notes: texts that the proxy adds behind the newest message of a request, and the events they record."""

@@ -1,13 +1,7 @@
-"""Words of ours to the model of an awake thread: where they stand, and who is asked for them.
+"""Adds the proxy's notes to a request of an awake thread, one after the other.
 
-A *note* looks at a request where it stands and may say something behind its newest message, or change what is done with
-it. Notes are asked one after the other, each with what the one before it left.
-
-The laws: **what was told stays**: words are an overlay, stored with the request in which they arose and told again
-with every later line, so nothing before the newest message ever changes (L2). **A fault of a note costs the note**, not
-the request: only a store that does not take records is raised.
-
-What this module does not do: it decides nothing and words nothing; each note is a module of its own.
+A note's text is stored with the request in which it arose and is sent again with every later context, so nothing before
+the newest message changes. A note that fails is skipped; only StoreError is raised.
 """
 
 from __future__ import annotations
@@ -35,19 +29,18 @@ from proxy.store import ConversationCache
 log = logging.getLogger(__name__)
 
 BLOCK_START_PATTERN = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)"')
-"""How the block of a frame begins."""
 
 
 @dataclass(frozen=True)
 class NoteWriter:
-    """Writes down what is said to the model, and what was decided at a request, of one dialect."""
+    """Stores the notes and events of a request, for one dialect."""
 
     config: Config
     conversation_cache: ConversationCache
     composer: DialectComposer
 
     def add_note(self, placement: Placement, words: str) -> Placement:
-        """Words of ours behind the newest message of the request, there for good. Raises StoreError."""
+        """Append a note behind the newest message of the request, permanently. Raises StoreError."""
         text = self.composer.user_message(words)
         overlay = Entry(
             message_id(placement.entry_id, "overlay " + text.identity, placement.conversation),
@@ -62,25 +55,25 @@ class NoteWriter:
         return _with_new_path_state(placement)
 
     def record_events(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
-        """What was decided hangs on the request, and its story is told anew. Raises StoreError."""
+        """Record events at the request and fold its path again. Raises StoreError."""
         seq, now = placement.ledger.next_seq, placement.parsed_request.now
         made = [as_ledger_event(e, placement.entry_id, 0, seq + n, now) for n, e in enumerate(decided)]
         self.conversation_cache.record(placement.cached_conversation, made)
         return _with_new_path_state(placement)
 
     def takes_text_after_results(self, model: str) -> bool:
-        """Whether a model, by the client's name for it, takes words behind results as they are."""
+        """Whether a model, by the client's name for it, accepts text behind tool results."""
         return self.config.tariff_of(self.config.upstream_model_of(model)).after_tool == "message"
 
 
 class Note(Protocol):
-    """Something that may be said at a request of an awake thread."""
+    """Looks at a request of an awake thread; may add text or record events."""
 
     def __call__(self, placement: Placement) -> Placement: ...
 
 
 def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
-    """The request with what the notes, in their order, say of it. Raises StoreError."""
+    """Apply the notes in order; each gets what the one before it returned. Raises StoreError."""
     for note in notes:
         try:
             placement = note(placement)
@@ -93,8 +86,8 @@ def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
 
 @dataclass(frozen=True)
 class IntroductionNote:
-    """A history that the client compacted, or cut at its head, no longer shows where the work stands: the block follows
-    its newest message. A model that takes no words behind results is told with the user's next message."""
+    """Adds the active frame's block when a history that the client compacted or cut no longer shows it. A model that
+    accepts no text behind results gets it with the next user message."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -109,8 +102,6 @@ class IntroductionNote:
         )
 
     def _block_is_lost(self, placement: Placement) -> bool:
-        """Whether the client has just left out the call whose result tells the model which frame it is in, and nothing
-        on the line tells it instead."""
         path_state, request = placement.path_state, placement.request
         if placement.match_kind is not MatchKind.ALIGNED or not path_state.tree.active:
             return False

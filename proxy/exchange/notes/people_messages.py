@@ -1,12 +1,8 @@
-"""Telling the model what people said from beside the client (`speaking`): behind the newest message of a request, or
-behind a hidden round of the turn that is under way.
+"""Delivers queued user messages (`background.inbox`) to the model: behind the newest message of a request, or behind a
+hidden round of the current turn.
 
-The law: **the words, that they were told, and that they wait no more are one transaction**, and it is durable before
-the line leaves. So they are told once, whichever of two requests comes first and whenever the process dies; and what
-was told stays where it stands (L2).
-
-What this module does not do: it takes no message in, and only an awake thread is told anything. A request without tools
-is a summary or a title: it is told nothing.
+The text, its delivery and its removal from the queue are one transaction, durable before the request is sent, so each
+message is delivered once. Only awake threads get messages, and no request without tools. Raises StoreError.
 """
 
 from __future__ import annotations
@@ -42,14 +38,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MessageDelivery:
-    """Puts the words there, in one dialect. As a note it tells an arriving request what waits in the lane `steer`."""
+    """Delivers messages in one dialect. Called as a note, it delivers the lane `steer` with an arriving request."""
 
     conversation_cache: ConversationCache
     in_flight: InFlight
     composer: DialectComposer
     metrics: Metrics
     forbids_user_after_result: Callable[[str], bool]
-    """Whether a model, by the client's name for it, takes no user message behind a result."""
+    """By the client's name for a model: whether it rejects a user message behind a result."""
 
     def __call__(self, placement: Placement) -> Placement:
         """Raises StoreError."""
@@ -64,7 +60,7 @@ class MessageDelivery:
     def due_messages(
         self, placement: Placement, path_state: PathState, lane: Lane, now: int
     ) -> tuple[QueuedMessage, ...]:
-        """What is to be told now (ms) behind `path_state`, in the order in which it was said."""
+        """The messages to deliver at `now` (ms) behind `path_state`, oldest first."""
         ledger = placement.ledger
         if not ledger.queue or not placement.request.tool_names:
             return ()
@@ -72,8 +68,8 @@ class MessageDelivery:
         return undelivered_messages(ledger, path_state, placement.thread, lane, now, nodes)
 
     def _was_already_sent(self, placement: Placement) -> bool:
-        """Whether these bytes have left already and may not get an end of ours: a result that is sent again, to a model
-        that takes no words but inside of it."""
+        """Whether the request repeats a result that was already sent, to a model that accepts text only inside of
+        it."""
         request = placement.request
         return (
             placement.match_kind is MatchKind.RETRIED
@@ -89,9 +85,8 @@ class MessageDelivery:
         said: Sequence[QueuedMessage],
         now: int,
     ) -> list[LedgerEvent]:
-        """All of `said` as one message of the user's, there for good: behind an entry, and of a turn behind its round
-        of this number. Where the tree of frames has ended, the next one begins with it. Raises StoreError; then nothing
-        was told."""
+        """Add all of `said` as one permanent user message behind the entry and round in `where`. Where the tree of
+        frames has ended, the message begins the next one. Raises StoreError; then nothing was delivered."""
         at, number = where
         ledger, conversation = placement.ledger, placement.conversation
         ids = tuple(each.id for each in said)

@@ -1,14 +1,7 @@
-"""Counts along what the model had to read again because it had left the line: the price that no receipt shows (S2-44).
+"""Counts tool calls that read again what had left the context: the cost that no receipt shows.
 
-It looks at the results that came with a request: did the turn they answer ask for what had been read before, and no
-longer stood on the line? By tool, so that one sees whose outputs should stay longer; the log says which rule of
-`outputs` its outputs come under, so that one sees what to change. `callstack regrets` tells both of all that is stored.
-
-The law: **it says and changes nothing**; a fault of it costs the figure. A tool that the client did not offer has a
-name of the model's own making, and counts as another one.
-
-What this module does not do: it judges no read (`stack.read_again`), and is no report: that looks at whole
-conversations.
+Counts by tool and logs the rule of `outputs` that applied. It changes nothing in the request, and a failure costs only
+the count. A tool that the client did not offer is counted as "other", because the model made up its name.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RereadCounter:
-    """A note that says nothing."""
+    """A note that adds no text."""
 
     metrics: Metrics
     output_rules: OutputRules = NO_OUTPUT_RULES
@@ -55,8 +48,7 @@ class RereadCounter:
 
 
 def _new_results(placement: Placement) -> list[Entry]:
-    """Results that came with this request for the first time, right behind the turn that asked for them; the oldest
-    first."""
+    """The results that arrived with this request, right behind the turn that asked for them; oldest first."""
     found: list[Entry] = []
     entry = placement.ledger.entries.get(placement.entry_id)
     while (

@@ -1,46 +1,8 @@
-"""The note that tells a model where the work stands as its client asks it for a summary of the conversation (S1-66,
-S1-103).
+"""Notes that tell a model where its work stands.
 
-A client that compacts goes on with the summary alone, so what the frames know should be in it. The law: **the client's
-own words stay as they are**; this stands behind them, in mode `active`, once for a request, and not again while one
-that says the same stands on the line.
-
-What this module does not do: it answers no such request itself, and knows none that comes without the thread's
-history: such a one is a side request, and passes as it is.
-
-The notes that tell a model where its work stands: which branch begins or goes on with this request, and what was
-copied to it from another one.
-
-The law: **told once, by the request that it is true of**. What was told stays on that line, and is on no other.
-
-What this module does not do: it chooses no line and words nothing (`stack.branching`).
-
-The note that tells a model what a person did to its frames by hand (S0-36).
-
-The law: **it is told once**, with the next request of an awake thread in mode `active`; what a person did while the
-thread slept waits until it wakes.
-
-What this module does not do: it words nothing (`stack.by_hand`).
-
-The note that tells a subagent what it works for: the frames above the call that delegated it (S1-71i).
-
-Clients isolate their subagents on purpose, so this is off unless the configuration asks for it
-(`subagent.parent_context`). Then the thread wakes for it at its first message, however small it is: nothing of it can
-be cached yet, so that breaks no prefix. The law: **an asleep thread passes as it came**, so one that cannot wake
-(without tools, or in another mode than `active`) is told nothing; and **it is told once**, as things stood at the
-call, and what was told stays, whatever becomes of the conversation it is about.
-
-What this module does not do: it words nothing (`stack.block_lineage`), and knows no subagent by itself (`delegation`):
-a fork, and a session that only names its parent, is none.
-
-The note that tells a model of a root that began beside the one it knew (C20).
-
-The model ended its tree of frames, and the user has spoken again: the block of the new root stands behind their words,
-with the ended ones as its siblings and what came of them. The law: **it is told once**, with the next request of an
-awake thread in mode `active`. A thread that wakes is told of it in its guidance, and one whose client compacted by its
-introduction.
-
-What this module does not do: it begins no root (`stack.roots`).
+They cover a client's request for a summary, a branch and what was copied to it, a person's edits of frames, the task a
+subagent works for, and a new root after the tree of frames ended. Each is added once, to a request of an awake thread
+in mode `active`, and stays in that context.
 """
 
 from __future__ import annotations
@@ -76,7 +38,6 @@ from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
 
 MAX_NOTE_TOKENS = 500
-"""Tokens of what is told of the frames."""
 COMPACTION_NOTE = "compaction"
 SUMMARY_HINT = "If this asks for a summary of the conversation, let it say where the work stands, by these names:"
 _CREATED_LINE = re.compile(r"^Created: .* ago$", re.MULTILINE)
@@ -84,7 +45,8 @@ _CREATED_LINE = re.compile(r"^Created: .* ago$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class CompactionNote:
-    """The active frame, its parent, what is planned and what was finished beside it."""
+    """Answers a client's compaction prompt with the active frame, its parent, and planned and finished siblings. The
+    client's own text stays unchanged."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -111,7 +73,6 @@ def _is_compaction_note(text: str) -> bool:
 
 
 def _is_in_context(path_state: PathState, note: str) -> bool:
-    """Whether the line has the note already, be it of another time."""
     ours = (
         p.entry.message.text
         for p in context_entries(path_state)
@@ -121,7 +82,6 @@ def _is_in_context(path_state: PathState, note: str) -> bool:
 
 
 def _user_asks_for_summary(placement: Placement) -> bool:
-    """Whether the user's last words, behind an answer, ask for it."""
     messages = placement.request.messages
     if not ends_with_user_message(messages) or not any(m.role == "assistant" for m in messages):
         return False
@@ -131,7 +91,7 @@ def _user_asks_for_summary(placement: Placement) -> bool:
 
 @dataclass(frozen=True)
 class BranchNote:
-    """A line that begins, or is taken up again, with this request."""
+    """Tells the model that a branch begins or resumes with this request."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -146,7 +106,6 @@ class BranchNote:
 
 
 def _branch_switch_at(placement: Placement) -> BranchSwitched | None:
-    """The turn that came with the new messages of this request, which are all of the user."""
     entry = placement.ledger.entries.get(placement.entry_id)
     while entry is not None and entry.created >= placement.parsed_request.now:
         for event in placement.ledger.events.get(entry.id, ()):
@@ -159,7 +118,8 @@ def _branch_switch_at(placement: Placement) -> BranchSwitched | None:
 
 @dataclass(frozen=True)
 class InjectionNote:
-    """What waits to be copied to the line this request stands on. It is noted first: lost is better than twice."""
+    """Adds what waits to be copied to this path. Recorded before it is added: a lost copy is better than a second
+    one."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -180,8 +140,8 @@ class InjectionNote:
 
 @dataclass(frozen=True)
 class UserCommandNote:
-    """What a person did since the model was told last. A model that takes no words behind results is told with the
-    user's next message."""
+    """Tells what a person did to the frames since the last note. A model that accepts no text behind results gets it
+    with the next user message."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -198,7 +158,7 @@ class UserCommandNote:
 
 
 async def attach_parent_task(placement: Placement, conversations: ConversationCache, teller: NoteWriter) -> Placement:
-    """The request with what its conversation works for, where it can be told of that now and was not before."""
+    """Attach the parent's task to a subagent's request, if it can be told now and was not before."""
     request, tree = placement.request, placement.path_state.tree
     if placement.mode != "active" or tree.parents_announced or not placement.ledger.conversation.parent:
         return placement
@@ -212,7 +172,8 @@ async def attach_parent_task(placement: Placement, conversations: ConversationCa
 
 @dataclass(frozen=True)
 class ParentsNote:
-    """What was found above, behind the newest message. It is noted first: lost is better than twice."""
+    """Tells a subagent the frames above its call. Recorded before it is added: a lost note is better than a second
+    one."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -235,12 +196,11 @@ class ParentsNote:
 
 
 MAX_BLOCK_TOKENS = 600
-"""Tokens of the block: what its siblings did stands on the line, or behind their refs."""
 
 
 @dataclass(frozen=True)
 class RootNote:
-    """The root that began. A model that takes no words behind results is told with the user's next message."""
+    """Adds the block of a new root. A model that accepts no text behind results gets it with the next user message."""
 
     note_writer: NoteWriter
     policy: ContextPolicy

@@ -1,13 +1,8 @@
-"""The note that suggests a push or a pop to the model, and the frames that are opened and ended without asking it
-(S1-82, S1-83).
+"""Suggests a push or a pop to the model, and opens and ends automatic frames.
 
-It looks at a request of an awake thread in mode `active`, unless the level is `manual`. What was read of a path is
-kept, so that with the next request only what is new is looked at; it is a cache, and forgotten without harm.
-
-The law: **at most one text of ours behind a request**. Where another note has spoken, a suggestion comes with a later
-one or not at all; where a model takes no words behind results, it is told none.
-
-What this module does not do: it finds no reason and words none (`stack.autonomy`).
+Runs for awake threads in mode `active`, unless the level is `manual`. Adds nothing where another note has added text,
+or where the model accepts no text behind results. Readings of a path are cached, so each request reads only what is
+new.
 """
 
 from __future__ import annotations
@@ -33,12 +28,12 @@ from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 MAX_CACHED_FRAMES = 16
-"""Frames of a conversation of which a reading is kept: work comes back to the parent of a frame."""
+"""Frames per conversation whose reading is cached: work returns to the parent of a frame."""
 
 
 @dataclass(frozen=True)
 class SuggestionNote:
-    """Asked last, for its words can wait."""
+    """Runs last, because its text can wait."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -78,7 +73,6 @@ class SuggestionNote:
         return self.note_writer.add_note(placement, suggestion_note(made, self.policy.nonce_of(placement.conversation)))
 
     def _may_add_note(self, placement: Placement) -> bool:
-        """Whether words of ours may stand here, and the model could follow them."""
         request = placement.request
         free = request.tool_choice in ("auto", "required") and not request.wants_structured_output
         return (

@@ -1,20 +1,7 @@
-"""Ends a frame as blocked whose task has failed again and again, at level `auto` (S3-23).
+"""Warns a model of loops, refuses looping calls with `loops: block`, and ends failing frames at level `auto`.
 
-The model opened the frame, and under it the same task failed, was tried again, and failed again. The loop note says so
-at every level; here the frame is ended too, as the model's own pop would end it: what was tried stays behind its ref,
-and the frame above goes on with what came of it.
-
-The law: **only at rest, and only as the user speaks**: the turn before has ended, so no call group is cut through and
-no work under way is lost.
-
-What this module does not do: it ends no frame that nobody pushed, and never the root: what the user asked for is theirs
-to give up.
-
-The note that tells a model of its loops, and the refusing of their calls where that is configured (S3-24).
-
-The law: **only `loops: block` refuses**, and only calls that are part of the pattern.
-
-What this module does not do: it finds no loop and words no warning (`stack.loops`).
+A frame is ended as blocked when the same task in it failed again and again. That happens only when the user speaks
+after an ended turn, so no call group is cut. Only frames that the model pushed are ended, never the root.
 """
 
 from __future__ import annotations
@@ -45,7 +32,7 @@ from proxy.exchange.thread.placement import Placement
 
 @dataclass(frozen=True)
 class FailingFrameBlocker:
-    """A note that says nothing: what the frame returned says it."""
+    """A note that adds no text: the frame's result says why it was ended."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -95,8 +82,7 @@ class FailingFrameBlocker:
 
 
 def _preceding_turn(placement: Placement) -> Entry | None:
-    """The turn that the user's words of this request follow, where it has ended; None where they were known before or
-    follow something else."""
+    """The ended turn right before this request's new user message, or None."""
     ledger, now = placement.ledger, placement.parsed_request.now
     entry = ledger.entries.get(placement.entry_id)
     while entry is not None and _is_new_user_message(entry, now):
@@ -115,7 +101,6 @@ def _is_finished_turn(ledger: Ledger, entry: Entry) -> bool:
 
 
 def _blocked_results(tree: Tree, frame: Frame, loop: Loop) -> str:
-    """What the frame returns: how often what failed, and what came of the last attempt."""
     failed = [f for f in children(tree, frame.id) if f.status is Status.FAILED]
     newest = max(failed, key=lambda f: (f.updated_at, f.order))
     return f"Blocked: {', '.join(loop.shown)} failed {loop.count} times. The last attempt: {newest.results}"
@@ -123,7 +108,7 @@ def _blocked_results(tree: Tree, frame: Frame, loop: Loop) -> str:
 
 @dataclass(frozen=True)
 class LoopWarning:
-    """A loop that closes with this request is told of behind it."""
+    """Warns of a loop that closes with this request."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -151,13 +136,12 @@ class LoopWarning:
 
 
 def loop_rules_of(config: Config) -> LoopRules:
-    """What counts as a loop."""
     return LoopRules(config.loop_repeats, config.loop_window, config.loop_period)
 
 
 def loop_refusal(placement: Placement, path_state: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
-    """Which calls of the client's tools are answered here, as the work stands in `path_state`: what the model did
-    with stack calls since the request came may have ended a loop. None where none are."""
+    """Which tool calls of the client to refuse as looping in `path_state`, which may be later than the request; None
+    for none."""
     signatures = placement.refused_signatures & looping_signatures(path_state, names, window)
     return (
         (lambda name, arguments: call_signature(Call("", name, arguments), names) in signatures) if signatures else None

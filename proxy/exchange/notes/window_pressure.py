@@ -1,9 +1,6 @@
-"""The note that tells a model that its window is filling up, before anything is evicted (S2-43).
+"""Warns a model that its context window is filling up, before anything is evicted.
 
-The law: **only where somebody said how large the window is**: its tariff, a configured row, or a provider's refusal.
-
-What this module does not do: the bound and the words are in `stack.pressure`; what leaves when the window is full is
-decided by `asking`.
+Runs only where the window's size is known: from its tariff, the configuration, or a provider's refusal.
 """
 
 from __future__ import annotations
@@ -18,13 +15,13 @@ from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 MIN_CHECKED_SHARE = 0.5
-"""Of the bound: a client's request below this share of it is looked at no closer. What is on the line beside what the
-client sent, our texts and hidden rounds, is far less than that."""
+"""Share of the bound below which a client's request is not counted more closely: what we add is far less than the
+rest."""
 
 
 @dataclass(frozen=True)
 class PressureWarning:
-    """A window that has become three quarters full with this request is told of behind it."""
+    """Warns when a request fills the window beyond `pressure_warning`, and not again while it stays above."""
 
     note_writer: NoteWriter
     policy: ContextPolicy

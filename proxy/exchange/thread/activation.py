@@ -1,12 +1,9 @@
-"""When the proxy acts on a thread: waking it, and folding what is finished.
+"""Decides when a thread wakes, and which finished work is compacted.
 
-Asleep, a thread passes byte for byte. It wakes at a request that is large enough and ends with the user's words, or
-inside a tool loop where a fold or a cut is due that pays for the waking too. Awake, finished work is folded where it
-ends. The laws: **a warm prefix is broken only where that pays** (`stack.economics`), but for the one time a thread
-wakes at the user's words; and a thread without tools never wakes (L7). Reasoning that its provider binds to what stood
-before it leaves with the prefix, once and for good (L8).
-
-What this module does not do: it records nothing and sends nothing; it answers with events.
+An asleep thread passes byte for byte. It wakes at a large request that ends with user text, or inside a tool loop if a
+compaction pays for waking too. Apart from the first case, a cached prefix is changed only where that pays
+(`stack.economics`). A thread without tools never wakes. Reasoning that its provider binds to the prefix is dropped with
+it, for good. Returns events; records and sends nothing.
 """
 
 from __future__ import annotations
@@ -71,24 +68,22 @@ from proxy.exchange.thread.block_format import block_format_for, uses_minimal_vi
 from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
-"""What a root's own part of its block may cost: its criterion is the first user message."""
+"""Tokens of a root's own part of its block, at most: its criterion is the first user message."""
 USER_TURN_FRAME_SHARE = 0.4
-"""Of `frame_max_tokens`: so much work is cut where the user speaks, for that is a border anyway."""
+"""Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
-"""What the block behind a client's own summary may cost: that tells itself where the work stands."""
+"""Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
-"""Of the window, one part of so many may be filled by what is told again at once (S0-09)."""
+"""Restored file contents may fill one part in so many of the window."""
 UNCACHED_ROUNDS_LIMIT = 2
-"""So many rounds in a row without a cached token, from a provider that told of some, and nothing is taken to be
+"""After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
 
 
 class PolicyInput(msgspec.Struct, frozen=True):
-    """A request where it stands: the path up to its last entry `node`, at `now` (ms), in the conversation. `mode` is
-    active or passive; `since` is how the thread looked with the request before, None where that is as now; `headers`
-    are those of the request; `spoken_to`: what a person said from beside the client waits for its thread; `delegated`:
-    it is a subagent's, who is to be told what it works for; `outdated` are, in a thread that is awake, answers
-    that lost their reasoning to a change of the client's on a path beside this one."""
+    """A request on its path, at `now` (ms). `mode` is active or passive; `since` is the thread's state at the request
+    before, None if unchanged; `spoken_to`: a queued user message waits; `delegated`: a subagent that is to get its
+    parent's task; `outdated`: answers that lost their reasoning on a sibling path to a change by the client."""
 
     path_state: PathState
     request: Request
@@ -104,7 +99,7 @@ class PolicyInput(msgspec.Struct, frozen=True):
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
-    """What is done with it. An asleep thread stays so for a `reason`."""
+    """The events to record. `reason` says why a thread stays asleep."""
 
     events: tuple[FrameEvent, ...] = ()
     decisions: tuple[CompactionDecision, ...] = ()
@@ -113,8 +108,8 @@ class PolicyDecision(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ContextPolicy:
-    """Decides for one dialect. `tools` are the arrays of ours as JSON, by mode; `count` counts tokens; `window` tells
-    how much fits, by the client's name for the model and the conversation, learned limits included."""
+    """Decides for one dialect. `tools` are our tool arrays as JSON, by mode; `window` returns the window in tokens by
+    the client's model name and conversation, learned limits included."""
 
     config: Config
     dialect: Dialect
@@ -128,7 +123,6 @@ class ContextPolicy:
     window_of: Callable[[str, str], ContextWindow]
 
     def decide(self, here: PolicyInput) -> PolicyDecision:
-        """What happens at this request."""
         noticed = self._provider_events(here)
         tree = here.path_state.tree
         for event in noticed:
@@ -177,8 +171,8 @@ class ContextPolicy:
 
     # --------------------------------------------------------------------------------------------------------- waking
     def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
-        """Why this request cannot wake its thread, whatever there is to fold; empty where it can. A thread that a
-        person speaks to, or branches, may be small, and a subagent's that is to be told what it works for."""
+        """Why this request cannot wake its thread, or empty. `wanted`: a small request may wake it too (a queued
+        message, a branch, a parent's task)."""
         if not request.tool_names:
             return "no_tools"
         if request.tool_choice not in ("auto", "required") or request.wants_structured_output:
@@ -186,9 +180,9 @@ class ContextPolicy:
         return "small" if request.tokens < self.config.wake_at_tokens and not wanted else ""
 
     def _wake(self, here: PolicyInput) -> PolicyDecision:
-        """Wake, with all folds that are due. At the user's words that is done whatever it costs now; inside a tool loop
-        only with a fold, or a cut of a new output, that pays for both. What is appended breaks no prefix and voids no
-        reasoning, so a fold has to pay by itself then."""
+        """Wake, with all compactions that are due. At user text the cost does not matter; inside a tool loop a
+        compaction or a cut of a new output must pay for both. Appended tools break no prefix, so then a compaction must
+        pay by itself."""
         in_loop = not ends_with_user_message(here.request.messages)
         if in_loop and self._loop_needs_reasoning(here):
             return PolicyDecision(reason="in_loop")
@@ -207,8 +201,7 @@ class ContextPolicy:
     def _wake_with_truncation(
         self, here: PolicyInput, decisions: Sequence[CompactionDecision]
     ) -> CompactionDecision | None:
-        """Waking weighed again, with what a cut takes off new outputs that alone are too long (S4-64); None where none
-        is."""
+        """Weigh waking again with the cut of new outputs that are too long; None where there are none."""
         most, rules = self._window(here).max_output_tokens, self.config.output_rules
         removed = tokens_removed_by_cuts(here.path_state, self.config.output_cap or most, rules, most)
         asked = next((decision for decision in decisions if decision.kind == "wake"), None)
@@ -252,7 +245,7 @@ class ContextPolicy:
         return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
-        """How tools and guidance are told behind this request's newest message; None where they cannot be."""
+        """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
         how, model = self.dialect.appended_tools, self.config.upstream_model_of(here.request.model)
         if (
             how is None
@@ -263,16 +256,15 @@ class ContextPolicy:
         return how if how.is_supported(here.request, here.headers) else None
 
     def _move_guidance_to_front(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
-        """What was appended is told in front of all from now on, where a request comes that cannot have it inside:
-        another model, or a client that no longer asks for it."""
+        """Move appended guidance to the front for good when a request cannot carry it inside (another model or client
+        setting)."""
         waking = here.path_state.tree.wake_state
         if waking is None or not waking.appended or self._appended_tools(here):
             return ()
         return (structs.replace(self._leading_wake_event(here), at=here.entry_id), *self._drop_bound_reasoning(here))
 
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
-        """The block of a frame, the active one by default, of at most so many tokens. What a root is for stands on its
-        line already, so a short form will do."""
+        """The block of a frame (default: the active one), of at most `most` tokens."""
         tree, budgets = here.path_state.tree, self.settings.budgets
         told = tree.frames[frame or tree.active]
         if most is not None:
@@ -292,13 +284,12 @@ class ContextPolicy:
         )
 
     def _drop_bound_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """L8: where the model binds reasoning to its prefix, all of it so far is left out, once and for good."""
+        """Drop all reasoning so far, once, where the model binds it to its prefix."""
         return self._drop_reasoning(here) if self._binds_reasoning(here) else []
 
     def _drop_outdated_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """L8, where the client changed what stands before everything: its system text or tools, which signed reasoning
-        does not outlive (it leaves out its own then, and what only we have is left out too), or the model, which reads
-        none of another vendor's. A path from before the change was made behind what stood there then."""
+        """Drop reasoning after the client changed its system text, its tools (signed reasoning is bound to them) or its
+        model. Paths from before the change are affected too."""
         since, request, awake = here.previous_thread, here.request, here.path_state.tree.is_awake
         if since is not None:
             if since.model and family_of(since.model) != family_of(self.config.upstream_model_of(request.model)):
@@ -312,16 +303,14 @@ class ContextPolicy:
         return self._drop_reasoning(here, before, why=HEAD_CHANGED) if before else []
 
     def _drop_rewritten_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """L8, where the client changed its own history: it leaves out of it what it thought behind the change, and what
-        we have of that no longer fits either."""
+        """Drop our reasoning behind a point where the client rewrote its own history."""
         if not here.path_state.adopted or not self._binds_reasoning(here):
             return []
         return self._drop_reasoning(here, entries_after_client_rewrite(here.path_state))
 
     def _drop_unrecorded_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """L8: what the client was answered without a line of ours since the thread woke, and nobody kept as a turn, was
-        made behind another prefix. Behind the newest turn that left on a line there can be more of it. Where the
-        client has such reasoning dropped, that is between it and its provider."""
+        """Drop reasoning of answers that were sent without our context since the thread woke and not kept as a turn:
+        they were made behind another prefix."""
         waking = here.path_state.tree.wake_state
         if waking is None or not self._binds_reasoning(here) or self.dialect.asks_to_drop_reasoning(here.request):
             return []
@@ -338,8 +327,8 @@ class ContextPolicy:
     def _drop_reasoning(
         self, here: PolicyInput, path_entries: Sequence[PathEntry] | None = None, *, why: str = ""
     ) -> list[FrameEvent]:
-        """All reasoning so far is left out, or that of `path_entry`, but what must stand in front of the calls that are
-        being answered."""
+        """Drop the reasoning of `path_entries` (default: all so far), except what must precede the calls being
+        answered."""
         kept = newest_assistant_entry(here.path_state.entries) if self._loop_needs_reasoning(here) else None
         answers = (
             p
@@ -351,7 +340,6 @@ class ContextPolicy:
 
     # -------------------------------------------------------------------------------------------------------- folding
     def restore_options(self, here: PolicyInput) -> RestoreOptions:
-        """What telling a file's content again takes: a part of the window at most."""
         room = self._window(here).tokens // RECALL_WINDOW_DIVISOR
         return RestoreOptions(
             self.nonce_of(here.conversation), self.count_tokens, room, self.inference_rules.tool_roles
@@ -397,7 +385,7 @@ class ContextPolicy:
         )
 
     def _minimize_outputs(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
-        """With view `minimal` older results are told in a line each, at a moment for it."""
+        """With view `minimal`, shorten older results to one line each when the time is right."""
         if not uses_minimal_view(self.config, here.request.model) or self._loop_needs_reasoning(here):
             return acted
         tree = here.path_state.tree
@@ -419,7 +407,7 @@ class ContextPolicy:
         )
 
     def _renew_blocks(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
-        """Blocks that somebody wants written anew are, where nothing is lost by it, no reasoning either."""
+        """Rewrite stale blocks, where no cache and no reasoning is lost."""
         if not here.path_state.tree.stale_blocks or here.mode == "passive" or self._loop_needs_reasoning(here):
             return acted
         story, tree = here.path_state, here.path_state.tree
@@ -452,15 +440,13 @@ class ContextPolicy:
         return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
 
     def _tariff(self, here: PolicyInput) -> Tariff:
-        """By the name the upstream knows the model by: an alias hides what it costs and binds."""
+        """By the upstream's model name: an alias hides prices and reasoning rules."""
         return self.config.tariff_of(self.config.upstream_model_of(here.request.model))
 
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)
 
     def _loop_needs_reasoning(self, here: PolicyInput) -> bool:
-        """Inside a tool loop that must open with its reasoning nothing is cut. Where it holds none there is none to
-        keep."""
         if not must_open_with_reasoning(
             self.config, self.dialect, here.request, self.config.upstream_model_of(here.request.model)
         ):
@@ -474,24 +460,24 @@ class ContextPolicy:
 
 
 def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
-    """Whether reasoning that this model (by the upstream's name) made must be left out once its prefix has changed.
-    Signed reasoning always is: which models check it is told of few, and one that does refuses the request."""
+    """Whether this model's reasoning (by the upstream's name) must be dropped once its prefix changed. Signed reasoning
+    always is: we do not know every model that checks it, and one that does refuses the request."""
     return dialect.has_signed_reasoning or config.tariff_of(model).binding != "none"
 
 
 def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
-    """The same by the client's name for the model."""
+    """`binds_reasoning` by the client's model name."""
     return binds_reasoning(config, dialect, config.upstream_model_of(model))
 
 
 def forbids_user_after_result(config: Config, model: str) -> bool:
-    """Whether this model, by the client's name for it, takes no user message behind a result."""
+    """By the client's model name: whether it rejects a user message behind a result."""
     return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
-    """Whether `request` stands inside a tool loop whose last answer must open with its reasoning: where the request
-    itself does not say so, the model (by the upstream's name) does."""
+    """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
+    upstream's model name."""
     if ends_with_user_message(request.messages):
         return False
     told = dialect.must_open_with_reasoning(request)
@@ -499,7 +485,6 @@ def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request,
 
 
 def _breaks_cache(event: FrameEvent) -> bool:
-    """Whether what the provider has cached ends with this."""
     return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
 
 
@@ -515,21 +500,19 @@ def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | Non
 def strip_client_reasoning(
     config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """The last of the client's own messages less their reasoning, but what the loop they end with must open with."""
+    """The last `messages` of the client without reasoning, except what their loop must open with."""
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
     opening = last if must_open_with_reasoning(config, dialect, request, model) else None
     return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
 
 
 def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
-    """Whether nothing of the path can be in the provider's cache any more: it was used too long ago, or never."""
     last = next((p.round.created for p in reversed(here.path_state.entries) if p.round), 0)
     return here.now - last > ttl_s * 1000
 
 
 def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
-    """The tariff of a line as its end is kept: where the provider wrote all that it wrote last for an hour, because the
-    client asks for that, writing is dearer and the cache stays warm for longer."""
+    """The tariff with the one-hour cache's price and lifetime, if the provider's last cache writes were for an hour."""
     newest = next((usage for usage in reversed(usages) if usage.written), None)
     if newest is None or newest.written_long < newest.written:
         return tariff
@@ -537,6 +520,5 @@ def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
 
 
 def _stopped_reporting_cache(usages: list[Usage]) -> bool:
-    """A provider that told of cached tokens and tells of none any more."""
     newest = usages[-UNCACHED_ROUNDS_LIMIT:]
     return any(u.cached for u in usages) and len(newest) == UNCACHED_ROUNDS_LIMIT and not any(u.cached for u in newest)

@@ -1,12 +1,7 @@
-"""Subagents: a conversation that a call of another one began, and the frame that stands for it there.
+"""Subagents: conversations that a tool call in another one began, and their frames in the parent.
 
-A client that delegates work opens a conversation of its own for it, whose first words are the prompt of a call that
-still waits for its result. The law: **the call that delegated it begins the frame, the result of that call ends it**;
-nothing is guessed from silence, because models think for minutes. Only where no call says so (a fork, a session that
-names its parent) silence is all there is to go by: then a frame is made when it is over.
-
-What this module does not do: it finds no conversation for a request (`reception`), and puts nothing on any line: parent
-and subagent see what their client shows them. Where that is wanted, `parents_note` tells the subagent more.
+The delegating call begins the frame and its result ends it; silence does not, because models think for minutes. A fork,
+or a session that only names its parent, gets a frame when it has gone idle. Nothing here changes a context.
 """
 
 from __future__ import annotations
@@ -36,13 +31,11 @@ from proxy.errors import StoreError
 from proxy.store import CachedConversation, ConversationCache
 
 MAX_RESULT_CHARACTERS = 4_000
-"""Characters of what a subagent said last that are kept as its result."""
 NO_RESULT_TEXT = "Ended without a word."
 
 
 class ParentTask(NamedTuple):
-    """What a subagent works for: the `tree` of the conversation that delegated it, as it stood at the call, and the
-    `frame` in it that stands for the subagent."""
+    """What a subagent works for: the parent's `tree` as of the call, and the subagent's `frame` in it."""
 
     conversation: str
     tree: Tree
@@ -52,8 +45,8 @@ class ParentTask(NamedTuple):
 async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
     conversations: ConversationCache, tenant: str, origin: tuple[str, str], child: str, prompt: str, now: int
 ) -> None:
-    """Tell the conversation that delegated `child` of it: a frame under the one in which the call was made. `origin` is
-    that conversation and the turn of the call; where no call says so there is no frame (a fork, a session's parent)."""
+    """Open a frame for `child` under the frame of the call. `origin` is the parent conversation and the turn of the
+    call; without a turn (a fork, a session's parent) no frame is opened."""
     parent = await conversations.get(tenant, origin[0]) if all(origin) else None
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
     call = anchors.delegating_call(rounds, prompt)
@@ -71,9 +64,8 @@ async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
 
 
 def guess_parent(conversations: ConversationCache, tenant: str, since: int, conversation: str = "") -> tuple[str, str]:
-    """The conversation, and the turn of a call of it, that somebody may have come from whom only a title shows to be a
-    subagent: of those at hand the one with a call that waits since `since` (ms) or later, the newest of them. Two empty
-    words where there is none. With `conversation` only that one is looked at."""
+    """The conversation and turn with the newest call pending since `since` (ms) or later: the likely parent of a
+    subagent known by its title only. Two empty strings where there is none. `conversation` restricts the search."""
     found = ("", "", since)
     for cached in conversations.recent_conversations(tenant):
         known = cached.ledger.conversation.id
@@ -83,8 +75,8 @@ def guess_parent(conversations: ConversationCache, tenant: str, since: int, conv
 
 
 async def find_parent_task(conversations: ConversationCache, child: Conversation) -> ParentTask | None:
-    """What is above a conversation that a call of another one began; None where it is a fork, only names its parent, or
-    where the other one was forgotten or cannot be read now."""
+    """The task that a call delegated to `child`; None for a fork, a session that only names its parent, or an
+    unreadable parent."""
     try:
         parent = await conversations.get(child.tenant, child.parent) if child.parent else None
     except StoreError:  # nothing is lost but a help
@@ -99,8 +91,7 @@ async def find_parent_task(conversations: ConversationCache, child: Conversation
 async def end_returned_subagents(
     conversations: ConversationCache, ledger: Ledger, known: Tree, node: str, now: int
 ) -> None:
-    """Where results that came with the request at `node` ended subagents, their own conversations are done too: the
-    root of each ends as the frame did, with the result (S1-71f). A further message begins another. `known` are the
+    """End the root of each subagent whose result arrived with the request at `node`, with that result. `known` are the
     frames there."""
     for event in ledger.events.get(node, ()):
         ended = decode_event(event) if event.kind == "popped" else None
@@ -119,9 +110,8 @@ async def end_returned_subagents(
 async def attach_unannounced(
     conversations: ConversationCache, tenant: str, child: str, least: SubagentSettings, now: int
 ) -> None:
-    """A conversation that went idle and has a parent, but no call that began it (a fork, a session that names its
-    parent), gets a frame where its parent stands, ended with its last words unless ends are a person's: if it was long
-    enough, and has none (S1-71c). Raises StoreError."""
+    """Give an idle conversation that has a parent but no delegating call an ended frame there, with its last text, if
+    it is long enough and has none. Where only people may end frames, it stays open. Raises StoreError."""
     known = await conversations.get(tenant, child)
     parent = await conversations.get(tenant, known.ledger.conversation.parent) if known else None
     if known is None or parent is None or not is_long_enough(known.ledger, least):
@@ -150,7 +140,6 @@ async def attach_unannounced(
 
 
 def has_subagent_frame(ledger: Ledger, child: str) -> bool:
-    """Whether a frame of this conversation stands for another one."""
     events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
     return any(
         isinstance(told := decode_event(event), SubagentStarted) and told.conversation == child for event in events
@@ -158,7 +147,6 @@ def has_subagent_frame(ledger: Ledger, child: str) -> bool:
 
 
 def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
-    """Whether a conversation is worth a frame that nobody asked for."""
     on_path = [entry for entry in ledger.entries.values() if not entry.is_overlay]
     spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
     last = max((*(entry.created for entry in on_path), *spoken), default=0)
@@ -167,7 +155,6 @@ def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
 
 
 def _last_assistant_text(ledger: Ledger, tip: str) -> str:
-    """The newest text of the assistant up to an entry."""
     for entry in reversed(ledger.path(tip)):
         texts = [done.spoken.message.text for done in ledger.rounds.get(entry.id, ())]
         if entry.message is not None and entry.message.role == "assistant":
@@ -180,7 +167,6 @@ def _last_assistant_text(ledger: Ledger, tip: str) -> str:
 def _record_event(
     conversations: ConversationCache, cached: CachedConversation, event: FrameEvent, entry: str, now: int
 ) -> None:
-    """What was decided beside the requests of a conversation hangs on an entry of it; its paths are folded anew."""
     ledger = cached.ledger
     conversations.record(
         cached, [as_ledger_event(event, entry, ledger.newest_round_number(entry), ledger.next_seq, now)]

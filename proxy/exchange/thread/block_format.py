@@ -1,9 +1,4 @@
-"""How a model is told where a frame stands: the form of the block, by configuration and by the model's name.
-
-The law: **the client's name for a model counts**, as everywhere in `models`.
-
-What this module does not do: it writes no block (`stack.block_forms`).
-"""
+"""Chooses the format of a frame's block, by configuration and the client's name for the model."""
 
 from __future__ import annotations
 
@@ -15,12 +10,10 @@ from proxy.core.filemap import file_map_text
 
 
 def uses_minimal_view(config: Config, model: str) -> bool:
-    """Whether a model is told no more than it needs to know."""
     return (config.model_settings_of(model).view or config.view) == "minimal"
 
 
 def block_format_for(config: Config, model: str) -> BlockFormat:
-    """The form of its blocks."""
     return BlockFormat(
         (config.model_settings_of(model).block_format or config.block_format) == "nested",
         uses_minimal_view(config, model),
@@ -32,6 +25,5 @@ def block_format_for(config: Config, model: str) -> BlockFormat:
 
 
 def _file_map_renderer(config: Config) -> DrawMap | None:
-    """What draws the map of seen files, where one is wanted."""
     most = config.budgets.map
     return partial(file_map_text, max_tokens=most, tool_roles=config.observed_tools) if most else None

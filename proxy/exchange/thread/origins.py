@@ -1,10 +1,7 @@
-"""Where a conversation comes from: nobody, the call of another one that delegated it, or the one it was forked from.
+"""Finds where a new conversation comes from: nowhere, a delegating call of another one, or a fork.
 
-It is asked once, when a conversation begins. The law: **what was made behind a line of ours is bound to it** (L8), also
-where a history is taken over into another conversation, and whether or not that one is shown under its parent.
-
-What this module does not do: it finds no conversation that goes on (`reception` does), and makes no frame (`delegation`
-does).
+Answers made behind our context keep reasoning that is bound to it, also where their history is taken over into another
+conversation.
 """
 
 from __future__ import annotations
@@ -30,13 +27,13 @@ from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_
 from proxy.store import CachedConversation, ConversationCache
 
 MAX_OPENING_PROMPTS = 4
-"""User messages at the beginning of a conversation that may be what it was told to do."""
+"""User messages at the beginning that may be the delegated prompt."""
 _NO_POSITIONS: Set[int] = frozenset()
 
 
 class Origin(NamedTuple):
-    """Where a conversation comes from: the one it was forked from or delegated by, the entry there, and for a
-    delegated one what it was told. Empty where it is nobody's."""
+    """The conversation it was forked from or delegated by, the entry there, and the delegated prompt. Empty without an
+    origin."""
 
     conversation: str = ""
     turn: str = ""
@@ -45,7 +42,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class OriginFinder:
-    """Finds out where conversations come from, and tells those they come from."""
+    """Finds the origins of conversations and updates the parents."""
 
     config: Config
     live_settings: LiveSettings
@@ -53,8 +50,8 @@ class OriginFinder:
     dialect: Dialect
 
     async def find(self, parsed: ParsedRequest) -> Origin:
-        """Who delegated this conversation: by the session it names, else by the call whose prompt this one begins with,
-        else by its title (S1-71a)."""
+        """Who delegated this conversation: by the session it names, else by the call whose prompt it begins with, else
+        by its title."""
         if named := clients.parent_hint(parsed.headers):
             for conversation in await self.conversation_cache.conversations_in_session(parsed.tenant, named):
                 cached = await self.conversation_cache.get(parsed.tenant, conversation)
@@ -69,8 +66,8 @@ class OriginFinder:
         return self._guess_origin(parsed)
 
     async def positions_bound_elsewhere(self, parsed: ParsedRequest, origin: Origin) -> Set[int]:
-        """Answers at the beginning of a new conversation, by their place, that it took over from another one, and whose
-        reasoning the provider binds to a line of that one (L8)."""
+        """Positions of answers that a new conversation took over from another, and whose reasoning the provider binds
+        to that one's context."""
         request = parsed.request
         model = self.config.upstream_model_of(request.model)
         if not origin.conversation or not binds_reasoning(self.config, self.dialect, model):
@@ -83,7 +80,7 @@ class OriginFinder:
         return frozenset(at for at in behind if request.messages[at].role == "assistant")
 
     async def begin_subagent(self, placement: Placement, origin: Origin) -> None:
-        """What this request begins in another conversation."""
+        """Open the subagent's frame in its parent."""
         parsed, where = placement.parsed_request, (origin.conversation, origin.turn)
         if origin.turn and origin.prompt:
             await delegation.begin_subagent(
@@ -91,7 +88,7 @@ class OriginFinder:
             )
 
     async def end_returned_subagents(self, placement: Placement) -> None:
-        """What this request ends in other conversations."""
+        """End the conversations of subagents whose results arrived."""
         tree, now = placement.path_state.tree, placement.parsed_request.now
         if any(f.origin == "subagent" for f in tree.frames.values()):
             await delegation.end_returned_subagents(
@@ -99,8 +96,8 @@ class OriginFinder:
             )
 
     def _guess_origin(self, parsed: ParsedRequest, named: str = "") -> Origin:
-        """Who may have delegated a conversation that only a title shows to be a subagent's: the one that waited last
-        for a call, or the one it has `named`, which is where it comes from in any case."""
+        """The likely parent of a conversation that only its title shows to be a subagent's: the one with the newest
+        pending call. `named` is the parent in any case where it is given."""
         subagent = self.live_settings.subagent
         if not (
             subagent.patterns and subagent.enabled and presuming.has_subagent_title(parsed.request, subagent.patterns)
@@ -117,8 +114,7 @@ def fork_point(cached: CachedConversation, found: Match) -> Origin:
 
 
 def _opening_prompts(request: Request) -> tuple[str, ...]:
-    """What this conversation may have been told to do: the user messages before its first answer, as they are, and
-    without what the client put around them."""
+    """User messages before the first answer, as they are and without the client's wrapping."""
     opening = takewhile(lambda m: m.role != "assistant", request.messages)
     texts = [m.text for m in opening if m.role == "user"][:MAX_OPENING_PROMPTS]
     return tuple(

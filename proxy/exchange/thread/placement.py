@@ -1,8 +1,5 @@
-"""Where a request stands: the request as it came in, its path and its frames, and what is done with it.
-
-The law: **nothing here changes**. `reception` finds out where a request stands, notes (`telling`) and the turn go on
-with copies of it.
-"""
+"""Where a request stands: the parsed request, its path and its frames. All values are immutable; later steps make
+copies."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):
-    """A request as it came in, of this tenant, at `now` (ms since the epoch). `mode` is the one of the tenant's key, or
-    empty."""
+    """A request at `now` (ms since the epoch). `mode` is that of the tenant's key, or empty."""
 
     tenant: str
     headers: Headers
@@ -33,15 +29,15 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     mode: str = ""
 
     def later_than(self, ledger: Ledger, tip: Entry) -> ParsedRequest:
-        """The same, later than `tip` and what was decided there, behind which it goes on: what is new with a request is
-        known by its time, and the clock of a machine may be set back."""
+        """The same, timed after `tip` and its events: a request's news is known by its time, and the machine's clock
+        may be set back."""
         newest = max([tip.created, *[event.created for event in ledger.events.get(tip.id, ())]])
         return self if self.now > newest else replace(self, now=newest + 1)
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """`node` is the entry of the request's last message; `status` is what the client is told: full, asleep, side, off,
-    shadow or bypass, with the `reason` where there is one."""
+    """`node` is the entry of the request's last message; `status` is what the client sees: full, asleep, side, off,
+    shadow or bypass, with a `reason`."""
 
     parsed_request: ParsedRequest
     cached_conversation: CachedConversation
@@ -53,13 +49,13 @@ class Placement(msgspec.Struct, frozen=True):
     match_kind: MatchKind = MatchKind.NEW
     mode: str = ""
     previous_thread: Thread | None = None
-    """How the thread looked with the request before, where that is not as now."""
+    """The thread's state at the request before; None if unchanged."""
     refused_signatures: frozenset[str] = frozenset()
-    """Signatures of calls that run in a loop and are answered here."""
+    """Signatures of looping calls that the proxy answers."""
     decisions: tuple[CompactionDecision, ...] = ()
-    """What was weighed at this request, also where nothing came of it."""
+    """All decisions of the cost gate, also those not to compact."""
     parent_task: ParentTask | None = None
-    """What a subagent works for, where it is to be told of that with this request."""
+    """A subagent's task, if it is to be told with this request."""
 
     @property
     def request(self) -> Request:
@@ -83,9 +79,8 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:
-    """Which of the `count` messages of the client on this path, by their place, come from a line of ours, behind our
-    tools and hidden rounds: those since the thread woke, and in a thread that sleeps those it took over from one that
-    was awake."""
+    """Positions, among the client's `count` messages, of those made behind our context: since the thread woke, or in a
+    sleeping thread those taken over from an awake one."""
     if story.tree.is_awake:
         return set(range(message_count_at_wake(ledger, story), count))
     if not story.tree.without_reasoning:
@@ -94,15 +89,15 @@ def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> 
 
 
 def message_count_at_wake(ledger: Ledger, story: PathState) -> int:
-    """How many messages of the path the client had sent when the thread woke; 0 where that was on another path."""
+    """How many messages the client had sent when the thread woke; 0 where that was on another path."""
     path = ledger.path(story.tip)
     waking = (at for at, e in enumerate(path, 1) if any(h.kind == "woken" for h in ledger.events.get(e.id, ())))
     return next(waking, 0)
 
 
 def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[str]:
-    """Answers on the path to the entry `path` whose reasoning was left out on one beside it, because the client changed
-    what stands before everything: a rewind or a retry goes back to before that, and the change stays (L8)."""
+    """Answers on `path` whose reasoning was dropped on a sibling path after the client changed its prompt, tools or
+    model: a rewind goes back behind the change, but the change stays."""
     if how not in (MatchKind.BRANCHED, MatchKind.RETRIED, MatchKind.ALIGNED):
         return frozenset()
     removed = [(at, e) for at, events in ledger.events.items() for e in events if e.kind == REASONING_REMOVED]
@@ -113,7 +108,7 @@ def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[
 
 
 def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
-    """The same as those who decide take it; `mode` instead of its own."""
+    """The policy's input; `mode` replaces the request's own."""
     parsed, ledger, story = placement.parsed_request, placement.ledger, placement.path_state
     return PolicyInput(
         story,

@@ -1,15 +1,8 @@
-"""A client's own compaction that quotes the history as text, and no longer fits: the quote is replaced by our
-rendering.
+"""Replaces the history that a client quotes in its own compaction prompt with our rendering, if the prompt is too long.
 
-Clients see how short the line is and let their history grow past the window; one that then writes all of it into one
-prompt would be refused. What is quoted is a conversation that is kept: so its newest messages and what its finished
-work left stand in the place of the quote, between two lines that say so, and the instruction around it stays as it is.
-
-The laws: only a conversation **of the same tenant** is looked at, and only one whose line was kept short (it is
-awake); **in doubt the request stays as it is** (`stack.quoted` says when); nothing of this is kept on the path of that
-conversation, whose frames go on.
-
-What this module does not do: it does not find out that a request is too long, and asks no provider.
+Clients see a short context and let their history grow past the window. The rendering holds the newest messages and the
+summaries of finished work; the instruction around the quote is kept. Only awake conversations of the same tenant are
+searched. In doubt the request stays unchanged (`stack.quoted`), and nothing is recorded on the quoted conversation.
 """
 
 from __future__ import annotations
@@ -37,17 +30,16 @@ from proxy.store import CachedConversation, ConversationCache
 log = logging.getLogger(__name__)
 
 MAX_CONVERSATIONS = 4
-"""So many are looked at: those of the session that the client names, and the newest at hand."""
+"""Conversations searched: those of the client's session, and the newest cached ones."""
 MAX_PATHS = 3
-"""Of a conversation, so many paths: where a request stood when it was taken for its next one, and those before."""
+"""Paths searched per conversation: the newest, and those it continued."""
 WOKEN_KIND = "woken"
-"""The kind of the event with which the line of a conversation begins to be ours."""
 MIN_QUOTING_TOKENS = 4_000
-"""Tokens of a message that may quote a history."""
+"""A shorter message is not searched for a quote."""
 MIN_RENDERING_TOKENS = 500
-"""Tokens that must be left for a rendering; in fewer nothing can be told."""
+"""With less room, nothing is rendered."""
 QUOTE_MARKER_TOKENS = 120
-"""Tokens of the two lines around it."""
+"""Tokens of the two lines around the rendering."""
 RENDERING_START = (
     "[callstack: {count:,} characters of a quoted conversation stood here, more than fits. All of it is kept by the "
     "proxy. In its place follow notes on the work that is finished, and the newest messages word for word.]\n\n"
@@ -56,7 +48,7 @@ RENDERING_END = "\n\n[callstack: here ends what stands for the quoted conversati
 
 
 class FoundQuote(NamedTuple):
-    """What is quoted: the place of the message, its text with the quote, as written and as text, and the path."""
+    """The message's position, its text as written and as text, and the quoted path."""
 
     position: int
     raw_text: bytes
@@ -66,7 +58,7 @@ class FoundQuote(NamedTuple):
 
 
 class QuoteRenderOptions(NamedTuple):
-    """What a rendering is made with: the tokens that all messages may have, who writes, who counts."""
+    """`max_tokens` is the limit for all messages together."""
 
     max_tokens: int
     composer: DialectComposer
@@ -74,8 +66,8 @@ class QuoteRenderOptions(NamedTuple):
 
 
 class ReplacedMessages(NamedTuple):
-    """The messages of a request before the one with a quote, and from that one on, which has a rendering in its place;
-    `tokens` of them are ours."""
+    """The messages before the one with the quote, and from it on, with the rendering in place; `tokens` of them are
+    ours."""
 
     before: Sequence[Message]
     after: Sequence[Message]
@@ -83,7 +75,7 @@ class ReplacedMessages(NamedTuple):
 
 
 class QuoteFinder:
-    """Of one request. Looked for once, and only when somebody asks."""
+    """Searches one request, once, and only on demand."""
 
     def __init__(
         self,
@@ -93,7 +85,7 @@ class QuoteFinder:
         headers: clients.Headers,
         request: Request,
     ) -> None:
-        """`request` with its tokens counted."""
+        """`request` has its tokens counted."""
         self._conversation_cache, self._dialect, self._tenant = conversations, dialect, tenant
         self._hint, self._messages = clients.session_hint(headers), request.messages
         self._has_searched = False
@@ -101,13 +93,13 @@ class QuoteFinder:
 
     @property
     def is_possible(self) -> bool:
-        """Whether it is worth while to ask: there is a long message, and a conversation that it may quote."""
+        """Whether there is a long message and a conversation that it may quote."""
         return self._longest_message_position() is not None and (
             bool(self._hint) or any(map(_has_woken, self._recent_conversations()))
         )
 
     async def find(self) -> FoundQuote | None:
-        """The quote, or None. A fault of ours costs the rendering, not the request."""
+        """The quote, or None; a failure of ours gives None."""
         if not self._has_searched:
             self._has_searched = True
             try:
@@ -117,7 +109,7 @@ class QuoteFinder:
         return self._found_quote
 
     async def replace_quote(self, means: QuoteRenderOptions) -> ReplacedMessages | None:
-        """The messages, with a rendering in the place of the quote; None without one, and where there is no room."""
+        """The messages with a rendering in place of the quote; None without a quote or without room."""
         if (found := await self.find()) is None:
             return None
         try:
@@ -127,7 +119,6 @@ class QuoteFinder:
             return None
 
     def _longest_message_position(self) -> int | None:
-        """Of the longest message of the user, if it is long."""
         theirs = [at for at, message in enumerate(self._messages) if message.role == "user"]
         longest = max(theirs, key=lambda at: self._messages[at].tokens, default=None)
         return longest if longest is not None and self._messages[longest].tokens >= MIN_QUOTING_TOKENS else None
@@ -153,7 +144,6 @@ class QuoteFinder:
         return await asyncio.to_thread(_search_path_states, at, self._messages[at].wire, stories) if stories else None
 
     async def _session_conversations(self) -> list[CachedConversation]:
-        """Those of the session that the client names. Without the store they are not known."""
         if not self._hint:
             return []
         with suppress(StoreError):
@@ -171,7 +161,6 @@ def _has_woken(cached: CachedConversation) -> bool:
 
 
 def _awake_path_states(cached: CachedConversation) -> list[PathState]:
-    """The newest path, and those it went on from, as far as they are awake."""
     ledger = cached.ledger
     tip = ledger.newest_tip()
     found: list[PathState] = []
@@ -183,7 +172,7 @@ def _awake_path_states(cached: CachedConversation) -> list[PathState]:
 
 
 def _search_path_states(at: int, wire: bytes, stories: Sequence[PathState]) -> FoundQuote | None:
-    """Half a second for 10 MB of text, in a thread."""
+    """Takes half a second for 10 MB of text, in a thread."""
     written = texts.longest_text(wire)
     text = texts.decode_text(written)
     pieces = split_into_pieces(text)
@@ -199,7 +188,6 @@ def _search_path_states(at: int, wire: bytes, stories: Sequence[PathState]) -> F
 async def _replace_quote(
     found: FoundQuote, messages: Sequence[Message], means: QuoteRenderOptions
 ) -> ReplacedMessages | None:
-    """None where there is hardly any room for a rendering."""
     message = messages[found.position]
     before, behind = found.text[: found.quote.start], found.text[found.quote.end :]
     around = sum(await means.counter.count_all([before, behind]))

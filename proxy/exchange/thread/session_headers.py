@@ -1,7 +1,7 @@
-"""What clients tell about their sessions in headers (measured, CLIENTS.md sections 1 and 8).
+"""Session ids that clients send in headers (measured, CLIENTS.md sections 1 and 8).
 
-A session header names a thread; a parent or agent header says that the thread was delegated. Only such headers count:
-a cache key or a request id that a client shares between threads, or repeats, is none.
+A session header names a thread; a parent or agent header marks it as delegated. Cache keys and request ids do not
+count, because clients share or repeat them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ SESSION_HEADERS = (
 )
 """Ours first; opencode's two, which are equal; Codex; Claude Code."""
 AGENT_HEADER = b"x-claude-code-agent-id"
-"""Names one of the agents that share a session of Claude Code; the main one has none."""
+"""One of the agents that share a Claude Code session; the main agent sends none."""
 PARENT_HEADERS = (b"x-parent-session-id", b"x-codex-parent-thread-id")
 """The session that delegated this one (opencode, Codex)."""
 MAX_SESSION_BYTES = 200
-"""Bytes of a session name that count."""
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Their names in lower case."""
+"""Names in lower case."""
 
 
 def session_hint(headers: Headers) -> str:
-    """The session the client names, or empty; an agent of a session is one of its own."""
+    """The client's session id, with the agent's id where there is one; or empty."""
     told = dict(headers)
     if told.keys().isdisjoint(SESSION_HEADERS):
         return ""
@@ -37,7 +36,7 @@ def session_hint(headers: Headers) -> str:
 
 
 def parent_hint(headers: Headers) -> str:
-    """The session that this one was delegated by, or empty."""
+    """The session that delegated this one, or empty."""
     told = dict(headers)
     return _first_header(told, PARENT_HEADERS) or (
         _first_header(told, SESSION_HEADERS) if _first_header(told, (AGENT_HEADER,)) else ""
