@@ -1,4 +1,5 @@
-"""To be written."""
+"""Serves one client request: finds its conversation and path, builds the context, asks the provider, runs stack calls,
+and sends and records the answer. `pipeline.handle` is the entry point."""
 
 from proxy.exchange import passthrough, pipeline, stored_responses
 from proxy.exchange.background.idle import IdleTracker, on_idle

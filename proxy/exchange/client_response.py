@@ -1,8 +1,6 @@
-"""The client's side of one answer: bytes out as they may leave, comments while it waits, the end or the break.
-
-The law: **a failed stream never ends normally.** A stream begins with its first round; a plain answer is sent when it
-is whole, so that its length and its cost stand in its headers.
-"""
+"""Writes one answer to the client: its bytes, keep-alive comments while it waits, and the end or an error. A failed
+stream never ends normally: the connection is broken instead. A stream begins with its first round; a plain answer is
+sent when it is complete, so that its headers carry length and cost."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ from proxy.upstream import Answer, RawHeaders
 log = logging.getLogger(__name__)
 
 MAX_HELD_BYTES = 1 << 20
-"""Bytes of a plain answer that wait for its end where it passes as it is."""
+"""Bytes of an unmodified plain answer that are held back until it ends."""
 _BODY_HEADERS = frozenset({b"content-length", b"content-encoding", b"etag", b"content-md5"})
-"""Headers of an answer that are not true of one we wrote anew."""
+"""Upstream headers that are wrong for a body that we rewrote."""
 
 
 class Reply(Protocol):
-    """The connection to the client. `abort` closes it without an end: the only way a failed stream may stop."""
+    """The connection to the client. `abort` closes it without an end, the only way a failed stream may stop."""
 
     @property
     def started(self) -> bool: ...
@@ -46,12 +44,12 @@ class Reply(Protocol):
 
 
 def cancel_reason(reply: Reply) -> str:
-    """Why a request was cancelled that no person stopped: the client has left it, or the process ends."""
+    """Why a request was cancelled that no person stopped."""
     return "client_left" if reply.client_left else "shutdown"
 
 
 class ClientResponse:
-    """One answer under way. `told` gives our headers as they are known when they are asked for."""
+    """One answer in progress. `told` returns our headers as known when it is called."""
 
     def __init__(
         self, dialect: Dialect, request: Request, reply: Reply, told: Callable[[], RawHeaders], *, intercept: bool
@@ -67,26 +65,25 @@ class ClientResponse:
         self.writer: ResponseWriter = dialect.new_response_writer(request, intercept=intercept)
 
     async def begin_round(self, got: Answer) -> None:
-        """The provider has answered a round; the first one begins the client's stream."""
+        """Take the head of a round's answer; the first one starts the client's stream."""
         coding = got.header(b"content-encoding").strip().lower()
         kind = got.header(b"content-type").decode("latin-1")
         self.writer.begin_round(got.status, kind, encoded=coding not in (b"", b"identity"))
         self._upstream_answer = got
-        # What is no completion passes from its first byte on: one without any may be no answer at all.
+        # An error passes from its first byte on; an answer without any byte may be none at all.
         passes = self._is_stream or (self.writer.is_error and not self._is_intercepted)
         if not self.reply.started and passes:
             await self._start(got)
 
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
-        """What we wrote anew has another length than what came."""
         headers = (
             _without_body_headers(got.headers) if self._is_intercepted and not self.writer.is_error else got.headers
         )
         await self.reply.start(got.status, [*headers, *more, *self._stack_headers()])
 
     async def feed(self, chunk: bytes) -> None:
-        """Pass on what may leave now. A plain answer waits until it is whole, because its cost is told in its
-        headers; one that passes as it is waits no longer than `HELD` bytes."""
+        """Send what may leave now. A plain answer waits until it is complete, because its headers tell its cost; an
+        unmodified one waits for at most `MAX_HELD_BYTES`."""
         out = self._process_chunk(chunk)
         if not out:
             return
@@ -102,7 +99,7 @@ class ClientResponse:
             await self.reply.send(b"".join(held))
 
     def _process_chunk(self, chunk: bytes) -> bytes:
-        """What of it leaves now. An answer that passes as it is passes also where we fail on what is in it."""
+        """The bytes to send now. An unmodified answer still passes if our reader fails on it."""
         try:
             return self.writer.feed(chunk)
         except Exception:  # the agent must not notice
@@ -113,7 +110,7 @@ class ClientResponse:
             return chunk
 
     def end_round(self, *, complete: bool) -> ModelResponse:
-        """The round as it was produced, with what the client is told where it can ask for that again."""
+        """The round as the provider produced it, with the client's version where the client can ask for it again."""
         try:
             spoken = self.writer.end_round(complete=complete)
         except Exception:  # a plain answer is read at its end: the agent must not notice that either
@@ -126,11 +123,11 @@ class ClientResponse:
         return replace(spoken, extra={**spoken.extra, CLIENT_RESPONSE_KEY: told}) if told else spoken
 
     def last_bytes(self) -> bytes:
-        """What was held of the last round, and the end."""
+        """What was held back of the last round, and the end."""
         return b"".join([*self._held, self.writer.finish()])
 
     async def end(self, last: bytes) -> None:
-        """Send the end. Headers of a plain answer are told now, with its length."""
+        """Send the end; for a plain answer the headers too, with its length."""
         if not self.reply.started and self._upstream_answer is not None:
             ours = self._is_intercepted and not self.writer.is_error
             length = [(b"content-length", str(len(last)).encode())] if ours else []
@@ -138,7 +135,7 @@ class ClientResponse:
         await self.reply.end(last)
 
     async def send_refusal(self, got: Answer, body: bytes) -> None:
-        """An error of the provider, unchanged; behind a stream that has begun only the broken connection can say so."""
+        """Send the provider's error unchanged; a stream that has begun is broken off instead."""
         if self.reply.started:
             self.reply.abort()
             return
@@ -146,19 +143,18 @@ class ClientResponse:
         await self.reply.end(body)
 
     async def send_error(self, error: ProxyError) -> None:
-        """An error of ours, or of the way to the provider: behind a stream that has begun the dialect's word for it,
-        where it has one, and the broken connection."""
+        """Send our own or a transport error. A stream that has begun gets the dialect's error event, if there is one,
+        and is broken off."""
         if self.reply.started and self._is_stream and (word := self.writer.closing_error(str(error))):
             await self.reply.send(word)
         await send_error_response(self.reply, error, self._stack_headers(), self._dialect)
 
     def start_keep_alive(self, every_s: float) -> None:
-        """Comments every `every_s` seconds for a client that waits on a stream of ours that has begun."""
+        """Send a comment every `every_s` seconds while a stream of ours waits."""
         if self._is_stream and self._is_intercepted:
             self._keep_alive_task = asyncio.create_task(self._send_keep_alives(every_s))
 
     def stop_keep_alive(self) -> None:
-        """The client waits no longer."""
         if self._keep_alive_task is not None:
             self._keep_alive_task.cancel()
 
@@ -172,8 +168,7 @@ class ClientResponse:
 async def send_error_response(
     reply: Reply, error: ProxyError, headers: RawHeaders, dialect: Dialect | None = None
 ) -> None:
-    """Tell an error in the shape of the API that was asked; behind an answer that has begun only the broken connection
-    can say so."""
+    """Send an error in the shape of the client's API; an answer that has begun is broken off instead."""
     if reply.started:
         reply.abort()
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from proxy.exchange.turn import Turn
 
 DRAFT_DELAY_S = 0.25
-"""What has arrived of a round is on its way to disk at most this much later (S4-11)."""
+"""Longest delay before received output is written to the store."""
 
 
 class DraftTimer:

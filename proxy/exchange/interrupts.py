@@ -1,10 +1,5 @@
-"""What people do while one answer is made: they look at it, stop it, and say something that the next round tells.
-
-`exchange` asks at the places of its way where that can happen. The law: **what was told stays with its round**, so a
-turn that is tried again is told again, and one that went on is not.
-
-What this module does not do: it takes no message in (`speaking`), words none (`hearing`), and answers no client.
-"""
+"""What people do while an answer is produced: watch it, cancel it, or send a message for the next round. A delivered
+message stays with its round: a retried turn gets it again, a continued one does not."""
 
 from __future__ import annotations
 
@@ -26,11 +21,12 @@ from proxy.exchange.turn import Turn
 log = logging.getLogger(__name__)
 
 FINAL_FINISH_REASONS = frozenset({"stop", "end_turn", "completed"})
-"""How a provider says that the model has nothing more to do."""
+"""Finish reasons that say that the model has nothing more to do."""
 
 
 class Interrupts:
-    """Of one request. `turn` is there once its rounds are asked for; `writing` is what the client reads now."""
+    """The interrupts of one request. `turn` is set once rounds are requested; `writing` returns the client's current
+    writer."""
 
     def __init__(
         self,
@@ -58,17 +54,15 @@ class Interrupts:
 
     # ----------------------------------------------------------------------------------------------- seen and stopped
     def register(self) -> None:
-        """Seen from here on, and stopped where somebody wants it, until its `end`."""
+        """Make the request visible and cancellable until `unregister`."""
         self._services.in_flight.register(self._in_flight_request)
 
     def unregister(self) -> None:
-        """It is carried out, or given up."""
-        self._current_writer = None  # it is of the request that holds this: together they would stay for the collector
+        self._current_writer = None  # breaks a reference cycle with the request
         self._services.in_flight.unregister(self._in_flight_request)
 
     @property
     def cancelled_by_user(self) -> bool:
-        """A person stopped it."""
         return self._in_flight_request.cancelled_by_user
 
     def _snapshot(self) -> Snapshot:
@@ -79,8 +73,7 @@ class Interrupts:
 
     # ------------------------------------------------------------------------------------------------------ spoken to
     def deliver_steering_messages(self, turn: Turn, record: RequestRecordBuilder) -> None:
-        """What was said meanwhile is told with the next round. A fault of ours costs it that moment. Raises
-        StoreError."""
+        """Add waiting messages to the next round; on a fault of ours they wait longer. Raises StoreError."""
         try:
             record.add_stack_calls(
                 (), turn.deliver_messages(self._services.message_delivery, Lane.STEER, self._services.now())
@@ -91,7 +84,7 @@ class Interrupts:
             log.exception("what was said could not be told", extra={"request": self._in_flight_request.request_id})
 
     def has_follow_up(self, finish: str) -> bool:
-        """Whether something waits for the moment at which the model has nothing more to do."""
+        """Whether a message waits for the moment at which the model has nothing more to do."""
         turn = self.turn
         if (
             turn is None
@@ -106,8 +99,8 @@ class Interrupts:
         )
 
     async def build_follow_up_context(self, turn: Turn, spoken: ModelResponse, record: RequestRecordBuilder) -> Context:
-        """The line of one more round, behind one that ended the answer. Raises StoreError and Unfit where it cannot
-        be; what waits is told another time then."""
+        """The context of one more round after one that ended the answer. Raises StoreError and ContextRejected; the
+        messages then go on waiting."""
         now = self._services.now()
         turn.store_round(
             replace(spoken, message=self._services.composer.with_token_count(spoken.message)), (), [], now, last=False

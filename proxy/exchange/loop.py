@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 
 
 async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
-    """Ask, run what is ours, ask again, until a round is for the client."""
     last_one, silent = False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_overflow_error
     while True:
@@ -48,7 +47,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
             handler.record_response(spoken)
             try:
                 line, last_one = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record), False
-            except (StoreError, ContextRejected) as error:  # the client is told the end that was held
+            except (StoreError, ContextRejected) as error:  # send the client the end that was held back
                 handler.report_unstored_round(error.code)
                 await handler.finish(got.status)
                 return
@@ -57,7 +56,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         if not complete or last_one or not spoken.own_calls or _response_has_ended(handler):
             await _end_turn(handler, turn, spoken, got.status, complete=complete)
             return
-        # Behind a call of the client's no round follows, so there is nothing to bound.
+        # No round follows a call of the client's, so there is nothing to limit.
         last_one = not spoken.client_calls and _limit_is_reached(handler, turn)
         try:
             await _run_stack_calls(handler, turn, spoken, refuse=last_one)
@@ -74,22 +73,21 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
 
 
 def update_refused_calls(handler: RequestHandler, turn: Turn) -> None:
-    """Which calls the next round may not make: a push or a pop of the round before may have ended a loop."""
-    if handler.placement.refused_signatures:  # else there is nothing to fold the turn for
+    """Set which calls the next round may not make: a push or pop in the last round may have ended a loop."""
+    if handler.placement.refused_signatures:  # else computing the path state is wasted
         names, window = handler.services.resolver.policy.inference_rules.tool_roles, handler.services.config.loop_window
         handler.client_response.writer.should_refuse = loop_refusal(handler.placement, turn.path_state, names, window)
 
 
 def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
-    """One round more may be asked for, and that without calls."""
+    """Whether only one more round may be requested, without calls."""
     return turn.round_number + 1 >= handler.services.config.stack_rounds or time.monotonic() > handler.deadline
 
 
 async def _shorten_failed_round(
     handler: RequestHandler, turn: Turn, line: Context, spoken: ModelResponse
 ) -> Context | None:
-    """The line to ask with again, where the answer to this one ended without a word because it was too long, or
-    with the word that it was."""
+    """The context to retry with, if the answer was empty or an error because the context was too long."""
     writing = handler.client_response.writer
     if writing.can_retry_empty_round:
         shorter = await handler.round_sender.shorten_after_empty_answer(turn, line)
@@ -104,7 +102,7 @@ async def _shorten_failed_round(
 
 
 async def _fall_back_or_fail(handler: RequestHandler, reason: str) -> None:
-    """A hidden round could not be kept. Where the client has seen nothing yet, its own request is asked instead."""
+    """A hidden round could not be stored: send the client's own request if the client has seen nothing yet."""
     if handler.reply.started:
         await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code=reason))
     else:
@@ -112,10 +110,9 @@ async def _fall_back_or_fail(handler: RequestHandler, reason: str) -> None:
 
 
 def _is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
-    """What came in the place of a round is nothing to read on with: nothing that is said and no end either, or in a
-    stream a page or a compressed body. That cannot be shown behind a stream that has begun, and ending there would
-    look like a good end (S10); a plain answer passes as it is if there is something in it that only we cannot read.
-    So does a failure that the provider told."""
+    """Whether the answer is no usable round: it has neither content nor an end, or a stream carries an HTML page or a
+    compressed body. Ending a begun stream there would look like success. A plain answer with content that only we
+    cannot read passes unchanged, and so does a failure that the provider reported."""
     writing, message = handler.client_response.writer, spoken.message
     if writing.is_error:
         return handler.request.stream or not handler.reply.started
@@ -125,13 +122,13 @@ def _is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
 
 
 def _response_has_ended(handler: RequestHandler) -> bool:
-    """The provider reported a failure, or the client has been told the end: no round can follow."""
+    """Whether the provider reported a failure or the client has its end: no round can follow."""
     writing = handler.client_response.writer
     return writing.is_error or writing.round_failed or writing.is_finished
 
 
 async def _run_stack_calls(handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool) -> None:
-    """Run the stack calls of a round. It is durable before anything that depends on it leaves."""
+    """Run the stack calls of a round, and make it durable before anything that depends on it leaves."""
     handler.record_response(spoken)
     now = handler.services.now()
     weighed = replace(spoken, message=handler.services.composer.with_token_count(spoken.message))
@@ -145,7 +142,6 @@ async def _run_stack_calls(handler: RequestHandler, turn: Turn, spoken: ModelRes
 
 
 async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int, *, complete: bool) -> None:
-    """The round for the client has ended."""
     if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
         handler.record_response(spoken)
         await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code="stack_calls_only"))

@@ -1,15 +1,6 @@
-"""Requests that go upstream without us: the client's bytes up, the provider's bytes down.
-
-    bypass         our bookkeeping failed, or nothing can be read: a header says why
-    pass_through   a request to an endpoint that is none of ours
-
-The law: **what passes is not touched**, and what the provider answers neither. With two exceptions, both for threads
-that had lines of ours. Their clients may send more than fits: where the provider refuses a request for its length, it
-is asked once more with what is left of it (stateless). And reasoning that was made behind our tools and texts is bound
-to them: the provider would refuse it in the client's own history, so it is left out there (L8).
-
-What this module does not do: it records no turn. What the client will echo has no place on any path.
-"""
+"""Requests that go upstream as they came, and the provider's bytes back. No turn is recorded. There are two exceptions,
+both for threads that the proxy has acted in: a request refused for its length is shortened and sent once more, and
+reasoning that the provider binds to our context is left out, because it would refuse it elsewhere."""
 
 from __future__ import annotations
 
@@ -44,11 +35,11 @@ from proxy.upstream import overflow_errors as overflow
 log = logging.getLogger(__name__)
 
 RESOLVE_TIMEOUT_S = 0.1
-"""How long a request waits to be found in its conversation before it passes; what is at hand is found at once."""
+"""Longest wait for the conversation of a request that passes; a cached one is found at once."""
 
 
 class PassthroughRequest(msgspec.Struct, frozen=True):
-    """A request on its way. `request` is what it says, where it was read and may be shortened."""
+    """A request to forward. `request` is the parsed form, if it was read and may be shortened."""
 
     services: Services
     client_request: ClientRequest
@@ -57,14 +48,14 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
 
 
 async def bypass(passing: PassthroughRequest, reply: Reply, reason: str) -> None:
-    """Without us, and a header that says why."""
+    """Forward the request as it came; a header says why."""
     record = new_request_record(passing.services, passing.client_request, passing.route, "bypass", reason)
     await _forward_recorded(passing, reply, record)
 
 
 async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughRequest:
-    """The same without the reasoning that its provider would refuse (L8), where its conversation is at hand: what keeps
-    a request from being placed may keep the store from being read."""
+    """The request without reasoning that its provider would refuse, if its conversation is found in time: what kept the
+    request from being placed may keep the store from being read."""
     parts, incoming, route, request = passing.services, passing.client_request, passing.route, passing.request
     if request is None or not binds_reasoning(parts.config, parts.dialect, route.model):
         return passing
@@ -84,7 +75,7 @@ async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughReque
 
 
 def without_bound_reasoning(parts: Services, route: Route, own: Request, placement: Placement) -> Request:
-    """A client's own request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
+    """A client's own request, less the reasoning that its provider binds to a prefix of our context."""
     config, dialect, model = parts.config, parts.dialect, route.model
     behind = positions_made_behind_ours(placement.ledger, placement.path_state, len(own.messages))
     if not behind or not binds_reasoning(config, dialect, model):
@@ -98,13 +89,12 @@ def without_bound_reasoning(parts: Services, route: Route, own: Request, placeme
 
 
 async def pass_through(parts: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
-    """A request to an endpoint that is none of ours. Raises UnknownModel."""
+    """Forward a request to an endpoint that the proxy does not handle. Raises UnknownModel."""
     route = parts.routes.choose(model, incoming.path)
     await forward(PassthroughRequest(parts, with_upstream_model(incoming, model, route), route), reply)
 
 
 async def forward(passing: PassthroughRequest, reply: Reply) -> None:
-    """The same on its way: it goes as it stands."""
     await _forward_recorded(
         passing, reply, new_request_record(passing.services, passing.client_request, passing.route, "")
     )
@@ -120,7 +110,7 @@ def new_request_record(
 
 
 async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: RequestRecordBuilder) -> None:
-    """An upstream that fails is told before the first byte, a broken connection after it."""
+    """Before the first byte an upstream failure is an error response, after it a broken connection."""
     record.add_sent_round((), None)
     try:
         await _send_and_copy(passing, reply, record)
@@ -160,7 +150,6 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
 
 
 async def _send_upstream(passing: PassthroughRequest, body: bytes) -> Answer:
-    """A refusal that is looked into must be readable."""
     incoming, upstream = passing.client_request, passing.route.upstream
     headers = outgoing_headers(incoming.headers, upstream.settings, readable=passing.request is not None)
     return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
@@ -169,8 +158,7 @@ async def _send_upstream(passing: PassthroughRequest, body: bytes) -> Answer:
 async def _shorten_refused(
     passing: PassthroughRequest, request: Request, status: int, refusal: bytes
 ) -> Request | None:
-    """What is left of a request that was refused for its length; None where it was refused for something else, or not
-    all of it is here."""
+    """A shorter request, or None if it was refused for another reason than length, or parts of it are not here."""
     parts, route = passing.services, passing.route
     if has_references(parts.dialect, request):
         return None
@@ -186,8 +174,7 @@ async def _shorten_refused(
 
 # --------------------------------------------------------------------------------------------------------------- names
 def with_upstream_model(incoming: ClientRequest, asked: str | None, route: Route) -> ClientRequest:
-    """The request under the name that the upstream knows the model by; mostly that is the client's, and it stays as
-    it came."""
+    """The request under the upstream's name for the model; unchanged if the client's name is the same."""
     if asked is None or asked == route.model:
         return incoming
     body = slices.join_object({**slices.members(incoming.body), "model": slices.encode(route.model)})
@@ -195,7 +182,7 @@ def with_upstream_model(incoming: ClientRequest, asked: str | None, route: Route
 
 
 def with_model(request: Request, model: str) -> Request:
-    """The request, to be rendered under the upstream's name for the model."""
+    """The request, to be rendered with the upstream's name for the model."""
     if model == request.model:
         return request
     return replace(request, fields={**request.fields, "model": slices.encode(model)})

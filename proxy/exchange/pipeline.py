@@ -1,10 +1,7 @@
-"""One client turn, from the request to the answer. Read this first.
-
-`handle` parses the request, answers slash commands, finds the conversation and path it continues, and decides: what
-the proxy leaves alone is relayed (`relay`), the rest goes through the tool loop (`loop`). Where our bookkeeping fails
-before the first byte of the answer, the client's own request goes upstream instead, and a header says so. A client
-that leaves cancels what runs for it; what had arrived is kept.
-"""
+"""Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
+commands, finds the conversation and path that it continues, and then relays it (`relay`) or runs the tool loop
+(`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream instead,
+and a header says so. A client that leaves cancels what runs for it; what had arrived is kept."""
 
 from __future__ import annotations
 
@@ -39,11 +36,11 @@ from proxy.exchange.turn import Turn
 log = logging.getLogger(__name__)
 
 UNCHANGED_STATUSES = ("off", "shadow")
-"""The status of a request that passes with what was typed to the proxy itself still in it."""
+"""Statuses with which slash commands stay in the request that goes upstream."""
 
 
 async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
-    """One client turn. Raises ProxyError for what is refused before anything was sent upstream."""
+    """Answer one request. Raises ProxyError for what is refused before anything was sent upstream."""
     try:
         request = await parse_client_request(parts, client_request.body)
     except RequestParseError:
@@ -75,7 +72,7 @@ async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -
         await _bypass_or_refuse(passing, reply, "internal")
     else:
         client_request = came if placement.status in UNCHANGED_STATUSES else client_request
-        if placement.request.body is not request.body:  # it named what only we know
+        if placement.request.body is not request.body:  # references were filled in from the ledger
             client_request = with_upstream_model(
                 replace(client_request, body=placement.request.body), request.model, route
             )
@@ -101,8 +98,7 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
 
 
 async def _run(handler: RequestHandler) -> None:
-    """Answer the client. Cancelled, the client has left, a person stopped it, or the process ends; that is told
-    once, wherever it happened."""
+    """Answer the client, and record a cancellation (client left, a person, shutdown) in one place."""
     try:
         handler.interrupts.register()
         try:
@@ -110,7 +106,7 @@ async def _run(handler: RequestHandler) -> None:
         finally:
             handler.interrupts.unregister()
     except asyncio.CancelledError:
-        if not handler.client_response.writer.is_finished:  # some clients go as soon as they have been told the end
+        if not handler.client_response.writer.is_finished:  # some clients leave as soon as they have read the end
             handler.record.mark_failed(handler.cancel_reason)
         unstarted = (
             RequestCancelled.status
@@ -134,7 +130,6 @@ async def _run(handler: RequestHandler) -> None:
 
 
 async def _answer(handler: RequestHandler) -> None:
-    """What our bookkeeping cannot do before the first byte makes a relay of it."""
     if handler.services.config.fail_policy == "closed" and not await _ensure_stored(handler):
         return
     if not handler.placement.is_rendered:
@@ -164,7 +159,7 @@ async def _answer(handler: RequestHandler) -> None:
 
 
 async def _ensure_stored(handler: RequestHandler) -> bool:
-    """Whether the request is on disk; where it is not, and must be, the client has been refused."""
+    """Whether the request is on disk; if not, the client has been refused."""
     try:
         await handler.services.conversation_cache.wait_until_durable(handler.placement.cached_conversation)
     except StoreError as error:
@@ -174,8 +169,7 @@ async def _ensure_stored(handler: RequestHandler) -> bool:
 
 
 async def _send_cancelled_error(handler: RequestHandler) -> None:
-    """The client is still there, and gets an error, or a broken connection where it has read a part of the
-    answer."""
+    """Send an error, or break the connection if a part of the answer has left."""
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
     await handler.client_response.send_error(
@@ -184,7 +178,7 @@ async def _send_cancelled_error(handler: RequestHandler) -> None:
 
 
 async def _bypass_or_refuse(passing: PassthroughRequest, reply: Reply, reason: str) -> None:
-    """Our bookkeeping failed: pass, unless the operator's policy forbids it. Raises Withheld."""
+    """Forward the request, unless `fail_policy` forbids it. Raises FailClosedError."""
     if passing.services.config.fail_policy == "closed":
         raise FailClosedError(reason)
     await bypass(await strip_bound_reasoning(passing), reply, reason)

@@ -1,15 +1,7 @@
-"""Requests that name what was said before instead of sending it again: an earlier answer, or items of one.
-
-Some clients of the responses API keep nothing themselves. What they name is looked up in the ledger, and the request
-becomes the one that a client would send which keeps everything: then it is placed, weighed and rendered like any
-other.
-
-The law: **what is not known whole is not placed**. A request whose beginning stays with the provider goes as it came,
-and a header says so; so does one for an answer that is made in the background.
-
-What a client may name later is kept with the turn (`remembered`): what opened its conversation, which stands on no
-path, and the answer as the client was told it.
-"""
+"""Resolves requests that name an earlier answer or its items by id instead of sending them again. They are looked up in
+the ledger, and the request becomes the one that a client with the whole history would send. A request that cannot be
+resolved completely is not placed: it goes upstream as it came, with a header that says so. `round_to_store` keeps with
+a turn what a client may name later."""
 
 from __future__ import annotations
 
@@ -26,12 +18,11 @@ from proxy.store import CachedConversation
 
 
 async def resolve_references(parts: Services, client_request: ClientRequest, request: Request) -> tuple[Request, str]:
-    """The request with all that it names put in, as far as that is known, the very same where it names nothing; and
-    why it cannot be placed, empty where it can.
+    """The request with all known references filled in (the same object if it has none), and the reason why it cannot be
+    placed, or "".
 
-    Its body is the client's where it is not placed, and where the provider knows what the client was told under that
-    name; a body with all of it where the turn is told otherwise there. Its members go on to tell what was named,
-    because the answer does. Raises StoreError when the store cannot say.
+    The body stays the client's where the request is not placed or the provider knows the same answer by that id.
+    `fields` keep the references, because the answer repeats them. Raises StoreError.
     """
     references, tenant = parts.dialect.references, client_request.tenant
     if references is None:
@@ -55,34 +46,34 @@ async def resolve_references(parts: Services, client_request: ClientRequest, req
 
 # -------------------------------------------------------------------------------------------------------------- turns
 async def find_turn_by_id(parts: Services, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
-    """The conversation and the turn that the client knows by this id; None where it names no turn of this tenant's.
-    Raises StoreError."""
+    """The conversation and turn that the client knows by this id; None if no turn of this tenant has it. Raises
+    StoreError."""
     found = await parts.conversation_cache.find_by_answer_id(tenant, name)
     return found if found and found[1] else None
 
 
 def differs_from_provider(rounds: Sequence[Round]) -> bool:
-    """Whether the provider has something else under the id of this turn than the client was told: hidden calls, or an
-    answer to a line of ours."""
+    """Whether the provider has another answer under this turn's id than the client was told: it has hidden calls, or
+    answers a context of ours."""
     return len(rounds) > 1 or any(done.spoken.own_calls or CLIENT_RESPONSE_KEY in done.spoken.extra for done in rounds)
 
 
 def tombstone(name: str) -> str:
-    """What is remembered of an answer that its client has deleted, in the place of its id."""
+    """The name under which a deleted answer is remembered."""
     return f"deleted {name}"
 
 
 async def is_deleted(parts: Services, tenant: str, name: str, cached: CachedConversation, turn: str) -> bool:
-    """Whether the client has deleted this turn, which it knows by this name. Of one that the provider has as the client
-    knows it, the provider says that. Raises StoreError."""
+    """Whether the client has deleted this turn. False where the provider has the same turn and answers itself. Raises
+    StoreError."""
     if not differs_from_provider(cached.ledger.rounds[turn]):
         return False
     return await parts.conversation_cache.find_by_answer_id(tenant, tombstone(name)) is not None
 
 
 def round_to_store(dialect: Dialect, placement: Placement, done: Round) -> Round:
-    """A round as it is kept. With the last one of a turn that a client may name stands what it cannot be told without;
-    what stands so on its path already is not repeated."""
+    """A round as it is stored: the last one of a turn that a client may name carries what is needed to show it again,
+    less what its path already has."""
     references, extra = dialect.references, dict(done.spoken.extra)
     told = extra.pop(CLIENT_RESPONSE_KEY, b"")
     if references is not None and done.last and references.is_answer_stored(placement.request):
@@ -95,7 +86,7 @@ def round_to_store(dialect: Dialect, placement: Placement, done: Round) -> Round
 
 
 def stored_extras_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
-    """What stands with the turns of the path to `tip`, the newest of each kind."""
+    """What is stored with the turns of the path to `tip`, the newest of each kind."""
     found: dict[str, bytes] = {}
     for entry in ledger.path(tip):
         for done in ledger.rounds.get(entry.id, ())[-1:]:
@@ -105,7 +96,7 @@ def stored_extras_at(ledger: Ledger, tip: str) -> Mapping[str, bytes]:
 
 # ------------------------------------------------------------------------------------------------------ what is named
 def has_references(dialect: Dialect, request: Request) -> bool:
-    """Whether the request, as it came, stands for more than it holds: then nothing can be selected of it."""
+    """Whether the request, as it came, refers to content that it does not hold; it cannot be shortened then."""
     references = dialect.references
     return references is not None and bool(
         references.previous_response_id(request) or references.unresolvable_reason(request, ())
@@ -115,9 +106,9 @@ def has_references(dialect: Dialect, request: Request) -> bool:
 async def _resolve_by_position(
     parts: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
 ) -> Request:
-    """The request with the items put in that are known by where they stand: a run that only names items, right behind
-    a request that was answered with such. So they are found under names that somebody between changed. What is put in
-    and leads no further was not what stood there, and is left out again."""
+    """Fill in items that are known by their position: a message that only names items, right after a request that was
+    answered with such. This finds them where a client or gateway renamed them. A fill-in that does not extend the match
+    is undone."""
     hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
@@ -139,7 +130,7 @@ async def _resolve_by_position(
 
 
 def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The items that these names stand for, by their kind (`msg_`, `rs_`) and order; none where one is left over."""
+    """The items that these names mean, by kind (`msg_`, `rs_`) and order; none if a name is left over."""
     left = list(shown.items())
     found: dict[str, bytes] = {}
     for name in named:
@@ -153,7 +144,7 @@ def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, 
 def _messages_up_to(
     parts: Services, references: ResponseReferences, cached: CachedConversation, turn: str
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
-    """What the client sent and was shown up to this turn, oldest first; and the rounds of the turn."""
+    """What the client sent and saw up to this turn, oldest first; and the rounds of the turn."""
     ledger = cached.ledger
     messages = [
         parts.composer.with_token_count(message)
@@ -177,7 +168,7 @@ def _visible_answer(parts: Services, references: ResponseReferences, rounds: Seq
 async def _find_items(
     parts: Services, references: ResponseReferences, tenant: str, named: Sequence[str]
 ) -> dict[str, bytes]:
-    """The items by the ids they are named with, as far as they are known. One conversation holds them mostly all."""
+    """The known items by id; mostly one conversation holds them all."""
     known: dict[str, bytes] = {}
     for name in named:
         if name in known or (found := await parts.conversation_cache.find_by_answer_id(tenant, name)) is None:

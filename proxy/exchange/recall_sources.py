@@ -1,15 +1,6 @@
-"""What the recalls of a round may look into beside their own conversation.
-
-Those it was delegated to, those it came from, and those whose frames it names are ledgers at hand. Where people allow
-it (`recall_across`), a query without a ref also finds finished frames of the tenant's other conversations: what they
-were to do and came to, as texts whose source says which conversation and frame that was. The model reads them between
-markers like any stored text, within the same bounds, and asks for the rest by their ref.
-
-The law: **the tenant's own, or nothing**; a search that fails or takes long costs the recall what it would have found,
-and nothing else.
-
-What this module does not do: it answers no recall (`stack.tools.recall`), and where this is off it asks nobody.
-"""
+"""Finds what the recalls of a round may read outside their own conversation: related conversations (subagents, origins,
+named frames) and, with `recall_across`, finished frames of the tenant's other conversations. Never another tenant's. A
+failed or slow search only costs the recall its hits."""
 
 from __future__ import annotations
 
@@ -37,19 +28,17 @@ from proxy.store import FinishedFrame
 log = logging.getLogger(__name__)
 
 MAX_FRAMES_PER_QUERY = 8
-"""Finished frames that one query finds."""
 MAX_QUERIES = 3
-"""Queries of one round that are looked for."""
+"""Queries of one round that are searched for."""
 SEARCH_TIMEOUT_S = 2.0
-"""How long a round waits for what they find. The first search of a process takes the time of reading all there is."""
+"""Longest wait for all searches of a round; the first one of a process has to read everything stored."""
 MAX_DELEGATED_CONVERSATIONS = 16
-"""Conversations delegated to, the newest ones, that a query without a ref is looked for in; each may have to be read
-from the store."""
+"""Newest delegated conversations that a query without a ref searches; each may need a read from the store."""
 FINISHED_FRAME_ROLE = "finished frame"
 
 
 async def find_related_ledgers(parts: Services, turn: Turn, spoken: ModelResponse) -> tuple[Ledger, ...]:
-    """Conversations that the recalls of a round may look into."""
+    """Ledgers of the conversations that the recalls of a round may read."""
     calls = [call for call in spoken.own_calls if is_recall(call)]
     if not calls:
         return ()
@@ -61,7 +50,7 @@ async def find_related_ledgers(parts: Services, turn: Turn, spoken: ModelRespons
 
 
 def _delegated_conversations(tree: Tree, calls: Sequence[Call]) -> Iterator[str]:
-    """Conversations in which frames worked that these calls mean, by id or by title, or that a query may be about."""
+    """Conversations of the frames that these calls name, by id or title, or that a query may be about."""
     refs = (*recalled_frame_ids(calls), *recall_refs(calls))
     for frame in dict.fromkeys(found.id for ref in refs if (found := find_frame(tree, ref))):
         yield from (f.conversation for f in (tree.frames[frame], *descendants(tree, frame)) if f.conversation)
@@ -72,7 +61,7 @@ def _delegated_conversations(tree: Tree, calls: Sequence[Call]) -> Iterator[str]
 async def search_other_conversations(
     parts: Services, turn: Turn, spoken: ModelResponse, ledgers: tuple[Ledger, ...]
 ) -> Mapping[str, CrossConversationHits]:
-    """What the queries of a round find in conversations other than this one and `ledgers`, by query."""
+    """Hits by query, in conversations other than this one and `ledgers`."""
     if not parts.config.recall_across:
         return NO_OTHER_HITS
     here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}

@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 
 async def relay(handler: RequestHandler, turn: Turn | None) -> None:
-    """The client's bytes up and the provider's down; the answer is read along, and recorded as a turn."""
     try:
         got = await _send_original_or_shortened(handler)
     except UpstreamError as error:
@@ -39,7 +38,7 @@ async def relay(handler: RequestHandler, turn: Turn | None) -> None:
 
 
 async def fall_back_to_relay(handler: RequestHandler, reason: str) -> None:
-    """Nothing has left yet. No turn is made of it: what the client will echo has no sure place on the path."""
+    """Relay the client's own request after a failure. No turn is recorded: its place on the path is not certain."""
     if handler.services.config.fail_policy == "closed":
         await handler.refuse_unstored(reason)
         return
@@ -49,11 +48,11 @@ async def fall_back_to_relay(handler: RequestHandler, reason: str) -> None:
 
 
 async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
-    """The provider's answer to the client's own request. A client that sees how short the line is lets its history
-    grow past the window: then that is shortened, before it leaves or when the provider says so, once; also where
-    another conversation quotes it. None when the client has been answered with the provider's refusal."""
+    """The provider's answer to the client's own request; None if the client got the provider's refusal. A history that
+    grew past the window because the client saw our short context, or that quotes another conversation, is shortened
+    once: before it leaves or when the provider refuses it."""
     own, window = _original_request(handler), handler.round_sender.window()
-    kept_there = handler.placement.status == "bypass"  # what is left of it would not be what it stands for
+    kept_there = handler.placement.status == "bypass"  # it refers to content that the provider keeps
     grown = (handler.placement.path_state.tree.is_awake or handler.record.status == "bypass") and not kept_there
     too_long = window.is_binding and own.tokens > window.tokens and not kept_there
     if too_long and (shorter := await _shorten_original(handler, grown=grown)):
@@ -78,8 +77,8 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
 
 
 async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool = False) -> Request | None:
-    """What is left of the client's own request, noted as what leaves; None where nothing can be left out. `grown`:
-    the history is the client's own; else it can only be quoted. `again`: all of it has been refused."""
+    """What is left of the client's own request, recorded as sent; None if nothing can go. `grown`: the history itself
+    may be shortened, else only what it quotes. `again`: the whole request was refused."""
     overlong = OversizedRequest(handler.request, handler.round_sender.quotes, handler.placement.conversation, grown)
     if (shorter := await shorten_request(handler.services, handler.route, overlong)) is None:
         return None
@@ -92,7 +91,6 @@ async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool
 
 
 def _original_request(handler: RequestHandler) -> Request:
-    """The client's request, less the reasoning that its provider binds to a prefix only a line of ours has (L8)."""
     own = handler.request
     if own.body is not handler.client_request.body:
         own = replace(own, body=handler.client_request.body)
@@ -102,7 +100,7 @@ def _original_request(handler: RequestHandler) -> Request:
 
 
 def begin_relayed_turn(handler: RequestHandler) -> Turn | None:
-    """A turn is recorded where the request stands on a path; a side request leaves none."""
+    """The turn to record; None for a side request, which stands on no path."""
     if not handler.placement.entry_id:
         return None
     try:

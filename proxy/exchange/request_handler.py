@@ -1,4 +1,4 @@
-"""One client request on its way: its state, and what relaying and the tool loop both do with an answer."""
+"""The state of one client request, and what `relay` and `loop` both do with an answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 
 
 class FailClosedError(ProxyError):
-    """The operator's `fail_policy` lets no request pass that is not on disk."""
+    """`fail_policy` is closed, and the request could not be stored."""
 
     status = 503
 
@@ -37,8 +37,6 @@ class FailClosedError(ProxyError):
 
 
 class RequestHandler:
-    """One placed request on its way."""
-
     def __init__(
         self, parts: Services, client_request: ClientRequest, reply: Reply, route: Route, placement: Placement
     ) -> None:
@@ -64,7 +62,6 @@ class RequestHandler:
 
     @property
     def cancel_reason(self) -> str:
-        """The reason of a request that was cancelled."""
         return RequestCancelled.code if self.interrupts.cancelled_by_user else cancel_reason(self.reply)
 
     async def refuse_unstored(self, reason: str) -> None:
@@ -73,13 +70,13 @@ class RequestHandler:
         await self.client_response.send_error(FailClosedError(reason))
 
     async def fail_turn(self, error: ProxyError) -> None:
-        """What the client would be told next depends on something that could not be kept or made: it must ask again."""
+        """Fail the request because something the answer depends on could not be stored or made."""
         self.record.mark_failed(error.code)
         self.record.finish(error.status)
         await self.client_response.send_error(error)
 
     async def receive_round(self, turn: Turn | None, got: Answer) -> tuple[bool, ModelResponse]:
-        """One round, passed on as it may leave: whether all of it came, and what it said."""
+        """Forward one round; returns whether it arrived completely, and what it said."""
         try:
             await self.client_response.begin_round(got)
             complete = await self.forward_chunks(turn, got)
@@ -88,11 +85,12 @@ class RequestHandler:
             await got.aclose()
 
     async def forward_chunks(self, turn: Turn | None, got: Answer) -> bool:
-        """Pass on what may leave as it arrives. False when the upstream died. Cancelled, what had arrived is kept."""
+        """Forward chunks as they arrive. Returns False when the upstream died; when cancelled, what had arrived is
+        stored."""
         try:
             async for chunk in got.chunks():
                 await self.client_response.feed(chunk)
-                if turn is not None and self.request.stream:  # what does not stream can be read only when it is whole
+                if turn is not None and self.request.stream:  # a plain answer can be parsed only when complete
                     self._drafts.schedule(turn, self._write_draft)
         except UpstreamError as error:
             self.stream_failure = error
@@ -112,8 +110,7 @@ class RequestHandler:
         return True
 
     def store_last_round(self, turn: Turn | None, spoken: ModelResponse) -> None:
-        """Record the last round as it ended. Nothing said is nothing to keep, but for the end of a turn with hidden
-        rounds: what was done in them is done."""
+        """Record the last round. An empty one is not stored, unless it ends a turn with hidden rounds."""
         self.record_response(spoken)
         message = spoken.message
         if turn is None or self.client_response.writer.is_error:
@@ -127,8 +124,8 @@ class RequestHandler:
             self.report_unstored_round(error.code)
 
     def report_unstored_round(self, reason: str) -> None:
-        """The answer is the client's, and not on disk. Where a line had left for it, that was no bypass: the client is
-        told so with its next request."""
+        """The answer went out but is not on disk. For a relayed request that is a bypass; otherwise the client learns
+        of it with its next request."""
         log.warning("answer not kept", extra={"request": self.client_request.id, "code": reason})
         if not self.placement.is_rendered:
             self.record.mark_bypassed(reason)
@@ -138,7 +135,7 @@ class RequestHandler:
         self.round_sender.learn_from_response(spoken)
 
     async def finish(self, status: int) -> None:
-        """The end of the client's answer; a broken one has none. Where nothing of it has left, the error is told."""
+        """End the client's answer, or send the error if the stream failed."""
         if self.stream_failure is not None:
             self.record.finish(status if self.reply.started else self.stream_failure.status)
             await self.client_response.send_error(self.stream_failure)

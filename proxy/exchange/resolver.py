@@ -1,15 +1,6 @@
-"""Finding out where a request stands: its conversation, its path, its frames, and whether the proxy acts on it.
-
-One question after the other, in reading order: which session does the client name, which conversation holds this
-history, is it the thread itself, a fork of it or a side request, what is new in it, and may the thread wake. What is
-new is recorded before anything leaves; the state of one scope changes one request at a time.
-
-Its law: **asleep, side, off and shadow requests pass as they came.** Only an awake thread in mode `active` or `passive`
-is rendered.
-
-What this module does not do: it has no words for the model. What is said behind the newest message of an awake thread
-comes from the `notes` (`telling`), in their order.
-"""
+"""Finds where a request stands (conversation, path, frames) and whether the proxy acts on it. What is new is recorded
+before anything leaves; requests of one scope are resolved one at a time. Requests that are asleep, side, off or shadow
+pass as they came: only an awake thread in mode `active` or `passive` is rendered."""
 
 from __future__ import annotations
 
@@ -77,19 +68,17 @@ log = logging.getLogger(__name__)
 
 MODES = ("off", "shadow", "passive", "active")
 ACTING_MODES = ("passive", "active")
-"""Modes in which a thread may wake, and a person is answered who types to the proxy."""
+"""Modes in which a thread may wake and slash commands are answered."""
 _NO_POSITIONS: Set[int] = frozenset()
 KEYWORD_SCAN_BATCH = 32
-"""New messages of a request whose names are looked for at once when they come: a trace will ask for them all, and then
-somebody waits. So many take 2 ms."""
+"""New messages whose names are collected at once on arrival (2 ms), because a trace needs them all later."""
 MAX_KEYWORD_SCAN = 2_000
-"""Messages of a history that comes whole whose names are looked for, the newest; more are not remembered."""
+"""Newest messages of a complete new history whose names are collected; more are not remembered."""
 
 
 @dataclass(frozen=True)
 class Resolver:
-    """Finds out where requests stand. `actor` decides what is done, `notes` say what is to be said; `fresh_id` makes an
-    id of 128 random bits, hex."""
+    """`policy` decides what is done, `notes` add texts for the model; `new_id` returns 128 random bits in hex."""
 
     config: Config
     live_settings: LiveSettings
@@ -102,11 +91,10 @@ class Resolver:
 
     @cached_property
     def origin_finder(self) -> OriginFinder:
-        """Where conversations come from."""
         return OriginFinder(self.config, self.live_settings, self.conversation_cache, self.dialect)
 
     async def resolve(self, parsed: ParsedRequest) -> Placement:
-        """Raises StoreError when the store cannot say, BadRequest for a mode that does not exist."""
+        """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
         asked = _mode_from_header(parsed.headers)
         hint = clients.session_hint(parsed.headers)
         async with self.conversation_cache.lock(parsed.tenant, hint):
@@ -134,7 +122,6 @@ class Resolver:
             return placement
 
     async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
-        """In a conversation of its own, which comes from the one that is `known`."""
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
         arrived = self._record_arrival(
@@ -144,9 +131,8 @@ class Resolver:
         return arrived
 
     async def _prescan_keywords(self, parsed: ParsedRequest, new: Sequence[Message], mode: str) -> bool:
-        """A history that comes whole is looked over bit by bit, so that others have their turn: a trace will ask for
-        the names in all of it at once. It comes before anything is decided, and leaves nothing but what is
-        remembered. False where its thread sleeps."""
+        """Collect names in a long new history in slices, so that other requests are served meanwhile. Changes nothing
+        but caches. False if the thread sleeps."""
         request, new = parsed.request, new[-MAX_KEYWORD_SCAN:]
         if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
             return False
@@ -154,9 +140,9 @@ class Resolver:
         return True
 
     async def resolve_command(self, parsed: ParsedRequest) -> tuple[str, Placement | None]:
-        """The mode, and where somebody stands who speaks to the proxy itself: at the newest known entry of the path;
-        None where no conversation has begun. Nothing is decided, and nothing recorded, for all of it comes again with
-        the next request; only a history that nobody knows is taken in. Raises as `stand` does."""
+        """The mode, and the newest known entry of the path at which a slash command was typed; None if no conversation
+        has begun. Records nothing, except for an unknown history, which becomes a conversation. Raises as `resolve`
+        does."""
         asked = _mode_from_header(parsed.headers)
         hint, messages = clients.session_hint(parsed.headers), parsed.request.messages
         async with self.conversation_cache.lock(parsed.tenant, hint):
@@ -180,17 +166,16 @@ class Resolver:
             )
 
     def _effective_mode(self, parsed: ParsedRequest, asked: str, known: str) -> str:
-        """`asked` by the request, `known` of the conversation."""
+        """`asked` comes from the request, `known` from the conversation."""
         return asked or known or parsed.mode or self.config.mode_of(parsed.request.model)
 
     def mode_without_conversation(self, headers: Headers, issued: str, model: str) -> str:
-        """The mode of a request as far as it can be told without its conversation; `issued` is the one of its key.
-        Raises BadRequest."""
+        """The mode as far as it is known without the conversation; `issued` is that of the client key. Raises
+        BadRequest."""
         return _mode_from_header(headers) or issued or self.config.mode_of(model)
 
     async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
-        """Where a request stands that passes as it came, for this reason; None where it belongs to no conversation.
-        Nothing of it is kept."""
+        """Where a request stands that passes for this `reason`; None if it has no conversation. Records nothing."""
         hint = clients.session_hint(parsed.headers)
         cached, found = await self.conversation_cache.locate(
             parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
@@ -208,7 +193,7 @@ class Resolver:
         return matching.role_of_request(parsed.request, thread, named=named) if thread else RequestRole.MAIN
 
     def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, found: Match) -> Placement:
-        """A side request: answered beside the thread, nothing of it is kept on the path."""
+        """A side request is answered beside the thread; nothing of it is kept on the path."""
         tip = found.path[-1].id if found.path else found.adopts
         path_state = cached.path_state(tip)
         return Placement(
@@ -216,7 +201,6 @@ class Resolver:
         )
 
     def _create_conversation(self, parsed: ParsedRequest, hint: str, origin: Origin) -> CachedConversation:
-        """A conversation of its own, under the one it was forked from or delegated by."""
         return self.conversation_cache.create(
             Conversation(
                 self.new_id(),
@@ -233,8 +217,8 @@ class Resolver:
     def _record_arrival(
         self, parsed: ParsedRequest, cached: CachedConversation, found: Match, asked: str, bound: Set[int]
     ) -> Placement:
-        """Record what is new, and fold the path. `bound`: places of new answers whose reasoning is bound to a line of
-        another conversation."""
+        """Record what is new, and fold the path. `bound`: positions of new answers whose reasoning is bound to another
+        conversation's context."""
         ledger, request = cached.ledger, parsed.request
         thread = _thread_id_for(ledger, found, request)
         new = matching.new_entries(ledger, request, found, thread, parsed.now)
@@ -251,14 +235,12 @@ class Resolver:
         if told:
             values.append(told)
         others: list[Record] = [ledger.conversation] if opening else []
-        if opening or found.kind is MatchKind.COMPACTED:  # either begins anew, and may be asked again
+        if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
             others.append(_opening_anchor_record(parsed, ledger.conversation))
         if values or others:
             self.conversation_cache.record(cached, values, others)
         node = new[-1].id if new else found.path[-1].id
-        if (
-            opening and len(new) > KEYWORD_SCAN_BATCH
-        ):  # what is decided now hangs on the newest entry: only that is told anew
+        if opening and len(new) > KEYWORD_SCAN_BATCH:  # decisions attach to the newest entry: only that is folded again
             cached.cache_path_state(earlier.tip, earlier)
         if new:
             cached.cache_path_state(node, path_state)
@@ -279,12 +261,10 @@ class Resolver:
         thread: Thread | None,
         look: RequestFingerprint | None,
     ) -> tuple[PathState, PathState, list[LedgerEvent]]:
-        """The story of the path with what is new, the one before its newest entry, and all events on it: the root's,
-        and frames that can be seen in what the client says. What is another form of known entries has been followed
-        before. A thread without tools has no frames, and talk has none: there is nothing to fold.
-
-        The newest messages may stand on another line than those before them; `look` is how the request before this one
-        looked, None where this one has to stand where that did."""
+        """The path state with what is new, the one before its newest entry, and all events on it: the root's and
+        inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without tools
+        or tool calls. `look`: the previous request's fingerprint, to detect a branch switch; None where there can be
+        none."""
         ledger = cached.ledger
         path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
         if not new:
@@ -325,8 +305,8 @@ class Resolver:
         run: Sequence[Entry],
         look: RequestFingerprint,
     ) -> tuple[BranchSwitched, PathState] | None:
-        """The line that `run`, the newest messages, turns to, and its story; None where they go on where they are. What
-        the user says cannot stand behind results with every model."""
+        """The branch that `run`, the newest messages, turns to, and its path state; None if there is none. Not every
+        model takes a user message after results."""
         turns = due_branch_switch(path_state, ledger, run, parsed.request, look)
         there = switch_branch(ledger, path_state, turns, parsed.now) if turns else None
         if turns is None or there is None:
@@ -335,8 +315,8 @@ class Resolver:
         return None if refused else (turns, there)
 
     def _infer_frames(self, before: PathState, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
-        """What is seen in the client's messages. A fault of ours costs the frames that could have been seen, not the
-        proxy's help: what stands in a history comes again with every request."""
+        """Frames inferred from the client's messages. A failure only costs these frames; the history comes again with
+        every request."""
         try:
             return infer_frames(before, run, now, self.policy.inference_rules)
         except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
@@ -344,8 +324,7 @@ class Resolver:
             return ()
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
-        """`whole`: of a history that came whole, which is much to think about; a thread does, and others have their
-        turn."""
+        """`whole`: a long new history came at once; it is decided in a thread so that other requests are served."""
         request = placement.request
         if placement.mode not in ACTING_MODES:
             return replace(placement, status=placement.mode)
@@ -357,14 +336,13 @@ class Resolver:
         return self._apply_decision(placement, await asyncio.to_thread(act, where) if whole else act(where))
 
     def preview_wake(self, placement: Placement) -> ThreadWoken | None:
-        """Shadow: what the thread would be given with this request; None where it would go on sleeping."""
+        """Shadow: the event that would wake the thread with this request; None if it would go on sleeping."""
         if _tool_conflict(placement.request) or placement.request.choice_count > 1:
             return None
         acted = self.policy.decide(policy_input_of(placement, "active"))
         return next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
 
     def _apply_decision(self, placement: Placement, acted: PolicyDecision) -> Placement:
-        """Wake the thread, fold what is finished, or leave it as it is."""
         if acted.decisions:
             placement = replace(placement, decisions=acted.decisions)
         if acted.events:
@@ -374,8 +352,8 @@ class Resolver:
         return apply_notes(replace(self._restore_reread_files(placement, acted.events), status="full"), self.notes)
 
     def _restore_reread_files(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
-        """Clients answer a second read of a file with a note about the first one. Where that left the line, its
-        content is told with the note; behind what was `decided` now, with older notes too, for they are sent anew."""
+        """Clients answer a second read of a file with "unchanged". If the first read has left the context, its content
+        is added to that result; after a decision for older results too, because they are sent anew anyway."""
         messages = placement.request.messages
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
         if not any(m.answers and is_unchanged_note(m.text) for m in messages[0 if decided else spoken :]):
@@ -392,7 +370,7 @@ class Resolver:
 
 
 def _tool_conflict(request: Request) -> str:
-    """Why no tool of ours may stand beside those of the client, or empty."""
+    """Why our tools cannot stand beside the client's, or empty."""
     if request.rejects_own_tools:
         return "legacy_functions"
     return "name_clash" if _has_name_clash(request.tool_names) else ""
@@ -400,12 +378,10 @@ def _tool_conflict(request: Request) -> str:
 
 @lru_cache(REMEMBERED_TOOL_ARRAYS)
 def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
-    """Whether a tool of the client's has the name of one of ours."""
     return any(map(is_stack_tool, tool_names))
 
 
 def _opening_anchor_record(parsed: ParsedRequest, opened: Conversation) -> AnchorRecord:
-    """Under which keys a conversation is found that opens with this request."""
     return AnchorRecord(opened.id, opened.hint, anchors.opening_anchors(parsed.request), parsed.now)
 
 
@@ -414,8 +390,7 @@ def _may_act(request: Request, mode: str) -> bool:
 
 
 def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """New entries, parted where an assistant turn begins or ends: what stands between two of them is decided at its
-    last one."""
+    """New entries, split before and after each assistant turn: frames are inferred at the last entry of a run."""
     run: list[Entry] = []
     for entry in new:
         speaks = entry.message is not None and entry.message.role == "assistant"
@@ -431,9 +406,8 @@ def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 class _PathEvents:
-    """What is decided while a path is followed: `events`, in their order, and the same by the entry they hang `at`,
-    which is asked for with each run of a history that may be long. `seq` is that of the first, `now` in ms; `rooted`
-    was decided before."""
+    """Events decided while a path is followed: `events` in order, `by_entry` for fast lookup in long histories. `seq`
+    is that of the first, `now` in ms; `rooted` were decided before."""
 
     def __init__(self, seq: int, now: int, rooted: Iterable[LedgerEvent]) -> None:
         self.events: list[LedgerEvent] = []
@@ -451,7 +425,6 @@ class _PathEvents:
 
 
 def _mode_from_header(headers: Headers) -> str:
-    """The mode this request asks for, or empty."""
     told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
     if told and told not in MODES:
         raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
@@ -474,8 +447,8 @@ def _thread_id_for(ledger: Ledger, found: Match, request: Request) -> str:
 
 
 def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
-    """Where a rewritten history leaves the way that had gone on from the turn it was aligned with: the last entry on
-    that way, and the message that is another one."""
+    """Where a rewritten history leaves the known path after the aligned turn: the last common entry, and the first
+    different message."""
     aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
     behind = request.messages[aligned[-1] + 1 :] if aligned else ()
     path = walk(ledger, behind, found.adopts)
@@ -484,26 +457,24 @@ def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[st
 
 
 def _thread_of_tip(ledger: Ledger, found: Match) -> Thread | None:
-    """The thread of the entry that a branch goes on from."""
     tip = found.adopts or (found.path[-1].id if found.path else "")
     return ledger.threads.get(ledger.entries[tip].thread) if tip else None
 
 
 def _other_attempt_was_continued(ledger: Ledger, turn: Entry) -> bool:
-    """Another answer to the same request has its follow-up already: two clients asked the same, and each goes on from
-    its own answer."""
+    """Whether another answer to the same request already has a follow-up: two clients asked the same."""
     return any(t != turn.id and t in ledger.parent_ids for t in ledger.turns_by_parent.get(turn.parent, ()))
 
 
 def _changed_thread(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
-    """The thread as its newest request shows it, where that is news. A request without tools takes none away."""
+    """The thread as this request shows it, if that is new. A request without tools removes none."""
     names = request.tool_names or (known.tool_names if known else ())
     now = Thread(thread, request.system_hash, names, request.tools_hash, model)
     return None if now == known else now
 
 
 def _thread_on_branch(lines: BranchState, thread: Thread | None) -> Thread | None:
-    """The thread as the last request on the current line showed it, where it looks otherwise now."""
+    """The thread as the last request on the current branch showed it, if it differs now."""
     look = lines.fingerprints.get(lines.current)
     if look is None or thread is None:
         return None
@@ -512,26 +483,24 @@ def _thread_on_branch(lines: BranchState, thread: Thread | None) -> Thread | Non
 
 
 def _root_started_event(conversation: Conversation, entries: Sequence[Entry], now: int) -> LedgerEvent:
-    """The root frame: what the user said first is its title and its criterion (S1-36)."""
+    """The root frame, titled by the user's first message."""
     said = (e.message.text for e in entries if e.message and e.message.role == "user")
     return as_ledger_event(build_root(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
 
 
 def _with_new_root(entry: Entry, before: PathState, root: tuple[str, RootStarted] | None, now: int) -> PathState:
-    """The story before `entry`, with the `root` that begins there, if it does."""
     if root is None or root[0] != entry.id:
         return before
     return replace(before, tree=reduce(before.tree, root[1], now))
 
 
 def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) -> LedgerEvent:
-    """The answers at these places lose their reasoning; it hangs on the last of them, so every path behind has it."""
+    """Removes the reasoning of these answers; attached to the last of them, so every path behind it has the event."""
     event = ReasoningRemoved(tuple(new[at].id for at in sorted(bound)))
     return as_ledger_event(event, new[max(bound)].id, 0, len(new) + 1, now)
 
 
 def tool_settings(config: Config) -> ToolSettings:
-    """What the tools need of the configuration."""
     budgets = config.budgets
     return ToolSettings(
         budgets=replace(

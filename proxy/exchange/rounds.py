@@ -1,15 +1,9 @@
-"""Asking the provider: the line of a round made fit to leave, sent, and asked again where that can be done unseen.
+"""Sends rounds to the provider: builds a context that fits, sends it, and retries where the client cannot notice.
 
-The laws: what a line leaves out, and what was decided about it, is on disk before it leaves; a call on it has its
-result; it fits the window, and where the provider says it does not, it is made shorter, once: old outputs are cleared,
-then the oldest groups leave. Where that is not enough and the client has seen nothing yet, its own request is asked
-instead. A first round is asked once, and again only without what the provider refuses of ours. A hidden round that
-fails is asked again, because no byte of it has left.
-
-Where there is no line, a client's own history that cannot fit is shortened by itself, or what it quotes of one that
-is kept is told in our words (`shortened_request`).
-
-What this module does not do: it runs no stack call and shows the client nothing but the provider's refusals.
+What a context leaves out, and what was decided about it, is on disk before the request leaves. A context that the
+provider refuses for its length is shortened once: old outputs are cleared, then the oldest groups are dropped. If that
+is not enough and the client has seen nothing, ContextRejected makes the caller send the client's own request, which
+`shorten_request` can shorten too. A hidden round that fails is retried, because no byte of it has left.
 """
 
 from __future__ import annotations
@@ -68,38 +62,35 @@ from proxy.upstream import overflow_errors as overflow
 log = logging.getLogger(__name__)
 
 MAX_RETRIES = 2
-"""How often a hidden round that failed is asked again."""
+"""Retries of a failed hidden round."""
 RETRY_DELAY_S = 0.5
-"""Between two tries where the provider names no time."""
+"""Used where the provider names no time."""
 MAX_RETRY_DELAY_S = 10.0
 SHORTENED_PROMPT_SHARE = 0.75
-"""Of what a prompt may fill, what a trimmed one does at most: one that just fits would be trimmed with every request.
-"""
+"""Share of the prompt limit that a shortened prompt may fill: one that just fits would be shortened every time."""
 HUGE_BODY_BYTES = 24 << 20
-"""Bytes of a body from which it is read in a thread, and nothing of it remembered: reading 60 MiB on the loop holds up
-everybody for 0.4 s, and what is remembered of two such bodies pushes all else out."""
+"""Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4
+s, and two such bodies would push all else out of the cache."""
 MAX_MESSAGES = 50_000
-"""Messages of a request that is placed. To place one that is new takes 40 us, in which nobody else is served, and a
-body may hold two million; the longest conversation that fits a window of a million tokens has a tenth of these."""
+"""Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
+longest conversation in a window of a million tokens has a tenth of these."""
 ROLE_KEY = b'"role"'
 SUSPECT_WINDOW_SHARE = 0.5
-"""Of a known window, what a request fills at least that our part of it could have made too long."""
+"""Share of a known window from which our additions may have made a request too long."""
 AMPLE_ROOM_SHARE = 0.5
-"""Of a window, room that no answers to a round fill: what may leave the line is not looked at then."""
+"""Share of a window that no results of a round fill; with so much room, droppable tokens are not counted."""
 COUNT_ERROR_SHARE = 0.02
-"""Of a window, how far our count of what stands on a line may be off."""
+"""Share of a window by which our token count may be off."""
 SMALL_RESULT_TOKENS = 400
-"""Tokens of an answer of ours for which half of what is kept for the answer of the model gives way."""
+"""Tokens of a stack result that may use half of the room reserved for the model's answer."""
 MIN_MESSAGE_BYTES = 16
-"""Bytes of a message, at least."""
 MAX_MODELS_WITHOUT_USAGE = 1024
-"""Models that are remembered for taking no question for usage."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
-"""Words of a refusal of that question, such as Mistral's."""
+"""Words in a refusal of the usage option, such as Mistral's."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
-    """A request of the client, its body read. `path` is raw, as the client wrote it."""
+    """A client's request with its body. `path` is raw, as the client wrote it."""
 
     id: str
     tenant: str
@@ -109,13 +100,13 @@ class ClientRequest(msgspec.Struct, frozen=True):
     headers: RawHeaders
     body: bytes
     mode: str = ""
-    """The one its client key was issued with, or empty."""
+    """The mode of its client key, or empty."""
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True)
 class Services:
-    """What an exchange is made of. `now` tells ms since the epoch."""
+    """What an exchange is made of. `now` returns ms since the epoch."""
 
     config: Config
     dialect: Dialect
@@ -128,27 +119,26 @@ class Services:
     recorder: Recorder
     parse_cache: ParseCache
     count_memoized: Callable[[str], int]
-    """Tokens of a text that is asked for with every request, remembered."""
+    """Tokens of a text that recurs in every request."""
     now: Callable[[], int]
     context_windows: ContextWindows
     message_delivery: MessageDelivery
     inbox: Inbox
     in_flight: InFlight
     summarizer: Summarizer | None = None
-    """None where it is off."""
+    """None if it is off."""
     models_without_usage: set[tuple[str, str]] = field(default_factory=set)
-    """Models, each behind its upstream, that take no question for usage."""
+    """(upstream, model) pairs that refuse the usage option."""
 
 
 class ContextRejected(ProxyError):
-    """A line that may not leave; `code` says why. The client's own bytes go instead."""
+    """A context that may not leave; `code` says why. The client's own bytes go instead."""
 
     code = "internal"
 
 
 class RoundSender:
-    """Asks for the rounds of one request. `request` is under the upstream's name for the model; what came of it stands
-    in `record`."""
+    """Sends the rounds of one request. `request` has the upstream's name for the model."""
 
     def __init__(
         self,
@@ -165,23 +155,21 @@ class RoundSender:
         self._record = record
         conversation = record.placement.conversation if record.placement else ""
         self._window_key = (route.upstream.name, route.model, conversation)
-        """What limits are known by."""
         self._sent_tokens = 0
-        """Tokens of the round that left last."""
+        """Tokens of the last round sent."""
 
     def window(self) -> ContextWindow:
         return self._services.context_windows.window(*self._window_key)
 
     @cached_property
     def quotes(self) -> QuoteFinder:
-        """What the client's own request quotes."""
         return quotes_of(self._services, self._client_request, self._request)
 
     async def build_context(self, turn: Turn) -> Context:
-        """The line of the active frame, fit to leave: paired, within the window, what it leaves out on disk.
+        """The context of the active frame: calls paired, within the window, what it leaves out on disk.
 
-        Raises Unfit when it is not, StoreError when what it leaves out cannot be made durable. A hidden round has no
-        client's body to go instead: what can leave it leaves, and the provider has the last word.
+        Raises ContextRejected when it cannot be sent, StoreError when what it leaves out cannot be made durable. A
+        hidden round has no client body to fall back to: it is shortened as far as possible, and the provider decides.
         """
         if not turn.round_number and self._loop_began_without_us(turn):
             raise ContextRejected(
@@ -198,7 +186,7 @@ class RoundSender:
             return line
         if self._request.tokens <= window.limit and not turn.round_number:
             if tokens <= window.tokens:
-                return line  # our tools and texts take of what is kept for the answer: no reason to stand aside
+                return line  # our additions use room reserved for the answer: no reason to bypass
             raise ContextRejected("the line does not fit the window, the client's body does", code="window")
         shorter = await self._shorten(turn, line, window.limit, shortened_prompt_tokens(window))
         if shorter is None and self._request.tokens <= window.tokens and not turn.round_number:
@@ -213,7 +201,8 @@ class RoundSender:
         return left
 
     def _loop_began_without_us(self, turn: Turn) -> bool:
-        """L8: the loop that is under way was begun without us, and its last answer must open with its reasoning."""
+        """Whether the current tool loop began before the proxy acted, and its last answer must open with its
+        reasoning."""
         if not must_open_with_reasoning(
             self._services.config, self._services.dialect, self._request, self._route.model
         ):
@@ -224,7 +213,7 @@ class RoundSender:
         return newest is not None and reasons and newest.entry.id in turn.path_state.tree.without_reasoning
 
     async def _original_may_fit(self, refused: int) -> bool:
-        """Whether the client's own request, or what can be left of it, is less than so many tokens, too many."""
+        """Whether the client's own request, or what can be left of it, is below `refused` tokens."""
         request = self._request
         if self._services.config.fail_policy == "closed":
             return False
@@ -235,8 +224,8 @@ class RoundSender:
         return await self.quotes.find() is not None
 
     async def _truncate_outputs(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
-        """The line with new outputs that alone are too long cut to `output_cap`, or as their rule says; for a window
-        that nobody knows there is none (L4)."""
+        """The context with long new outputs cut to `output_cap` or by their rule; an unknown window has no default
+        cap."""
         config, most = self._services.config, window.max_output_tokens
         cap, rules = config.output_cap or most, config.output_rules
         events = (
@@ -245,19 +234,19 @@ class RoundSender:
         return await self._apply_events(turn, line, events) or line
 
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
-        """Tokens of our tools and of our guidance."""
+        """Tokens of our tools, and of our guidance."""
         waking = turn.path_state.tree.wake_state
         weigh = self._services.count_memoized
         return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
 
     def _request_tokens(self, turn: Turn, line: Context) -> int:
-        """What a request with this line counts: head, tools and messages."""
+        """Tokens of a request with this context: head, tools and messages."""
         fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
         return fixed + sum(self._stack_tokens(turn)) + line.tokens
 
     def tokens_for_results(self, turn: Turn, spoken: ModelResponse) -> int:
-        """Tokens that the answers to a round may take, for the next one to fit the window once all that may leave the
-        line has left it."""
+        """Tokens that the results of a round may take for the next round to fit, after all droppable content has
+        left."""
         window = self.window()
         if not window.is_binding:
             return UNBOUNDED
@@ -267,8 +256,8 @@ class RoundSender:
         return max(left, min(SMALL_RESULT_TOKENS, left + (window.tokens - window.limit) // 2))
 
     async def _shorten(self, turn: Turn, line: Context, enough: int, room: int) -> Context | None:
-        """A shorter line: old outputs cleared, and where that does not bring it below `enough` tokens, the oldest
-        groups trimmed, down to `room`. None where nothing can go."""
+        """A shorter context: old outputs cleared and, if it is still above `enough` tokens, the oldest groups dropped
+        down to `room`. None if nothing can go."""
         cleared = await self._apply_events(
             turn, line, clear_old_outputs(turn.path_state, line, self._services.config.output_rules)
         )
@@ -280,14 +269,13 @@ class RoundSender:
         return await self._apply_events(turn, left, (event,) if event else ()) or cleared
 
     async def _drop_stack_results(self, turn: Turn, line: Context, most: int) -> Context | None:
-        """The line without what our own tools answered, as far as it is more than `most` tokens: where all else has
-        left it, that is what made it too long. None where nothing can go."""
+        """The context without stack results, as far as it is above `most` tokens. None if nothing can go."""
         event = withhold_results(turn.path_state, line, self._request_tokens(turn, line) - most)
         return await self._apply_events(turn, line, (event,) if event else ())
 
     async def _apply_events(self, turn: Turn, line: Context, events: Sequence[FrameEvent]) -> Context | None:
-        """What becomes of the line by these events, which are durable then; None without one. Reasoning that its
-        provider binds to what stood before it goes where that is something else now (L8)."""
+        """The context after these events, which are durable then; None without events. Reasoning that its provider
+        binds to a changed prefix is removed."""
         if not events:
             return None
         for event in events:
@@ -304,7 +292,7 @@ class RoundSender:
         return changed
 
     def _without_open_loop_answer(self, turn: Turn, gone: Sequence[str]) -> tuple[str, ...]:
-        """These answers less the one that is under way in a tool loop that must open with its reasoning."""
+        """`gone` less the answer of a running tool loop that must open with its reasoning."""
         if not must_open_with_reasoning(
             self._services.config, self._services.dialect, self._request, self._route.model
         ):
@@ -313,12 +301,12 @@ class RoundSender:
         return tuple(entry for entry in gone if newest is None or entry != newest.entry.id)
 
     def estimate_active_tokens(self, turn: Turn) -> int:
-        """Shadow: tokens of the first round in mode active; 0 where that cannot be said."""
+        """Shadow: tokens of the first round in mode active; 0 if unknown."""
         try:
             if turn.path_state.tree.is_awake:
                 return self._request_tokens(turn, turn.build_context())
             given = self._services.resolver.preview_wake(turn.placement)
-        except Exception:  # only a figure: the request goes as it came
+        except Exception:  # only a statistic: the request passes unchanged
             log.exception("what would be sent cannot be told", extra={"request": self._client_request.id})
             return 0
         ours = sum(map(self._services.count_memoized, given.texts)) if given else 0
@@ -330,9 +318,9 @@ class RoundSender:
     ) -> Answer | None:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
-        A round is asked once, and once more where the provider refuses it for its length and it `may_trim`, or for the
-        usage that only we asked for. A hidden round that fails is asked again, because no byte of it has left. Raises
-        Unfit where it is too long and the client's own request may fit, of whose answer nothing has left.
+        A round refused for its length is shortened and sent once more if it `may_trim`, one refused for the usage
+        option is sent without it, and a failed hidden round is retried. Raises ContextRejected where the round is too
+        long, the client's own request may fit, and nothing of the answer has left.
         """
         tries, uncounted, whole = MAX_RETRIES if turn.round_number else 0, False, line
         while True:
@@ -376,8 +364,7 @@ class RoundSender:
                 return None
 
     async def _send_and_read_refusal(self, body: bytes) -> tuple[Answer, bytes]:
-        """The provider's answer, and what it says where it is a refusal: one that is not whole is no answer either.
-        Raises UpstreamError."""
+        """The answer, and its body if it is a refusal. Raises UpstreamError, also for an incomplete refusal."""
         got = await self._send_body(body)
         if got.status < 300:
             return got, b""
@@ -385,7 +372,7 @@ class RoundSender:
             return got, await got.body()
 
     def _was_refused_for_usage(self, status: int, refusal: bytes) -> bool:
-        """Whether it was refused for the usage that only we asked for; if so, that is not asked for again."""
+        """Whether the usage option that only we set was refused; then it is not set again."""
         request, told = self._request, refusal[: overflow.MAX_SCANNED_BYTES]
         ours = request.stream and not request.wants_usage
         if not ours or status not in (400, 422) or not any(word in told for word in USAGE_OPTION_WORDS):
@@ -394,17 +381,17 @@ class RoundSender:
         return True
 
     async def _shorten_refused(self, turn: Turn, line: Context, status: int, refusal: bytes) -> Context | None:
-        """A line that fits, where the provider refused this one for its length; what it said is remembered."""
+        """A context that fits, if this one was refused for its length; the limit is remembered."""
         if not self.was_refused_for_length(status, refusal):
             return None
         return await self._shorten_below(turn, line, self._request_tokens(turn, line))
 
     def is_overflow_error(self, error: bytes) -> bool:
-        """Whether an error inside an answer says that the last round was too long."""
+        """Whether an error inside an answer says that the round was too long."""
         return bool(error.strip()) and overflow.is_overflow(400, error)
 
     async def shorten_after_refusal(self, turn: Turn, line: Context, error: bytes) -> Context | None:
-        """A shorter line, where the answer to this one began well and was such an error."""
+        """A shorter context after an overflow error inside an answer that had begun."""
         return await self._shorten_refused(turn, line, 400, error)
 
     async def _shorten_below(self, turn: Turn, line: Context, refused: int) -> Context | None:
@@ -418,13 +405,13 @@ class RoundSender:
             left = await self._shorten(turn, left, enough, room) or left
             left = await self._drop_stack_results(turn, left, most) or left
         except StoreError:
-            return None  # nothing may leave the line that is not on disk: the refusal passes as it is
+            return None  # nothing may leave the context that is not on disk: pass the refusal
         return left if left is not line else None
 
     async def _original_is_worth_sending(self, status: int, refusal: bytes, *, again: bool) -> bool:
-        """Whether what was refused for its length may fit without what is ours in it. Where it is far from filling the
-        window, that is not what made it too long, and the client is told what it would be told without us; so it is
-        where a shorter line was refused `again`."""
+        """Whether the refused request may fit without our additions. If it is far from filling the window, they are not
+        the cause and the refusal passes; likewise if a shorter context was refused `again`. A quote may still be
+        replaced then."""
         if not overflow.is_overflow(status, refusal, self._sent_tokens):
             return False
         if again or self._sent_tokens < self.window().known_tokens * SUSPECT_WINDOW_SHARE:
@@ -432,21 +419,21 @@ class RoundSender:
         return await self._original_may_fit(self._sent_tokens)
 
     def was_refused_for_length(self, status: int, refusal: bytes) -> bool:
-        """Whether this is how the provider says that the last round was too long; if so, it is learned from."""
+        """Whether the provider refused the last round for its length; if so, the window limit is learned from it."""
         if not overflow.is_overflow(status, refusal, self._sent_tokens):
             return False
         self._services.context_windows.learn_from_refusal(*self._window_key, self._sent_tokens, refusal)
         return True
 
     async def shorten_after_empty_answer(self, turn: Turn, line: Context) -> Context | None:
-        """A shorter line, where the answer to this one ended without a word: so some servers answer what is too long
-        (S9). One that is far from filling its window was answered so for another reason."""
+        """A shorter context after an empty answer, as some servers answer an overlong prompt. None if the prompt was
+        far from filling the window."""
         window = self.window()
         enough = max(overflow.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
         return await self._shorten_below(turn, line, self._sent_tokens) if self._sent_tokens >= enough else None
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
-        """A round was answered: what the provider counted tells how much will fit."""
+        """Learn from the provider's token count how much fits."""
         self._services.context_windows.learn_from_usage(*self._window_key, self._sent_tokens, spoken.usage)
 
     async def _pass_refusal(self, delivery: ClientResponse, got: Answer, refusal: bytes) -> None:
@@ -470,7 +457,7 @@ class RoundSender:
         return body
 
     async def send_original(self, request: Request) -> Answer:
-        """The provider's answer to the client's own request, or to what is left of it."""
+        """The provider's answer to the client's own, possibly shortened, request."""
         self._sent_tokens = request.tokens
         return await self._send_body(request.body)
 
@@ -484,32 +471,29 @@ class RoundSender:
 
 
 def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:
-    """The request as one whose usage is not asked for, where the provider refuses that: what it tells of it all the
-    same is the client's."""
+    """The request marked so that we do not ask for usage, if the model's upstream refuses that."""
     refuses = (route.upstream.name, route.model) in parts.models_without_usage
     return replace(request, wants_usage=True) if refuses and request.stream else request
 
 
 def shortened_prompt_tokens(window: ContextWindow) -> int:
-    """Tokens that a shortened prompt fills at most."""
+    """Most tokens of a shortened prompt."""
     return min(int(window.tokens * KEPT_WINDOW_SHARE), int(window.limit * SHORTENED_PROMPT_SHARE))
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:
-    """The request in a body; its tokens are not counted yet. Raises Unreadable."""
+    """The request in a body; its tokens are not counted yet. Raises RequestParseError."""
     if len(body) < HUGE_BODY_BYTES and not _has_too_many_messages(body):
         return await in_slices(parts.dialect.parse_in_steps(body, parts.parse_cache))
     return await asyncio.to_thread(parts.dialect.parse_request, body, ParseCache())
 
 
 def _has_too_many_messages(body: bytes) -> bool:
-    """Whether there are more messages than are placed, as far as can be told without reading them: within a text of
-    theirs the quotes of such a key would be escaped."""
+    """Estimated without parsing: inside a message text the quotes of the key would be escaped."""
     return len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
 
 
 async def count_request_tokens(parts: Services, request: Request) -> Request:
-    """The request with its tokens counted."""
     texts = countable_texts(request)
     if not texts:
         return request
@@ -520,8 +504,8 @@ async def count_request_tokens(parts: Services, request: Request) -> Request:
 
 
 class OversizedRequest(NamedTuple):
-    """A client's own request that does not fit, under the upstream's name for the model, what it may quote, and the
-    conversation it stands in. `grown`: its history may be shortened, for its client saw how short our line is."""
+    """A client's own request that does not fit, under the upstream's name for the model, and what it may quote.
+    `can_shorten_history`: the client let it grow because it saw our short context."""
 
     request: Request
     quotes: QuoteFinder
@@ -530,21 +514,21 @@ class OversizedRequest(NamedTuple):
 
 
 class ShortenedRequest(NamedTuple):
-    """What is left of a client's own request, and how many of its tokens are ours."""
+    """A shortened client request, and how many of its tokens are ours."""
 
     request: Request
     own_tokens: int
 
 
 def quotes_of(parts: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
-    """What this request may quote; its tokens are counted."""
+    """The quotes in this request; its tokens must be counted."""
     return QuoteFinder(parts.conversation_cache, parts.dialect, client_request.tenant, client_request.headers, request)
 
 
 async def shorten_request(parts: Services, route: Route, overlong: OversizedRequest) -> ShortenedRequest | None:
-    """A client's own request, shortened to what the window leaves room for, and to well below its size: from itself
-    alone, or where that is not to be done, or not enough, with what it quotes told in our words. None where nothing can
-    leave it. Reasoning that is bound to what left goes too (L8)."""
+    """A client's own request, shortened to fit the window and to well below its size: its oldest messages are dropped
+    or, if that is not allowed or not enough, a quoted history is replaced by a summary. None if nothing can go.
+    Reasoning bound to what left goes too."""
     request, dialect = overlong.request, parts.dialect
     window = parts.context_windows.window(route.upstream.name, route.model, overlong.conversation)
     room = min(
@@ -569,7 +553,7 @@ async def shorten_request(parts: Services, route: Route, overlong: OversizedRequ
 def _with_messages(
     parts: Services, route: Route, request: Request, before: Sequence[Message], behind: Sequence[Message]
 ) -> Request:
-    """The request with these messages; reasoning in those `behind` what changed goes where it is bound."""
+    """The request with these messages; bound reasoning `behind` the change is removed."""
     dialect = parts.dialect
     if binds_reasoning(parts.config, dialect, route.model):
         behind = strip_client_reasoning(parts.config, dialect, request, route.model, behind)
@@ -579,7 +563,6 @@ def _with_messages(
 
 
 def _retry_delay(got: Answer) -> float:
-    """Seconds until a refused hidden round is asked again."""
     told = got.header(b"retry-after").decode("latin-1").strip()
     try:
         return min(max(float(told), 0.0), MAX_RETRY_DELAY_S)

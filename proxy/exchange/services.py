@@ -1,10 +1,5 @@
-"""The parts of an exchange, put together: once, for a proxy that runs and for one that replays.
-
-A process has some things once (`Process`: store, shelf, routes, limits); each dialect gets parts of its own over them
-(`parts_for`). The law: **what decides is wired here and nowhere else**, so a replay decides as a running proxy does.
-
-What this module does not do: it opens nothing, starts nothing and reads no clock; who calls it brings all of that.
-"""
+"""Wires the parts of an exchange together, the same way for a running proxy and for a replay. `AppServices` exists once
+per process; `build_services` adds the parts of one dialect. Opens nothing, starts nothing and reads no clock."""
 
 from __future__ import annotations
 
@@ -50,15 +45,15 @@ from proxy.telemetry import EventBus, Metrics
 from proxy.upstream import ContextWindow, ContextWindows, Routes, UnknownModel
 
 NONCE_DIGITS = 12
-"""Hex digits of a conversation's nonce."""
+"""Hex digits."""
 MAX_MEMOIZED_COUNTS = 1024
-"""Texts that are asked for with every request (tools, guidance), whose tokens are remembered."""
+"""Texts (tools, guidance) whose token counts are remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppServices:
-    """What there is once, whatever dialect is spoken. `now` tells ms since the epoch; `fresh_id` makes an id of 128
-    random bits, hex; `secret` is the store's."""
+    """What all dialects share. `now` returns ms since the epoch; `new_id` 128 random bits in hex; `secret` is the
+    store's."""
 
     config: Config
     live_settings: LiveSettings
@@ -76,11 +71,10 @@ class AppServices:
     in_flight: InFlight = field(default_factory=InFlight)
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
     summarizer: Summarizer | None = None
-    """None where it is off."""
+    """None if it is off."""
 
     @cached_property
     def inbox(self) -> Inbox:
-        """What takes in the words of people."""
         hours = self.config.queue_hours
         return Inbox(
             self.store,
@@ -94,12 +88,12 @@ class AppServices:
         )
 
     def nonce_of(self, conversation: str) -> str:
-        """Marks of ours that no text from a tool can forge: HMAC(store secret, conversation id)."""
+        """A nonce that tool output cannot forge: HMAC(store secret, conversation id)."""
         return hmac.new(self.secret, conversation.encode(), sha256).hexdigest()[:NONCE_DIGITS]
 
     def window_of(self, model: str, conversation: str) -> ContextWindow:
-        """What fits a request of this conversation, by the client's name for the model: as the upstream it goes to
-        has taught, or by the tariff alone where no upstream serves it."""
+        """The window for this conversation, by the client's name for the model; from the tariff alone if no upstream
+        serves it."""
         try:
             route = self.routes.choose(model)
         except UnknownModel:
@@ -108,7 +102,6 @@ class AppServices:
 
 
 def build_services(process: AppServices, dialect: Dialect) -> Services:
-    """What a request in this dialect is served with."""
     config, counter = process.config, process.counter
     writer = DialectComposer(dialect, counter.count)
     kit = Toolkit(
@@ -171,7 +164,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
 def build_notes(
     process: AppServices, actor: ContextPolicy, note_writer: NoteWriter, hearing: MessageDelivery
 ) -> tuple[Note, ...]:
-    """Who is asked, in this order, for words to the model of an awake thread. What a person said stands last."""
+    """The notes in the order in which they are asked; messages from people come last."""
     return (
         IntroductionNote(note_writer, actor),
         RootNote(note_writer, actor),
@@ -190,7 +183,7 @@ def build_notes(
 
 
 def response_ids_of(dialect: Dialect, request: Request, rounds: Sequence[Round]) -> tuple[str, ...]:
-    """The ids by which a client may name this answer to its request, or parts of it."""
+    """The ids by which a client may name this answer or parts of it."""
     references = dialect.references
     if references is None or not references.is_answer_stored(request):
         return ()
@@ -199,7 +192,6 @@ def response_ids_of(dialect: Dialect, request: Request, rounds: Sequence[Round])
 
 
 def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer, kit: Toolkit) -> ContextPolicy:
-    """What decides when to act on a thread of this dialect."""
     config = process.config
     offered = {
         mode: dialect.tools_json(tools.tool_definitions(profile)).decode()

@@ -1,17 +1,7 @@
-"""What a person types to the proxy itself: answered here, and never part of what the agent is asked.
-
-    overheard    a request less all that was typed to the proxy; or None, where it was answered
-
-A command at the end of a request is carried out and answered in the client's dialect; nothing goes upstream. It and its
-answer come back with every later request of the client, and are taken off before anything else looks at that. So no
-line, no ledger and no frame ever has them, and no prefix changes by them.
-
-The laws: **what was typed to the proxy never goes upstream** where it is on (`off` and `shadow` send what came), and
-**a command is carried out once**: a retry is answered with the same words. When our bookkeeping fails the person is
-told so, and nothing has changed.
-
-What this module does not do: it decides nothing about frames (`stack.by_hand`), takes no words in for an agent
-(`speaking`), and reads no command (`stack.typed`).
+"""Answers slash commands that a person types to the proxy, and removes them from later requests. A command at the end
+of a request is carried out and answered in the client's dialect; nothing goes upstream. Commands and answers in the
+history are removed first, so no context, ledger or frame contains them (`off` and `shadow` send what came). A retried
+command is carried out once and gets the same answer; if our bookkeeping fails, the person is told and nothing changes.
 """
 
 from __future__ import annotations
@@ -75,8 +65,8 @@ COMMAND_FAILED_TEXT = (
 async def handle_slash_commands(
     passing: PassthroughRequest, reply: Reply
 ) -> tuple[PassthroughRequest, ClientRequest] | None:
-    """The request less what was typed to the proxy, and as it came, for where the proxy is off; None where a command
-    was answered. Raises BadRequest for a command that stands where it cannot be taken out."""
+    """The request without commands, and as it came (for `off` and `shadow`); None where a command was answered. Raises
+    BadRequest for a command that cannot be taken out."""
     passing = await _skip_own_response(passing)
     request = passing.request
     if request is None or not [m for m in request.messages if m.role == "user" and COMMAND_WORD in m.text]:
@@ -94,17 +84,16 @@ async def handle_slash_commands(
 
 # --------------------------------------------------------------------------------------------------------- taking out
 async def _without_commands(passing: PassthroughRequest, request: Request, past: Container[int]) -> PassthroughRequest:
-    """The request without these messages, everything else as it was."""
     dialect = passing.services.dialect
     kept = [message for at, message in enumerate(request.messages) if at not in past]
     head = [message.wire for message in request.head]
     written = dialect.render(request, kept, head, RenderOptions(include_usage=False))
-    # A rendered request goes on from nothing by its id; this one may.
+    # Rendering drops `previous_response_id`; the client's fields keep it.
     return await _parse_again(passing, request, {**request.fields, **slices.members(b"".join(written))})
 
 
 async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
-    """A request that goes on from an answer of ours by its id goes on from what that stands behind."""
+    """A request that continues one of our own answers by id is made to continue the answer before that."""
     request, references = passing.request, passing.services.dialect.references
     if (
         request is None
@@ -126,8 +115,8 @@ async def _parse_again(passing: PassthroughRequest, request: Request, fields: di
 
 # ---------------------------------------------------------------------------------------------------------- answering
 async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int) -> bool:
-    """Carry out the command at the end and answer it; False where the proxy is off. `before`: how many commands stand
-    between it and the last message that is none."""
+    """Carry out the command at the end and answer it; False where the proxy is off. `before`: commands between it and
+    the last other message."""
     request = passing.request
     if request is None or _would_lose_messages(passing.services, request):
         raise BadRequest(COMMAND_NOT_ALONE_TEXT, code="command_not_alone")
@@ -157,13 +146,13 @@ async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int
 
 
 def _would_lose_messages(parts: Services, request: Request) -> bool:
-    """Whether it names an answer by its id and holds more than the command: the rest would be lost with it."""
+    """Whether the request names an answer by id and holds more than the command, which would be lost."""
     references = parts.dialect.references
     return references is not None and bool(references.previous_response_id(request)) and len(request.messages) > 1
 
 
 async def _resolve_command(passing: PassthroughRequest, request: Request) -> tuple[str, str, Placement | None]:
-    """The mode, the command, and where it was typed; None where no conversation is known."""
+    """The mode, the command, and where it was typed (None if no conversation is known)."""
     parts, client_request = passing.services, passing.client_request
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
@@ -184,7 +173,7 @@ def _without_message(messages: tuple[Message, ...], at: int) -> tuple[Message, .
 
 
 async def _run_command(parts: Services, placement: Placement | None, command: str, before: int) -> str:
-    """What the person is told. What was decided is on disk then. Raises StoreError."""
+    """The answer to the person; what was decided is on disk. Raises StoreError."""
     try:
         asked = parse(command)
     except InvalidCommand as unclear:
@@ -225,14 +214,14 @@ async def _run_command(parts: Services, placement: Placement | None, command: st
 
 
 async def _queue_message(parts: Services, placement: Placement, asked: SayCommand, name: str) -> str:
-    """Words for the agent of this conversation, or of another one of the same tenant. Raises StoreError."""
+    """Queue a message for this conversation's agent, or another one's of the tenant. Raises StoreError."""
     tenant, there = placement.parsed_request.tenant, placement.conversation
     try:
         if asked.conversation_prefix:
             async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
                 there = (await find_conversation(parts.recorder.store, tenant, asked.conversation_prefix)).id
         lane = Lane.FOLLOW_UP if asked.is_follow_up else Lane.STEER
-        # whether it would be heard is read from the newest request's record
+        # the inbox reads from the newest request's record whether the message would be delivered
         parts.recorder.deferred_tasks.run_pending()
         await parts.inbox.add_message(tenant, there, asked.text, lane, name=name)
     except (NotAllowed, NotFound) as refused:
@@ -250,8 +239,7 @@ def _inspection_text(tree: Tree, what: str) -> str:
 async def _send_answer(
     passing: PassthroughRequest, reply: Reply, request: Request, placement: Placement | None, text: str
 ) -> None:
-    """The answer in the client's dialect. Where it was typed in a conversation, its receipt says that nothing was sent
-    for it."""
+    """Send the answer in the client's dialect, with a receipt that shows that nothing was sent upstream."""
     parts, client_request = passing.services, passing.client_request
     after = _preceding_response_id(parts, request, placement)
     name = sha256(client_request.id.encode()).hexdigest()[:24]
@@ -272,8 +260,8 @@ async def _send_answer(
 
 
 def _preceding_response_id(parts: Services, request: Request, placement: Placement | None) -> str | None:
-    """The id of the answer that the client's next request goes on from, where it goes on from ours by its id; empty
-    where nothing was said before, None where what was said has no id."""
+    """The id of the answer before ours, which the client's next request continues; empty if there is none, None if it
+    has no id."""
     references = parts.dialect.references
     if references is None:
         return ""

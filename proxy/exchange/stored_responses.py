@@ -1,12 +1,6 @@
-"""Answers that a client asks for again, or wants deleted: the requests below `/responses/{id}`.
-
-The law: **what is told of an answer is what its client was told of it**. Where hidden rounds or a line of ours stand
-behind the id, the provider would tell of those: such a turn is told from the ledger. Any other id is the provider's
-to answer, of the one that made it where that is known. Another tenant's is as good as unknown.
-
-What this module does not do: it reads no request for an answer (`exchange`), and it knows no wire form
-(`dialects.responses_kept`).
-"""
+"""Serves requests below `/responses/{id}`: reading and deleting stored answers. A client is told what it was told
+before: where a turn has hidden rounds or our own context, the answer comes from the ledger; any other id goes to the
+provider that made it. Another tenant's ids are unknown. Raises ResponseNotFound and BadRequest."""
 
 from __future__ import annotations
 
@@ -39,11 +33,11 @@ from proxy.upstream import outgoing_headers
 STORED_RESPONSE_PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")
 SERVED_REQUESTS = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}
 MAX_PAGE_ITEMS, DEFAULT_PAGE_ITEMS = 100, 20
-"""Of a page: how many it may have, and how many it has where nobody says."""
+"""Most and default number of items on a page."""
 
 
 class ResponseNotFound(ProxyError):
-    """An answer that was deleted, or never came to its end."""
+    """An answer that was deleted, or never completed."""
 
     status = 404
     code = "response_not_found"
@@ -51,7 +45,7 @@ class ResponseNotFound(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """A turn of the ledger, under the name the client knows it by."""
+    """A turn of the ledger, with the id that the client knows it by."""
 
     response_id: str
     cached_conversation: CachedConversation
@@ -63,18 +57,17 @@ class StoredTurn:
 
     @property
     def stored_extras(self) -> Mapping[str, bytes]:
-        """What is kept beside its rounds, on its path."""
         return stored_extras_at(self.cached_conversation.ledger, self.turn_id)
 
 
 def is_stored_response_request(method: str, path: str) -> bool:
-    """Whether this is a request about an answer that was made before. `path` is as the client wrote it."""
+    """Whether this is a request about a stored answer. `path` is as the client wrote it."""
     found = STORED_RESPONSE_PATH.fullmatch(path)
     return found is not None and (method, found["rest"]) in SERVED_REQUESTS
 
 
 async def handle_stored_response(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
-    """One such request. Raises ProxyError for what is refused before anything was sent."""
+    """Raises ProxyError for what is refused before anything was sent."""
     try:
         kept = await _find_turn(parts, client_request)
         passes = kept is None or await _provider_can_answer(parts, client_request, kept)
@@ -103,15 +96,13 @@ async def handle_stored_response(parts: Services, client_request: ClientRequest,
 
 
 async def _find_turn(parts: Services, client_request: ClientRequest) -> StoredTurn | None:
-    """The turn that is asked about, where it is known here. Raises StoreError."""
     name = unquote(_match_path(client_request)["name"])
     found = await find_turn_by_id(parts, client_request.tenant, name)
     return StoredTurn(name, *found) if found else None
 
 
 async def _provider_can_answer(parts: Services, client_request: ClientRequest, kept: StoredTurn) -> bool:
-    """Whether the provider has the turn as its client knows it. Raises UnknownAnswer for one that nobody is to be told
-    of, StoreError."""
+    """Whether the provider has the turn as the client knows it. Raises ResponseNotFound and StoreError."""
     if not differs_from_provider(kept.rounds):
         return True
     is_over = any(CLIENT_RESPONSE_KEY in done.spoken.extra for done in kept.rounds)
@@ -143,7 +134,6 @@ async def _send_json(reply: Reply, record: RequestRecordBuilder, kept: StoredTur
 
 # --------------------------------------------------------------------------------------------------------- the answer
 def _response_body(client_request: ClientRequest, kept: StoredTurn) -> bytes:
-    """The answer itself."""
     if _query_parameters(client_request).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
     shown = client_view([done.spoken.visible_message for done in kept.rounds])
@@ -152,7 +142,6 @@ def _response_body(client_request: ClientRequest, kept: StoredTurn) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------------- its input
 def _input_items_page(parts: Services, client_request: ClientRequest, kept: StoredTurn) -> bytes:
-    """A page of what the client asked it with."""
     asked = _query_parameters(client_request)
     limit, order = asked.get("limit", str(DEFAULT_PAGE_ITEMS)), asked.get("order", "desc")
     if limit not in map(str, range(1, MAX_PAGE_ITEMS + 1)):
@@ -167,8 +156,8 @@ def _input_items_page(parts: Services, client_request: ClientRequest, kept: Stor
 
 
 def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
-    """The messages of the client's request by names of ours: all of the path to the turn, or what is behind the turn
-    before it where the request went on from that by its id."""
+    """The messages of the client's request with ids of ours: the whole path to the turn, or what follows the previous
+    turn if the request continued that by id."""
     ledger = kept.cached_conversation.ledger
     path = ledger.path(ledger.entries[kept.turn_id].parent)
     known = kept.stored_extras
@@ -188,8 +177,8 @@ def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
 
 # ----------------------------------------------------------------------------------------------------------- deletion
 async def _delete_response(parts: Services, client_request: ClientRequest, reply: Reply, kept: StoredTurn) -> None:
-    """Every round is deleted at the provider, the one that the client knows last: where one cannot be, the client is
-    told how the provider refused, and may ask again."""
+    """Delete every round at the provider, the one whose id the client knows last. If one is refused, the client gets
+    that refusal and may ask again."""
     route = parts.routes.choose(responses_kept.client_model(kept.stored_extras), client_request.path)
     record = new_request_record(parts, client_request, route, "")
     record.add_sent_round((), None)
@@ -214,7 +203,7 @@ async def _delete_response(parts: Services, client_request: ClientRequest, reply
 
 
 async def _store_tombstone(parts: Services, kept: StoredTurn) -> None:
-    """The provider has forgotten the answer, and so do we, also after a restart. Raises StoreError."""
+    """Remember the deletion across restarts. Raises StoreError."""
     keys = (anchors.response_anchor(tombstone(kept.response_id)),)
     buried = AnchorRecord(kept.cached_conversation.ledger.conversation.id, "", keys, parts.now())
     parts.conversation_cache.record(kept.cached_conversation, [], [buried])

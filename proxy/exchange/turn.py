@@ -1,11 +1,6 @@
-"""One turn while it is being answered: its rounds, the stack calls run in it, and what of it is written when.
-
-Its law: **a finished hidden round is durable before the next one starts**, and everything decided in a turn before
-the client sees its end. So no visible byte depends on something that can be lost. What had arrived when a client
-left, or an upstream died, is kept as partial.
-
-What it does not do: it speaks to nobody. `exchange` asks the upstream and answers the client.
-"""
+"""One turn while it is answered: its rounds, the stack calls run in it, and when they are stored. A finished hidden
+round is durable before the next one starts, and all decisions of a turn before the client sees its end, so no visible
+byte depends on something that can be lost. Partial output is kept when a client leaves or an upstream dies."""
 
 from __future__ import annotations
 
@@ -74,49 +69,47 @@ from proxy.store import AnchorRecord, ConversationCache
 log = logging.getLogger(__name__)
 
 MIN_PAGE_TOKENS = 200
-"""Tokens of a page of recall that is not halved: less would hold little but its own markers."""
+"""A recall page of this size or less is not halved: it would hold little but its markers."""
 NO_OTHER_HITS: Mapping[str, CrossConversationHits] = {}
 
 
 @dataclass(frozen=True)
 class Toolkit:
-    """What running a stack call takes."""
+    """What running stack calls needs. Models are given by the client's name."""
 
     composer: MessageComposer
     count_tokens: Callable[[str], int]
     nonce_of: Callable[[str], str]
     settings: ToolSettings
     prices_of: Callable[[str], CachePrices]
-    """Of a model, by its name."""
     response_ids_in: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
     """The ids by which a client may name the answer to a request, or parts of it."""
     round_to_store: Callable[[Placement, Round], Round] = lambda _, done: done
-    """A round as it is kept: with what else the client may name."""
+    """A round as it is stored, with what else the client may name."""
     forbids_user_after_result: Callable[[str], bool] = lambda _: False
-    """Whether a model, by its name, takes no user message behind a result."""
+    """Whether the model takes no user message after a tool result."""
     binds_reasoning: Callable[[str], bool] = lambda _: False
-    """Whether a model, by its name, takes reasoning only behind what it was made behind."""
+    """Whether the model takes reasoning only after the prefix that it was made with."""
     block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
-    """How frames are told of the tree around them, by the model's name."""
+    """How the frame block is written for the model."""
     window_tokens_of: Callable[[str, str], int] = lambda *_: 0
-    """What a model, by its name, holds in a conversation, in tokens; 0 where nobody knows."""
+    """The window of a model in a conversation, in tokens; 0 if unknown."""
     subagent_rules: Callable[[], SubagentRules] = SubagentRules
-    """How subagents are tracked now."""
     configure: Callable[[Mapping[str, Any]], str] = lambda _: "it cannot be set here."
-    """Sets how they are, for everybody; what is wrong with that, or empty."""
+    """Changes the subagent settings for everybody; returns the error, or empty."""
 
 
 class Turn(msgspec.Struct, eq=False):
-    """The answer to one client request, under way. `events` are all that was decided in it."""
+    """The answer to one client request, in progress."""
 
     placement: Placement
     conversation_cache: ConversationCache
     entry: Entry
     toolkit: Toolkit
     recallable_tokens: int = UNBOUNDED
-    """Tokens that may be recalled in it: a quarter of the window."""
+    """Tokens that may be recalled in this turn."""
     free_tokens: int = UNBOUNDED
-    """Tokens that what the next round is answered with may take, for the window to hold it."""
+    """Tokens that the results of the next round may take to fit the window."""
     round_number: int = 0
     calls_run: int = 0
     recalled_tokens: int = 0
@@ -127,7 +120,7 @@ class Turn(msgspec.Struct, eq=False):
     def begin(
         cls, standing: Placement, conversations: ConversationCache, kit: Toolkit, *, past_us: bool = False
     ) -> Turn:
-        """The next attempt at answering this request. Its id is fixed now; it is written with its first round."""
+        """The next attempt at answering this request. Its id is fixed now; it is stored with its first round."""
         cached, node = standing.cached_conversation, standing.entry_id
         turn = cached.next_turn_id(node)
         entry = Entry(
@@ -163,8 +156,8 @@ class Turn(msgspec.Struct, eq=False):
         beside: tuple[Ledger, ...] = (),
         elsewhere: Mapping[str, CrossConversationHits] = NO_OTHER_HITS,
     ) -> tuple[tuple[Message, ...], list[LedgerEvent]]:
-        """Answer the stack calls of a round, in order: their results, and what was decided. `refuse`: no more in this
-        turn. `beside` are conversations that may be recalled from too, `elsewhere` what queries found in others."""
+        """Run the stack calls of a round in order; returns their results and the events. `refuse`: no more calls in
+        this turn. `beside`: related conversations to recall from; `elsewhere`: hits of queries in others."""
         path_state, room = self.path_state, self.free_tokens
         group = CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=path_state.tree.active)
         before = self.build_context()
@@ -195,9 +188,8 @@ class Turn(msgspec.Struct, eq=False):
     def _answers_with_stale_reasoning(
         self, events: Sequence[LedgerEvent], before: Context, path_state: PathState
     ) -> tuple[str, ...]:
-        """L8: a frame ended whose opening call the client compacted away. All of it stays on the line but, where it was
-        isolated, the words that told it what it is for: the answers that were made behind them, those of this turn
-        too."""
+        """Answers whose bound reasoning is stale after an isolated frame ended whose opening call the client compacted
+        away: its content stays, but the words that opened it go. Includes this turn."""
         ended = [e for e in map(decode_event, events) if isinstance(e, FramePopped | FrameInvalidated) and e.stays]
         frames = self.path_state.tree.frames
         openings = (frames[each.frame].opening for each in ended if each.frame in frames)
@@ -212,7 +204,6 @@ class Turn(msgspec.Struct, eq=False):
         )
 
     def _apply_settings(self, outcome: ToolResult) -> ToolResult:
-        """What a call wants to be set is set, or the model told why not."""
         fault = self.toolkit.configure(outcome.subagent_settings) if outcome.subagent_settings else ""
         return ToolResult(f"Error: {fault}") if fault else outcome
 
@@ -245,7 +236,7 @@ class Turn(msgspec.Struct, eq=False):
         return [as_ledger_event(e, self.entry.id, self.round_number, seq + n, now) for n, e in enumerate(decided)]
 
     def snapshot(self, said: Message) -> Snapshot:
-        """What there is of the answer while `said` arrives of its newest round."""
+        """What exists of the answer while `said` arrives of its newest round."""
         before = (r for r in self.placement.ledger.rounds.get(self.entry.id, ()) if r.number < self.round_number)
         texts = (text for text in (*(r.spoken.message.text for r in before), said.text) if text.strip())
         return Snapshot(self.path_state.tree.active, self.round_number, ROUND_SEPARATOR.join(texts), said.calls)
@@ -254,7 +245,7 @@ class Turn(msgspec.Struct, eq=False):
     def store_round(
         self, spoken: ModelResponse, results: tuple[Message, ...], events: list[LedgerEvent], now: int, *, last: bool
     ) -> None:
-        """Write a round with its results and what was decided in it. Raises StoreError; then nothing has changed."""
+        """Store a round with its results and events. Raises StoreError; then nothing has changed."""
         standing = self.placement
         done = self.toolkit.round_to_store(
             standing, Round(self.entry.id, self.round_number, spoken, results, last, now)
@@ -266,7 +257,7 @@ class Turn(msgspec.Struct, eq=False):
         self.round_number += 1
 
     def record_event(self, decided: FrameEvent, now: int) -> None:
-        """Something that changes the line of the request at hand: it hangs on the request, before the turn."""
+        """Record an event that changes the context of this request; it is attached to the request, before the turn."""
         standing = self.placement
         event = as_ledger_event(decided, standing.entry_id, 0, standing.ledger.next_seq, now)
         self.conversation_cache.record(standing.cached_conversation, [event])
@@ -274,21 +265,21 @@ class Turn(msgspec.Struct, eq=False):
         self.placement = replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
 
     def deliver_messages(self, hearing: MessageDelivery, lane: Lane, now: int) -> list[LedgerEvent]:
-        """What people said meanwhile in this lane stands behind the newest round from now on; nothing where nothing
-        waits. Raises StoreError; then nothing was told."""
+        """Put people's waiting messages of this lane behind the newest round. Raises StoreError; then nothing was
+        delivered."""
         said = hearing.due_messages(self.placement, self.path_state, lane, now)
         if not said:
             return []
         return hearing.deliver(self.placement, self.path_state, (self.entry.id, self.round_number - 1), said, now)
 
     def store_draft(self, spoken: ModelResponse, now: int) -> None:
-        """Write what has arrived of a round so far; the whole round replaces it."""
+        """Store what has arrived of a round; the complete round replaces it."""
         unfinished = Round(self.entry.id, self.round_number, replace(spoken, complete=False), created=now)
         self.conversation_cache.record(self.placement.cached_conversation, [*self._unwritten_items(), unfinished])
 
     def _unwritten_items(self) -> list[Entry | LedgerEvent]:
-        """The turn itself, with the first that is written of it: a request that failed leaves no turn. What was thought
-        in one that went past us fits no line of ours, where the model binds it to its prefix (L8)."""
+        """The turn's entry, if nothing of it is stored yet: a failed request leaves no turn. A relayed answer of an
+        awake thread loses reasoning that the model binds to its prefix."""
         ledger, entry, standing = self.placement.ledger, self.entry, self.placement
         if entry.id in ledger.entries:
             return []
@@ -305,7 +296,7 @@ class Turn(msgspec.Struct, eq=False):
         ]
 
     def _anchor_records(self, done: Round, now: int) -> list[AnchorRecord]:
-        """Under which keys the conversation is found when the client echoes this turn, or names it."""
+        """The keys that find the conversation when the client echoes this turn, or names it."""
         ledger, request = self.placement.ledger, self.placement.request
         conversation = ledger.conversation
         rounds = with_round(ledger.rounds.get(self.entry.id, ()), done)
@@ -316,22 +307,20 @@ class Turn(msgspec.Struct, eq=False):
         return [echoed, AnchorRecord(conversation.id, "", tuple(map(anchors.response_anchor, names)), now)]
 
     async def wait_until_durable(self, left_out: Set[str] | None = None) -> None:
-        """All of the conversation is on disk; with `left_out`, what a line without these entries depends on. Raises
-        StoreError when it is not going to be."""
+        """Wait until the conversation is on disk; with `left_out`, only what a context without these entries depends
+        on. Raises StoreError if that fails."""
         await self.conversation_cache.wait_until_durable(self.placement.cached_conversation, left_out)
 
 
 def fit_page_size(page: int, most: int) -> int:
-    """Tokens of a page of recall where a turn may recall `most` in all: halved until one fits, so that a page stays
-    the same while what is known of the window changes a little."""
+    """Tokens of a recall page, halved until it fits `most`, so that small changes of the window do not change it."""
     while page > max(most, MIN_PAGE_TOKENS):
         page //= 2
     return page
 
 
 def _run_tool(tool_context: ToolContext, call: Call) -> ToolResult:
-    """A call the model made never fails the client's request, whatever is wrong with our tool. One that is none of ours
-    is here because it runs in a loop."""
+    """A failing tool never fails the client's request. A call that is not ours is here because it runs in a loop."""
     if not call.is_stack_call:
         return ToolResult(REFUSED_CALL_RESULT)
     try:
