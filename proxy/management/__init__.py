@@ -1,1 +1,1 @@
-"""To be written."""
+"""The management API, views of stored conversations, and their export and import."""

@@ -1,9 +1,8 @@
 """The values that are stored, and the interface to a store.
 
-`write` queues records without waiting; one writer commits them in order, in groups, within 250 ms. `wait_until_durable`
-waits until a ticket is on disk. The tenant is part of every key and every query; only an operator may pass `tenant`
-None for the whole store. Every failure is a `StoreError` whose `code` appears in `x-stack-status`: store_locked,
-store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is full), store_failed.
+`write` queues records; one writer commits them in order, within 250 ms. The tenant is part of every key and query; only
+an operator may pass None for the whole store. Every failure is a `StoreError` whose `code` appears in `x-stack-status`:
+store_locked, store_full, store_readonly, store_corrupt, store_unreachable, store_busy (full queue), store_failed.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ class AnchorRecord(msgspec.Struct, frozen=True):
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """One client request, its place in a conversation and its outcome. `receipt` is a JSON object. Written when the
-    request is accepted, and replaced when it is answered. If its conversation no longer exists, no bodies are
-    stored."""
+    """One client request, its place and outcome. Written when accepted, replaced when answered. `receipt` is JSON. Of a
+    deleted conversation no bodies are stored."""
 
     id: str
     conversation: str
@@ -47,8 +45,6 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 class SentRecord(msgspec.Struct, frozen=True):
-    """One body as it left for the upstream, in round `round` of a request."""
-
     request: str
     round: int
     body: Body
@@ -56,8 +52,7 @@ class SentRecord(msgspec.Struct, frozen=True):
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """A setting changed while the proxy runs. `value` is JSON, `null` removes it. A newer record replaces an older
-    one."""
+    """A setting changed while the proxy runs. `value` is JSON, `null` removes it. The newest record counts."""
 
     name: str
     value: bytes
@@ -94,14 +89,13 @@ class Health(msgspec.Struct, frozen=True):
     conversations: int = 0
     notes: tuple[str, ...] = msgspec.field(default=())
     queued: int = 0
-    """Records waiting to be written."""
     dropped: int = 0
     """Records lost since the start."""
 
 
 class FinishedFrame(msgspec.Struct, frozen=True):
-    """A frame that ended with a result, in any conversation of the tenant. `status` is completed or failed, `ended` is
-    in ms, `criteria` is the beginning of the criteria, `noted` lists files and decisions, one a line."""
+    """A frame that ended with a result. `status` is completed or failed, `ended` is in ms, `criteria` their beginning,
+    `noted` files and decisions, one a line."""
 
     tenant: str
     conversation: str
@@ -131,16 +125,14 @@ class Store(Protocol):
         """Write what is queued, then stop."""
 
     def write(self, tenant: str, records: Sequence[Record]) -> int:
-        """Queue `records` as one transaction, in order. Returns a ticket for `wait_until_durable`. Raises StoreError if
-        the records cannot be taken."""
+        """Queue `records`, in order, as one transaction; return its ticket. Raises StoreError if that fails."""
 
     async def wait_until_durable(self, ticket: int) -> None:
-        """Return when `ticket`, and every earlier record that its conversation depends on, is on disk. Raises
-        StoreError if it will not be."""
+        """Wait until `ticket`, and what its conversation depends on, is on disk. Raises StoreError if that fails."""
 
     def loss_count(self, tenant: str, conversation: str) -> int:
-        """How often records of this conversation were lost after `write` took them, or the conversation was deleted. A
-        cached copy from before the last loss must not be written on. Looks at memory only, because every write asks."""
+        """How often this conversation lost records or was deleted. A cached copy from before must not be written on.
+        Looks only at memory."""
 
     async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Ids of conversations that have one of `keys`: by the first of the keys that they have, then newest first."""
@@ -149,8 +141,7 @@ class Store(Protocol):
         """Ids of conversations with this session hint, newest first."""
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
-        """A whole conversation as it was written, or None if this tenant has none with this id. After a loss, loading
-        allows writing again."""
+        """A whole conversation, or None if this tenant has none with this id. Allows writing again after a loss."""
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         """Newest start first. Activity does not change this order, so paging misses none."""
@@ -164,8 +155,7 @@ class Store(Protocol):
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FrameSearchResult:
-        """Finished frames that match `query`, best first, in all conversations except those excluded. A query without a
-        letter or digit finds nothing."""
+        """Finished frames that match `query`, best first. A query without a letter or digit finds nothing."""
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0
@@ -179,8 +169,7 @@ class Store(Protocol):
         """Settings of this tenant by name; the empty tenant stands for all."""
 
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Delete one conversation, or all that were last written before a time (ms). The file shrinks and no copy
-        stays."""
+        """Delete one conversation, or all last written before a time (ms). No copy stays in the file."""
 
     async def secret(self) -> bytes:
         """32 random bytes made with the store, for nonces and keyed hashes. They never leave the process."""

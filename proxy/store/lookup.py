@@ -1,7 +1,5 @@
-"""Finds the conversation that a person means by an id or a prefix of it.
-
-Only conversations in scope are found. A missing conversation and one of another tenant raise the same `UnknownFrame`.
-"""
+"""Finds a conversation in scope by its id or a prefix. A missing conversation and one of another tenant raise the same
+`UnknownFrame`."""
 
 from __future__ import annotations
 
@@ -16,11 +14,9 @@ TenantScope = str | None
 
 CONVERSATIONS_PER_QUERY = 200
 MIN_ID_PREFIX_CHARS = 4
-"""Least length of an id prefix."""
 
 
 async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[Conversation]:
-    """All conversations, newest start first."""
     offset = 0
     while page := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
         for conversation in page:
@@ -29,8 +25,7 @@ async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[C
 
 
 async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
-    """A conversation by its id or a unique prefix; the most recently active one if `reference` is empty. Raises
-    UnknownFrame."""
+    """By id, a unique prefix, or, if `reference` is empty, the most recently active. Raises UnknownFrame."""
     if not reference:
         return await _newest_conversation(store, scope)
     found: list[Conversation] = []

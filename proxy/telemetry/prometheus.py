@@ -1,9 +1,6 @@
-"""Renders the metrics in the Prometheus text format, for `GET /metrics`.
-
-The figures are read when asked for; nothing is kept between scrapes. The names are an interface: `docs/operation.md`
-lists them and dashboards use them. The library costs 25 ms and 3 MB to import, so the app imports this module at the
-first scrape.
-"""
+"""Renders the metrics in the Prometheus text format, for `GET /metrics`. The names are an interface:
+`docs/operation.md` lists them. The library costs 25 ms and 3 MB to import, so the app imports this module at the first
+scrape."""
 
 from __future__ import annotations
 
@@ -194,7 +191,6 @@ def _sum_gauge(name: str, description: str, sums: Iterable[tuple[tuple[str, str]
 
 
 def _histogram(name: str, description: str, histogram: Histogram) -> Metric:
-    """Buckets are cumulative."""
     bounds = [*map(str, histogram.bounds), "+Inf"]
     buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
     family = HistogramMetricFamily(f"callstack_{name}", description)

@@ -1,10 +1,9 @@
-"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML. It names the root (the
-goal), the ancestors, the finished siblings with the `ref` that `stack_recall` takes, the planned children and the next
-step.
+"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML: the root (the goal),
+ancestors, finished siblings with the `ref` that `stack_recall` takes, planned children and the next step.
 
-A block is rendered once, when a frame is entered, and replayed byte for byte, so it holds no clock or counter and the
-same state gives the same bytes. It fits the total budget: siblings are cut first, then the path, the parent, the
-current frame and the root, whose title always stays. All text is escaped, so quoted text cannot end an element.
+A block is rendered once, on entry, and replayed byte for byte, so it holds no clock and the same state gives the same
+bytes. To fit the budget, siblings are cut first, then the path, the parent, the current frame and the root. All text is
+escaped, so quoted text cannot end an element.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     figures: bool = False,
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
-    position, next action and planning hints. `figures` adds the budgets and what they left out."""
+    position, next action and planning hints. `figures` adds the budgets."""
     view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
     siblings = FinishedSiblings(view, count, _sibling_element)

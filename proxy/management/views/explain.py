@@ -1,5 +1,5 @@
-"""Explains why each ancestor and finished sibling is in the block of the active frame, or is not. The scores are those
-that decided: of the tree and time at which the block was rendered, or of now if no block was."""
+"""Explains why each ancestor and finished sibling is in the block of the active frame, or is not. Scores are those of
+the time at which the block was rendered, or of now if there is none."""
 
 from __future__ import annotations
 
