@@ -178,7 +178,6 @@ class App:
         )
 
     def _warn_of_ignored_settings(self) -> None:
-        """Unknown heuristics and invalid patterns are ignored, not refused."""
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         for fault in pattern_faults(self.config.subagent):
@@ -211,7 +210,6 @@ class App:
         return newest[0].created if newest else 0
 
     async def _delete_expired(self) -> None:
-        """Delete conversations older than `retention_days`, repeatedly."""
         while self.config.retention_days:
             try:
                 await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
@@ -289,7 +287,6 @@ class App:
         return True
 
     async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
-        """Refuse a request before anything was sent upstream."""
         keeper = next(iter(self._services.values())).recorder
         record = RequestRecordBuilder(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
         record.finish(error.status)
@@ -317,7 +314,6 @@ class App:
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
     def _with_logged_refusals(self, send: Send) -> Send:
-        """Log and count refusals of the management API like all others."""
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
@@ -354,7 +350,6 @@ class App:
         return build_api(stage)
 
     def _client_request(self, request: str, scope: Scope, body: bytes) -> ClientRequest:
-        """Raises Unauthorized."""
         headers: RawHeaders = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
@@ -380,7 +375,6 @@ def _new_request_id() -> str:
 
 
 def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
-    """Imported on first use, in a thread: it takes 25 ms."""
     from proxy.telemetry.prometheus import render_metrics
 
     return render_metrics

@@ -41,8 +41,6 @@ _DRAIN_S = 2.0
 
 
 class _BodyLimit(NamedTuple):
-    """Most bytes of a body, and whose limit that is."""
-
     size: int
     description: str
 
@@ -195,7 +193,6 @@ def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str)
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
-    """Raises BadRequest if a path changes its meaning by decoding."""
     if hides := _path_fault(raw_path):
         raise BadRequest(hides)
 

@@ -199,8 +199,6 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
 
 
 class _ClientConnection(HttpToolsProtocol):
-    """A client connection with deadlines for headers and bodies."""
-
     header_deadline_s: float
     body_deadline_s: float
 

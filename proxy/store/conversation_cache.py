@@ -387,7 +387,6 @@ class ConversationCache:
         self._refuse_if_dropped(cached)
 
     def _refuse_if_dropped(self, cached: CachedConversation) -> None:
-        """Raises StoreError for a conversation that must be read again."""
         if cached.is_dropped or self._drop_if_lost(cached):
             raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
 

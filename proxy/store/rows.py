@@ -219,7 +219,6 @@ def round_row(value: Round) -> RowValues:
 
 
 def _usage_list(usage: Usage) -> list[int]:
-    """The format of older versions, if it can hold everything."""
     told = [usage.input, usage.output, usage.cached, usage.written, usage.written_long]
     return told if usage.written_long else told[:-1]
 

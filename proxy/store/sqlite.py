@@ -280,7 +280,6 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _raw_connection(connection: Connection) -> sqlite3.Connection:
-    """SQLite's own connection, for statements outside a transaction."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
     return raw

@@ -356,8 +356,8 @@ class StoreWriter:
 
     # --------------------------------------------------------------------------------------------------------- failures
     def _handle_failure(self, caught: Exception) -> StoreError:
-        """Count the failure and roll back. A bad value says nothing about the store. On a full disk reading goes on,
-        but nothing is accepted until a probe succeeds."""
+        """Count the failure; the next attempt starts clean. A bad value says nothing about the store. On a full disk
+        reading goes on, but nothing is accepted until a probe succeeds."""
         self._commit_context.task_updater.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
@@ -392,7 +392,6 @@ class StoreWriter:
         return [b for b in batches if b.ticket not in refused], refused
 
     def _stall(self, error: StoreError) -> None:
-        """Fail the waiters; the batches are tried again."""
         with self._changed:
             self._stall_error = error
             told, self._waiters = self._waiters, []

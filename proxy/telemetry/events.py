@@ -97,7 +97,6 @@ def _type_of(ledger: Ledger, event: LedgerEvent) -> str:
 
 
 def _frame_of(event: LedgerEvent) -> str:
-    """The frame of a subject, which may have a suffix behind a slash."""
     subject = event.subject.partition("/")[0]
     return subject if subject.startswith("f") and subject.isalnum() else ""
 

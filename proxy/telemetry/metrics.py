@@ -245,5 +245,4 @@ _STATUS_CLASSES = {0: "none", **{number: f"{number}xx" for number in range(1, 6)
 
 
 def _status_class(status: int) -> str:
-    """`2xx` and so on; `none` without an answer."""
     return _STATUS_CLASSES.get(status // 100, OTHER_LABEL)

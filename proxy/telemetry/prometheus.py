@@ -167,7 +167,6 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
 
 # --------------------------------------------------------------------------------------------------------------- forms
 def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    """The library adds `_total` to the name."""
     family = CounterMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)

@@ -71,7 +71,6 @@ def _block_elements(tree: Tree, frame_id: str, recent: RecentWork, length: int) 
 
 
 def _short_frame_element(name: str, frame: Frame, length: int) -> str:
-    """A frame with its title, and its criteria if they differ from the title."""
     title = text_element("title", cut_for_display(frame.title))
     criteria = shorten_line(frame.criteria_compacted or frame.criteria, length)
     says_more = criteria and criteria != frame.title.strip()

@@ -112,7 +112,6 @@ def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], 
 
 
 def _planned_elements(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """As many planned children as fit `budget` tokens."""
     rows: list[str] = []
     for frame in view.planned_children:
         budget -= count(row := _title_only_element(frame)) + 1

@@ -117,7 +117,6 @@ def _decode_arguments(text: str) -> Any:
 
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
-    """Actions with the same signature and result, oldest first."""
     groups: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
         groups[action.signature, action.result].append(action)
@@ -222,7 +221,6 @@ def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- frames
 def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
-    """A node and everything below it. `place` are the child numbers on the way to it."""
     where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
         refuse_import(f"{where} is no object")

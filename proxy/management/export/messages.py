@@ -119,7 +119,6 @@ def _without_our_tools(path_state: PathState) -> PathState:
 
 
 def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
-    """The newest request as envelope, or the smallest one that the dialect accepts."""
     newest = export_input.newest_request
     if newest is not None:
         body = without_credentials(b"".join(newest.body))
@@ -161,7 +160,6 @@ def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: 
 
 
 def _append_notes(notes: list[str], messages: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
-    """Append the notes and clear the list."""
     if notes and suffixed and messages and messages[-1].answers:
         messages[-1] = dialect.with_content(messages[-1], ROUND_SEPARATOR.join((messages[-1].text, *notes)))
     else:

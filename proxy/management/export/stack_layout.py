@@ -79,7 +79,6 @@ def _log_file(frame: str) -> str:
 
 
 def _frame_document(export_input: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the state, plus the place in the tree and the origin."""
     tree = export_input.path_state.tree
     return {
         **fields,

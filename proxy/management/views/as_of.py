@@ -163,7 +163,6 @@ def _noted_artifacts(ledger: Ledger, path_state: PathState) -> Mapping[tuple[str
 
 
 def _changed_files(path_state: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
-    """Each file with the call that changed it first."""
     origins: dict[str, _Origin] = {}
     for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         if touched.how == CHANGED:

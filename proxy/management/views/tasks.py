@@ -82,7 +82,6 @@ def _dependencies_in_call(call: Call, by_key: Mapping[str, str]) -> Iterator[tup
 
 
 def _plan_items(arguments: object) -> Iterator[Mapping[str, Any]]:
-    """The call's arguments, and all items in their lists."""
     if isinstance(arguments, dict):
         yield arguments
         for value in arguments.values():

@@ -109,7 +109,6 @@ async def sum_receipts_by(
 
 
 def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails | None) -> ReceiptSums:
-    """`details` is given if rows are conversations or frames."""
     if details is None:
         rows = group_receipts(loaded.receipts, by, zone=None)
         if by == "request":
@@ -125,7 +124,6 @@ def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails
 async def _conversation_details(
     store: Store, scope: TenantScope, loaded: LoadedReceipts, names: ToolRoles
 ) -> _ConversationDetails:
-    """Reads every conversation that has one of the receipts."""
     wanted: dict[str, list[Receipt]] = {}
     for receipt in loaded.receipts:
         wanted.setdefault(receipt.conversation, []).append(receipt)
