@@ -1,15 +1,9 @@
-"""Finds the tenant of a request, and manages the client keys that we issue.
-
-Every request has exactly one tenant or is refused. The tenant is part of every key and query of the store, so no tenant
-reaches another's conversations.
+"""Finds the tenant of a request, and manages the client keys that we issue. Every request has exactly one tenant or is
+refused. `tenancy` says how the tenant is found:
 
     single       all requests belong to one user
-    key          our client key `csk_...` in `x-stack-key`, `Authorization: Bearer` or `x-api-key`
-    credential   keyed hash of the client's provider key; static keys only, because a login token that rotates in
-                 mid-conversation would lose its history
-
-With `key`, the client key never goes upstream. The operator's provider key is sent if there is one, else the client's
-other credential header.
+    key          our client key `csk_...` in `x-stack-key`, `Authorization: Bearer` or `x-api-key`; never sent upstream
+    credential   keyed hash of the client's provider key; static keys only, because login tokens rotate
 """
 
 from __future__ import annotations
@@ -115,8 +109,6 @@ def revoke_key(file: Path, name: str) -> bool:
 
 
 class KeyRing:
-    """The issued keys of a running proxy, read again whenever the file changes."""
-
     def __init__(self, file: Path) -> None:
         self._file = file
         self._file_version: tuple[int, int, int] | None = None
@@ -192,7 +184,6 @@ def has_operator_token(headers: Headers, token: bytes) -> bool:
 
 
 def holds_client_key(value: bytes) -> bool:
-    """Whether a header value holds one of our client keys, which must not go upstream."""
     return _KEY_PREFIX_BYTES in value and _without_bearer(value.strip()).startswith(_KEY_PREFIX_BYTES)
 
 
@@ -223,7 +214,7 @@ def _digest(key: bytes) -> str:
 
 
 def _write(file: Path, keys: list[IssuedKey]) -> None:
-    """Replaces the file atomically; a temporary file has mode 0600. Raises InvalidConfiguration if that fails."""
+    """Replaces the file atomically, with mode 0600. Raises InvalidConfiguration if that fails."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(file, keys)

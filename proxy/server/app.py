@@ -1,14 +1,6 @@
-"""The ASGI application: routes requests, and starts and stops the services.
-
-    POST .../chat/completions   an exchange; also /v1/messages and .../responses
-    .../responses/{id}          retrieve or delete a stored response
-    /stack/*, /health           the management API
-    /metrics                    Prometheus metrics
-    HEAD /, GET /               a greeting
-    everything else             passed to the upstream, path and query unchanged
-
-A second task watches the connection of each request and cancels the request when its client leaves.
-"""
+"""The ASGI application: routes requests to exchanges, stored responses, the management API (`/stack/*`, `/health`),
+`/metrics`, or unchanged to the upstream; and starts and stops the services. A second task watches the connection of
+each request and cancels the request when its client leaves."""
 
 from __future__ import annotations
 
@@ -70,7 +62,6 @@ def now_ms() -> int:
 
 
 def build_app(config: Config, *, operator_token: str = "") -> App:
-    """The application. Its store is opened at start-up."""
     return App(config, operator_token)
 
 
@@ -117,8 +108,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Open the store and build the services. If the store does not open, requests pass through without context
-        management."""
+        """Open the store and build the services. Without a store, requests pass through without context management."""
         secret = await self._open_store()
         self._warn_of_ignored_settings()
         self._started_at = now_ms()
@@ -159,7 +149,6 @@ class App:
     def _build_app_services(
         self, secret: bytes, live: LiveSettings, conversations: ConversationCache, flights: InFlight
     ) -> AppServices:
-        """Services that exist once a process."""
         return AppServices(
             config=self.config,
             live_settings=live,
@@ -189,14 +178,12 @@ class App:
         )
 
     def _warn_of_ignored_settings(self) -> None:
-        """Unknown heuristics and invalid patterns are ignored, not refused."""
         for name in self.config.unknown_heuristics:
             log.warning("no such heuristic; it counts nothing", extra={"key": "enabled_heuristics", "named": name[:80]})
         for fault in pattern_faults(self.config.subagent):
             log.warning("a pattern is passed over", extra={"key": "subagent.patterns", "reason": fault})
 
     async def _load_live_settings(self) -> LiveSettings:
-        """Run-time settings as last changed."""
         live = LiveSettings(self.config.subagent, self._store, now_ms)
         with suppress(StoreError):  # the store stands aside; what was set holds once it can be read
             await live.refresh()
@@ -223,7 +210,6 @@ class App:
         return newest[0].created if newest else 0
 
     async def _delete_expired(self) -> None:
-        """Delete conversations older than `retention_days`, repeatedly."""
         while self.config.retention_days:
             try:
                 await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
@@ -301,7 +287,6 @@ class App:
         return True
 
     async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
-        """Refuse a request before anything was sent upstream."""
         keeper = next(iter(self._services.values())).recorder
         record = RequestRecordBuilder(keeper, request, "", time.perf_counter(), "", "", "error", error.code)
         record.finish(error.status)
@@ -329,7 +314,6 @@ class App:
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
     def _with_logged_refusals(self, send: Send) -> Send:
-        """Log and count refusals of the management API like all others."""
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
@@ -346,8 +330,8 @@ class App:
         return log_refusal(reason, status)
 
     async def _management_app(self) -> ASGIApp:
-        """The management API, built on first use, because FastAPI costs 30 MB and 0.3 s. Built in a thread so that
-        running answers go on, and shielded so that a client that leaves does not cancel it."""
+        """The management API, built on first use in a thread, because FastAPI costs 30 MB and 0.3 s. Shielded from a
+        client that leaves."""
         if self._management_task is None:
             self._management_task = asyncio.create_task(asyncio.to_thread(self._build_management_app))
         return await asyncio.shield(self._management_task)
@@ -366,7 +350,6 @@ class App:
         return build_api(stage)
 
     def _client_request(self, request: str, scope: Scope, body: bytes) -> ClientRequest:
-        """Raises Unauthorized."""
         headers: RawHeaders = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
@@ -392,14 +375,12 @@ def _new_request_id() -> str:
 
 
 def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
-    """Imported on first use, in a thread: it takes 25 ms."""
     from proxy.telemetry.prometheus import render_metrics
 
     return render_metrics
 
 
 def _model_of(body: bytes) -> str | None:
-    """The model named in the body of another endpoint, if any."""
     try:
         named = slices.parse(slices.members(body).get("model", b"null"))
     except slices.JsonSplitError:
@@ -464,7 +445,6 @@ class AsgiReply:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
-        """Send `last` and end the reply, as one message."""
         if not self._ended:
             self._ended = True
             await self._send({"type": "http.response.body", "body": last, "more_body": False})

@@ -1,9 +1,7 @@
 """ASGI middleware that refuses ambiguous and foreign requests on every path, before any route is looked up.
 
 A request that two programs could read differently is answered 400 and its connection closed; a foreign `Host` or
-`Origin` 403; too large a body 413. No Python server does this alone: duplicate `Host`, `Transfer-Encoding: identity,
-chunked`, `%2e%2e%2f` and names with underscores get through. Each refusal is one line in the log, also those of
-`runner`, which checks bytes and deadlines before there is a request.
+`Origin` 403; too large a body 413. No Python server does this alone. Each refusal is one line in the log.
 """
 
 from __future__ import annotations
@@ -43,8 +41,6 @@ _DRAIN_S = 2.0
 
 
 class _BodyLimit(NamedTuple):
-    """Most bytes of a body, and whose limit that is."""
-
     size: int
     description: str
 
@@ -61,8 +57,7 @@ OnRefusal = Callable[[str], object]
 
 
 def log_refusal(reason: str, status: int) -> Headers:
-    """Log a refused request and return the headers that name the refusal to the client. `status` is 0 if the connection
-    was closed without an answer."""
+    """Log a refusal and return the headers that name it. `status` is 0 if the connection closed without an answer."""
     request = "r" + secrets.token_hex(10)
     fields = {"id": request, "status": "error", "reason": reason, "client_status": status, "upstream_status": 0}
     log.warning("request", extra={f"stack_{name}": value for name, value in fields.items()})
@@ -111,7 +106,6 @@ class RequestGuard:
             await self._app(scope, receive, send)
 
     async def _serve_chunked(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
-        """Serve a request whose size is not announced."""
         answer = _ResponseTracker(send)
         try:
             await self._app(scope, body.receive, answer.send)
@@ -137,8 +131,7 @@ class RequestGuard:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _refuse_foreign_requests(self, headers: HeaderMap) -> None:
-        """A web page in the user's browser can reach this port, but not with our host name and origin. Raises
-        Forbidden."""
+        """Raises Forbidden: a web page in the browser can reach this port, but not with our host name and origin."""
         host = headers.get(b"host", b"").strip()
         if not self._is_allowed_host_cached(host):
             raise _host_error(host)
@@ -200,7 +193,6 @@ def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str)
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
-    """Raises BadRequest if a path changes its meaning by decoding."""
     if hides := _path_fault(raw_path):
         raise BadRequest(hides)
 
@@ -233,7 +225,6 @@ class _LimitedBody:
         return message
 
     async def next_message(self) -> AsgiMessage:
-        """The next message, without the check."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         self.ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
@@ -262,8 +253,7 @@ async def _drain_body(body: _LimitedBody) -> None:
 
 
 def _without_own_headers(headers: Headers, by_name: HeaderMap) -> Headers:
-    """A copy without `x-stack-*` headers that clients may not send. A copy, because trailers may still extend the
-    server's list."""
+    """A copy without `x-stack-*` headers that clients may not send; trailers may still extend the server's list."""
     if _OWN_HEADER_PREFIX not in b"\n".join(by_name):
         return headers.copy()
     return [

@@ -1,10 +1,8 @@
-"""Runs the application on a socket with uvicorn, and adds deadlines to its connections.
+"""Runs the application on a socket with uvicorn, and adds deadlines to its connections: `header_deadline_s` for
+headers, `body_deadline_s` for each 4 KiB of a body. Headers beyond 64 KiB are refused, trailers dropped.
 
-A client has `header_deadline_s` for its headers and `body_deadline_s` for each 4 KiB of its body. Headers beyond 64 KiB
-and targets that are not paths are refused; trailers are dropped, because the headers are checked before they arrive.
-The port is bound first, so a port in use is one clear error. SIGTERM and Ctrl-C drain: running answers get `drain_s`
-seconds, then the exit status is 0; a second Ctrl-C ends at once. `tests/server/test_library_contract.py` names the
-private parts of uvicorn in use.
+SIGTERM and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C ends at
+once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
-"""Bytes that a body must gain within each deadline. Without it, a byte now and then would hold a connection for
-ever."""
+"""Bytes that a body must gain within each deadline, so that a byte now and then does not hold a connection."""
 
 _BACKLOG = 2048
 
@@ -69,9 +66,8 @@ def serve(
     draining: Callable[[], None] = lambda: None,
     refused: OnRefusal = lambda reason: None,
 ) -> None:
-    """Serve until a signal. `ready` gets the base URL once requests are answered; `draining` is called when the drain
-    begins, `refused` with the reason of each request refused at its connection. Raises InvalidConfiguration if the
-    address cannot be bound."""
+    """Serve until a signal. `ready` gets the base URL; `draining` is called when the drain begins, `refused` with the
+    reason of each refused request. Raises InvalidConfiguration if the address cannot be bound."""
     listener = bind(config.host, config.port)
     with listener:
         settings = uvicorn.Config(
@@ -149,8 +145,8 @@ class _Server(uvicorn.Server):
 
 
 class _ResponseCycle(RequestResponseCycle):
-    """Corrects answers that the library would refuse or frame wrongly: it drops forbidden headers, lets a 204 or 304
-    announce a length, and does not chunk an answer to HTTP/1.0."""
+    """Corrects answers that the library would refuse: drops forbidden headers, lets a 204 or 304 announce a length, and
+    does not chunk an answer to HTTP/1.0."""
 
     _ends_with_connection = False
 
@@ -178,8 +174,7 @@ _IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)
 
 
 def _tune_runtime() -> None:
-    """Collect garbage less often, and never look at objects that live as long as the process: a full collection stalled
-    every stream for 168 ms, with long conversations in memory."""
+    """Collect garbage less often and freeze long-lived objects: a full collection stalled every stream for 168 ms."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -204,8 +199,6 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
 
 
 class _ClientConnection(HttpToolsProtocol):
-    """A client connection with deadlines for headers and bodies."""
-
     header_deadline_s: float
     body_deadline_s: float
 
@@ -327,7 +320,6 @@ class _ClientConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Whether an answer has started and not ended."""
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
         return bool(started) and not self.cycle.response_complete
 

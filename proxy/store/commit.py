@@ -1,9 +1,8 @@
 """Writes a group of batches as one transaction.
 
 A batch for a conversation that is not in the store is refused as a whole, so that a deleted conversation does not come
-back in pieces; of a request answered in it only the receipt is kept. The first writer wins for facts (entries, finished
-rounds, events, blobs), the newest for states (conversations, threads, drafts of rounds, requests, sent bodies).
-Database errors pass through.
+back in pieces; only receipts are kept. The first writer wins for facts (entries, finished rounds, events, blobs), the
+newest for states. Database errors pass through.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ from proxy.store.statements import Driver, Statements, driver_of
 from proxy.store.tasks_view import ConversationChanges, TaskRowUpdater
 
 ConversationKey = tuple[str, str]
-"""Tenant and conversation."""
 RoundKey = tuple[str, str, str, int]
-"""Tenant, conversation, turn and number of a round."""
 RECORD_OVERHEAD_BYTES = 200
 """Memory of a record beside its text, roughly."""
 
@@ -48,8 +45,7 @@ class Batch(msgspec.Struct, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)
 class CommitResult:
-    """Refused tickets, the number of new conversations, and the bytes of text written, counted once where records share
-    it."""
+    """Refused tickets, the number of new conversations, and the bytes of text written, shared text counted once."""
 
     refused: dict[int, StoreError] = field(default_factory=dict)
     new_conversations: int = 0
@@ -58,8 +54,8 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """State kept from group to group. `place` numbers the rows; `drafted` are the rounds with a stored draft, which has
-    to be removed; `tasks` follows the frames and must forget after an error of `commit`."""
+    """State kept between groups. `place` numbers the rows; `drafted` are rounds with a stored draft, to be removed.
+    `tasks` must forget after an error of `commit`."""
 
     next_row_number: Callable[[], int]
     drafted_rounds: dict[RoundKey, None]
@@ -109,7 +105,6 @@ def commit(
 
 
 def conversation_key_of(tenant: str, record: Record) -> ConversationKey | None:
-    """Conversation of `record`. Requests have none."""
     match record:
         case LedgerRecord() | AnchorRecord():
             return tenant, record.conversation
@@ -118,7 +113,6 @@ def conversation_key_of(tenant: str, record: Record) -> ConversationKey | None:
 
 
 def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
-    """Every conversation the batch writes to, new ones included."""
     owners: set[ConversationKey] = set()
     for record in batch.records:
         match record:
@@ -143,7 +137,6 @@ def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Reco
 
 
 def memory_size_of(record: Record) -> int:
-    """Approximate memory of `record` in bytes."""
     if isinstance(record, LedgerRecord):
         return RECORD_OVERHEAD_BYTES + _value_size(record.value)
     if isinstance(record, RequestRecord):
@@ -273,7 +266,7 @@ class _RowsByTable:
                 self.rows[schema.queued].append(at | rows.queued_row(value))
 
     def _add_round_messages(self, at: rows.RowValues, done: Round) -> None:
-        """Messages of a round. A draft replaces the one before it, and goes when the round ends."""
+        """A draft replaces the one before it, and goes when the round ends."""
         tenant, conversation = at["tenant"], at["conversation"]
         place = (tenant, conversation, done.turn, done.number)
         if done.spoken.complete:
@@ -336,8 +329,7 @@ class _RowsByTable:
 
 
 def _write_bodies(driver: Driver, statements: Statements, gathered: _RowsByTable) -> None:
-    """Add the rows of new pages. The pages that a known page names are known too, because they were written
-    together."""
+    """Add the rows of new pages. Pages named by a known page are known too: they were written together."""
     asked: dict[str, list[bytes]] = defaultdict(list)
     for tenant, digest in gathered.pages:
         asked[tenant].append(digest)

@@ -1,8 +1,7 @@
 """Conversations in memory: a bounded cache over the store, which also finds the conversation of a request.
 
-Records are handed to the store first and then added to the ledger, so the cache never knows more than the store was
-given. If the store loses records of a conversation, or it is deleted, its object is marked as dropped, refuses records,
-and is read again. Otherwise a conversation is one object for all requests in it.
+Records go to the store first and then into the ledger. If the store loses records of a conversation, or it is deleted,
+its object is dropped, refuses records, and is read again; otherwise all requests share one object.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ class NewEntries(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass
 class CachedConversation:
-    """A conversation in memory. `ticket` is its newest write; `decided` the newest write that changes contexts;
-    `settled` the newest that is old enough to be on disk; `fresh` are the later ones, oldest first. Receipts count for
-    none of these."""
+    """A conversation in memory. `ticket` is its newest write, `decided` the newest that changes contexts, `settled` the
+    newest old enough to be on disk, `fresh` the later ones, oldest first; receipts count for none of these."""
 
     ledger: Ledger
     tenant: str
@@ -143,14 +141,13 @@ class CachedConversation:
             self.path_states.popitem(last=False)
 
     def forget_path_state(self, tip: str) -> None:
-        """Drop the cached state of the path to `tip`, after an event changed it."""
         self.path_states.pop(tip, None)
 
 
 class ConversationCache:
-    """`most_bytes` bounds the memory of the cached ledgers. `ask_until`: up to this time (ms) openings are also looked
-    up in the store, because a retry may follow a request that another process took. `clock` is monotonic, in seconds.
-    `told` receives new events once they are in the ledger."""
+    """`most_bytes` bounds the cached ledgers. Up to `ask_until` (ms) openings are also looked up in the store, because
+    a retry may follow a request that another process took. `clock` is monotonic, in seconds. `told` receives new
+    events."""
 
     def __init__(
         self,
@@ -218,8 +215,7 @@ class ConversationCache:
     async def _load_in_dialect(
         self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
     ) -> list[CachedConversation]:
-        """Those of these conversations that are in this dialect. Errors are added to `unread` while other candidates
-        remain. Raises StoreError."""
+        """Those in this dialect. Errors go to `unread` while other candidates remain. Raises StoreError."""
         got: list[CachedConversation] = []
         for conversation in dict.fromkeys(conversations):
             try:
@@ -291,8 +287,7 @@ class ConversationCache:
         return None
 
     async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
-        """The conversation with a turn, or part of one, that the client knows by this id; and the turn, empty for a
-        part."""
+        """The conversation with an answer that the client knows by this id, and its turn (empty for a part of one)."""
         key = anchors.response_anchor(name)
         conversations = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
         for conversation in conversations:
@@ -304,9 +299,8 @@ class ConversationCache:
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
     ) -> tuple[Ledger, ...]:
-        """Conversations of the same tenant that can be recalled from this one: its parent, cached children and those in
-        `delegated`, and conversations that folded or opened one of `frames` (full ids). What the store cannot read is
-        left out."""
+        """Conversations of the same tenant that can be recalled from this one: parent, cached children, `delegated`,
+        and those that folded or opened one of `frames` (full ids). Unreadable ones are left out."""
         conversation = cached.ledger.conversation
         of_tenant = {c: s for (tenant, c), s in self._conversations.items() if tenant == cached.tenant}
         related = [c for c, s in of_tenant.items() if s.ledger.conversation.parent == conversation.id]
@@ -393,25 +387,21 @@ class ConversationCache:
         self._refuse_if_dropped(cached)
 
     def _refuse_if_dropped(self, cached: CachedConversation) -> None:
-        """Raises StoreError for a conversation that must be read again."""
         if cached.is_dropped or self._drop_if_lost(cached):
             raise StoreError("the conversation was deleted, or records of it were lost: it has to be read again")
 
     def _drop_if_lost(self, cached: CachedConversation) -> bool:
-        """Drop the conversation if it was deleted or lost records since it was read. Returns whether it was."""
         if self._store.loss_count(cached.tenant, cached.ledger.conversation.id) == cached.loss_count:
             return False
         self.drop(cached)
         return True
 
     def parent_of(self, tenant: str, conversation: str) -> str:
-        """Parent of a cached conversation; empty if there is none."""
         cached = self._conversations.get((tenant, conversation)) or self._in_use.get((tenant, conversation))
         return cached.ledger.conversation.parent if cached else ""
 
     @property
     def conversation_count(self) -> int:
-        """Number of conversations in memory."""
         return len(self._conversations)
 
     def drop(self, cached: CachedConversation) -> None:
@@ -423,8 +413,7 @@ class ConversationCache:
                 del cache[key]
 
     def drop_deleted(self, tenant: str | None = None, conversation: str = "") -> None:
-        """Drop deleted conversations, of `tenant` or with id `conversation` if given. The others stay, because requests
-        may be running in them."""
+        """Drop deleted conversations, of `tenant` or with id `conversation` if given."""
         for cached in {id(held): held for held in (*self._conversations.values(), *self._in_use.values())}.values():
             if tenant in (None, cached.tenant) and conversation in ("", cached.ledger.conversation.id):
                 self._drop_if_lost(cached)

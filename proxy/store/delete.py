@@ -1,9 +1,5 @@
-"""Deletes conversations, and everything that only they needed.
-
-A blob is deleted with its last holder: a conversation, a request, or a page that names it. Runs in the writer's thread,
-a few conversations a transaction, so that other writes get their turn. The database removes the bytes from its file
-itself.
-"""
+"""Deletes conversations, and the blobs that no conversation, request or page needs any more. Runs in the writer's
+thread, a few conversations a transaction, so that other writes get their turn."""
 
 from __future__ import annotations
 
@@ -57,7 +53,6 @@ def _conversations_to_delete(
 
 
 def _delete_conversation(connection: Connection, tenant: str, conversation: str) -> int:
-    """Returns the bytes of the deleted blobs."""
     requests = schema.requests
     of_it = and_(requests.c.tenant == tenant, requests.c.conversation == conversation)
     ids = list(connection.execute(select(requests.c.id).where(of_it)).scalars())
@@ -81,8 +76,7 @@ def _delete_requests(connection: Connection, tenant: str, ids: list[str]) -> int
 
 
 def _delete_orphan_requests(connection: Connection, tenant: str | None, conversation: str, before: int) -> int:
-    """Delete requests without a conversation, and bodies sent for requests that were not stored; of the latter only the
-    age is known."""
+    """Delete requests without a conversation, and sent bodies (by age) without a stored request."""
     requests, sent, conversations = schema.requests, schema.sent, schema.conversations
     owned = exists().where(conversations.c.tenant == requests.c.tenant, conversations.c.id == requests.c.conversation)
     has_request = exists().where(requests.c.tenant == sent.c.tenant, requests.c.id == sent.c.request)

@@ -1,8 +1,6 @@
 """Database failures as `StoreError` codes, and the circuit breaker of the store.
 
-SQLite's primary result codes decide the code, whether the error comes from the driver or from SQLAlchemy. Anything that
-is not a database failure, such as a bad value, is `store_failed`. The circuit breaker decides from the times of
-failures; the clock is an argument.
+SQLite's primary result codes decide the code. Anything that is not a database failure is `store_failed`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from proxy.errors import StoreError
 
 DATABASE_ERRORS = (DBAPIError, sqlite3.Error)
-"""Errors of the driver and of SQLAlchemy."""
 
 CODE_BY_SQLITE_RESULT = {
     sqlite3.SQLITE_BUSY: "store_locked",
@@ -104,7 +101,6 @@ class CircuitBreaker:
         self._opened = self._clock()
 
     def reset(self) -> None:
-        """Close after a successful probe."""
         self._opened = None
         self._failed.clear()
 

@@ -30,7 +30,7 @@ from proxy.store.tasks_view import task_rows_of
 
 
 class MemoryStore:
-    """`proxy.store.Store` in dictionaries. The tenant is the first part of every key."""
+    """`proxy.store.Store` in dictionaries, with the tenant first in every key."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -208,7 +208,6 @@ class MemoryStore:
         return freed + sum(map(self._delete_request, gone))
 
     def _delete_orphan_requests(self, tenant: str | None, conversation: str, before: int) -> int:
-        """Delete requests without a conversation."""
         gone = [
             key
             for key, record in self._requests.items()

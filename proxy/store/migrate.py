@@ -1,8 +1,5 @@
-"""Creates the schema of a store, migrates it, or refuses it.
-
-A migration is one transaction, so a killed process leaves the old or the new version, and an existing store is copied
-first. A store of a newer version or another program raises StoreError and stays unchanged.
-"""
+"""Creates the schema of a store, or migrates it in one transaction after copying an existing store. A store of a newer
+version or another program raises StoreError and stays unchanged."""
 
 from __future__ import annotations
 
@@ -67,6 +64,5 @@ def upgrade(connection: Connection) -> None:
 
 
 def secret_of(connection: Connection) -> bytes:
-    """The random bytes made with the store."""
     found = select(schema.meta.c.value).where(schema.meta.c.tenant == "", schema.meta.c.name == SECRET_NAME)
     return bytes(connection.execute(found).scalar_one())

@@ -1,7 +1,6 @@
 """Work handed to the writer and not yet finished, by ticket, and the waiters for it.
 
-Tickets may finish in any order, because receipts give way. Each waiter is woken once, on its own event loop, even if it
-has left or its loop is closed. Nothing here locks: the writer does.
+Tickets may finish in any order. Each waiter is woken once, on its own event loop. The writer holds the lock.
 """
 
 from __future__ import annotations

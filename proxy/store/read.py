@@ -1,8 +1,7 @@
 """All reads, as functions of a connection, and ledgers rebuilt from their records.
 
-A tenant that is given is in the `where` of every table; only an operator's None leaves it out. Each read is one
-transaction, so a ledger is never read half before a commit. A ledger with lost records comes back smaller but whole: a
-value whose parent is missing is left out.
+Every query filters by tenant, unless an operator passes None. Each read is one transaction. Where records were lost,
+the values that depend on them are left out.
 """
 
 from __future__ import annotations
@@ -145,7 +144,6 @@ def _rows_of(connection: Connection, table: Table, owner: tuple[str, str]) -> Se
 
 
 def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
-    """By (entry, round), in order of position."""
     messages, blobs = schema.messages, schema.blobs
     query = (
         select(messages, blobs.c.data)
@@ -226,7 +224,6 @@ def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:
 
 
 def _request_row(connection: Connection, tenant: str | None, beginning: str) -> Row[Any] | None:
-    """The request with this id or id prefix; None if several fit."""
     table = schema.requests
     if not beginning:
         return None
@@ -266,7 +263,6 @@ def _blobs(connection: Connection, tenant: str, digests: Iterable[bytes]) -> dic
 
 
 def count_conversations(connection: Connection) -> int:
-    """Conversations of all tenants."""
     return int(connection.execute(select(func.count()).select_from(schema.conversations)).scalar_one())
 
 

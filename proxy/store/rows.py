@@ -1,9 +1,8 @@
 """Values as rows and rows as values, without a database.
 
-What is read is byte for byte what was written, including NUL, lone surrogates and invalid UTF-8, which `escape_text`
-writes with an escape. A message's wire and every long piece of a body is a blob under its sha256. A body is a list of
-pages, a page a list of pieces: the common beginning of two bodies is stored once, so a conversation that is resent with
-every request does not grow the store quadratically.
+Bytes are read as they were written, including NUL, lone surrogates and invalid UTF-8. A message's wire and every long
+piece of a body is a blob under its sha256. A body is a list of pages, a page a list of pieces: bodies with a common
+beginning share pages, so a resent conversation does not grow the store quadratically.
 """
 
 from __future__ import annotations
@@ -220,7 +219,6 @@ def round_row(value: Round) -> RowValues:
 
 
 def _usage_list(usage: Usage) -> list[int]:
-    """The format of older versions, if it can hold everything."""
     told = [usage.input, usage.output, usage.cached, usage.written, usage.written_long]
     return told if usage.written_long else told[:-1]
 
@@ -371,8 +369,7 @@ class BodyPage:
 
 
 class _DigestCache:
-    """Digests of recent pieces. A conversation resends the same objects, and a dictionary finds an object without
-    reading its bytes again. Belongs to the writer's thread."""
+    """Digests of recent pieces by object, so that resent bytes are not hashed again. For the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
         self._max_bytes = most_bytes
@@ -390,8 +387,7 @@ class _DigestCache:
 
 
 class _PageCache:
-    """Recent pages by their pieces: requests of a conversation begin with the same pages. Finds pieces as
-    `_DigestCache` does. Belongs to the writer's thread."""
+    """Recent pages by their pieces: requests of a conversation begin with the same pages. For the writer's thread."""
 
     def __init__(self, most_bytes: int = 16 << 20) -> None:
         self._max_bytes = most_bytes
@@ -433,7 +429,6 @@ def _build_page(pieces: Sequence[bytes]) -> BodyPage:
 
 
 def join_digests(made: Iterable[BodyPage]) -> bytes:
-    """The column `body`: the digests of the pages, joined."""
     return b"".join(page.digest for page in made)
 
 

@@ -6,17 +6,11 @@
                    └─ requests ─ sent            bodies as lists of pages of blobs
     task_rows                                    frames for the view `tasks` and `search_index`
     blobs, holds                                 bytes once per tenant, and their holders
-    meta                                         facts about the whole store (tenant is empty)
-    settings                                     settings changed at run time (tenant is empty)
+    meta, settings                               of the whole store (tenant is empty)
 
-Every table has the tenant first in its primary key. Text is stored as text (`rows.escape_text` escapes the few
-characters that databases refuse), times in ms, digests as the 32 bytes of sha256. `place` is the order of writing,
-across restarts.
-
-To read a message by hand: its text is in `messages.text`, or, if that is null, in the string `content` of the JSON in
-`blobs.data` under the digest `messages.wire`, so that large texts are on disk once. The message of a draft round is
-under the hash of its place instead, so that the next draft replaces it. A change of the tables is a new file in
-`migrations/versions` and a new last name in `VERSIONS`.
+Primary keys begin with the tenant. Times are in ms, digests are 32 bytes of sha256, `place` is the order of writing.
+The text of a message is in `messages.text` or, if null, in `content` of the JSON in `blobs.data` under `messages.wire`.
+A change of the tables is a new file in `migrations/versions` and a new last name in `VERSIONS`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Full-text search of finished frames (SQLite FTS5, ranked by BM25): title, criteria, result, files and decisions.
 
-There is one index in memory for each tenant that searches. A search first reads the rows written since the last one, so
-requests without a search cost nothing and the database holds no second copy of texts that a deletion would have to
-find. Results are rows as the same transaction reads them: deleted or reopened frames never appear. Ranking counts only
-the frames of the searching tenant. Words are compared by English stems; a query has no syntax.
+Each tenant that searches has an index in memory; a search first reads the rows written since the last one. Results are
+read in the same transaction, so deleted or reopened frames never appear. Words are compared by English stems.
 """
 
 from __future__ import annotations
@@ -42,9 +40,7 @@ _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-
 _WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
 
 FrameKey = tuple[str, str, str]
-"""Tenant, conversation and frame, as the store spells them."""
 TaskRow = rows.RowValues | RowMapping
-"""A row of `task_rows`, by column."""
 
 
 def words_in(text: str) -> list[str]:
@@ -69,7 +65,6 @@ def is_finished(row: TaskRow) -> bool:
 def search_rows(
     told: Mapping[FrameKey, rows.RowValues], query: str, limit: int, without: Collection[str]
 ) -> FrameSearchResult:
-    """The same as `FrameSearch.search`, over rows in memory."""
     with closing(FrameIndex()) as index:
         index.add_rows(told.values())
         return _best_frames(index, query_words(query), told.get, limit, without)
@@ -86,7 +81,7 @@ class FrameSearch:
         self, connection: Connection, tenant: str | None, query: str, limit: int, without: Collection[str]
     ) -> FrameSearchResult:
         """Up to `limit` finished frames outside the conversations `without`, best first: those with all words of
-        `query`, or if there are none, those with some. Raises StoreError."""
+        `query`, or else those with some. Raises StoreError."""
         with self._lock:
             try:
                 index = self._current_index(connection, tenant)
@@ -140,7 +135,6 @@ class FrameIndex:
 
     @property
     def outdated(self) -> int:
-        """Numbers that no frame has any more."""
         return self._next - self.size
 
     def add_rows(self, task_rows: Iterable[TaskRow]) -> None:
@@ -181,7 +175,6 @@ def _best_frames(
     limit: int,
     without: Collection[str],
 ) -> FrameSearchResult:
-    """`row_of` reads the current row of a frame."""
     apart = frozenset(map(rows.escape_text, without))
     for whole in (True, False) if words else ():
         keys = (key for key in index.ranked_keys(words, whole=whole) if key[1] not in apart)

@@ -54,8 +54,7 @@ SHRINK_INTERVAL_S = 0.1
 
 
 class SqlStore:
-    """`proxy.store.Store` over one database. A StoreError of `wait_until_durable` may be temporary; losses are reported
-    by `loss_count`."""
+    """A `Store` over one database. A StoreError of `wait_until_durable` may pass; `loss_count` reports losses."""
 
     def __init__(
         self, database: SqliteFile, *, circuit: CircuitBreaker | None = None, bounds: QueueLimits | None = None
@@ -69,8 +68,7 @@ class SqlStore:
         self._last_reopen = 0.0
 
     async def start(self) -> None:
-        """Open, migrate, start the writer. Raises StoreError if the store cannot be used now; the writer goes on
-        trying."""
+        """Open, migrate, start the writer, which goes on trying. Raises StoreError if the store cannot be used now."""
         ticket = self._writer.start()
         for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
@@ -150,8 +148,7 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- deleting
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Overwrites the rows, returns their pages and empties the log. Raises StoreError if a copy may remain: call it
-        again."""
+        """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again."""
         conversations = freed = 0
         more = True
         while more:
@@ -183,8 +180,7 @@ class SqlStore:
             await asyncio.sleep(SHRINK_INTERVAL_S)
 
     def _try_shrink(self) -> bool:
-        """One attempt. A compacted file is not compacted again when only the log is left: all of it would go through
-        the log once more."""
+        """One attempt. When only the log is left, the file is not compacted again, which would refill the log."""
         if self._must_compact and self._database.compact(rewrite=self._must_rewrite):
             self._must_compact = self._must_rewrite = False
         self._must_shrink = self._must_compact or not self._database.truncate_log()
@@ -250,8 +246,7 @@ class SqlStore:
             raise error from caught
 
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
-        """Have the writer set the file aside after a reader found damage. Otherwise every read fails until the next
-        write."""
+        """Have the writer set the file aside after a reader found damage; otherwise reads fail until the next write."""
         if self._is_current_engine(engine):
             raise error
 
@@ -259,14 +254,12 @@ class SqlStore:
         return self._database.is_open and self._database.read_engine is engine
 
     async def _run_in_writer(self, work: Callable[[], ReadResult]) -> ReadResult:
-        """Run `work` in the writer's thread, after all that is queued."""
         done: list[ReadResult] = []
         await self._writer.wait(self._writer.enqueue_job(lambda: done.append(work())))
         return done[0]
 
 
 DATABASE_FILE = "callstack.db"
-"""Default file in the data directory."""
 
 
 def _open_sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`

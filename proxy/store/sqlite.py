@@ -1,9 +1,8 @@
 """The SQLite database file, and everything that is specific to SQLite.
 
-A file is never deleted or overwritten: a damaged one is renamed with a timestamp (or left alone for readers), an older
-one is copied before migration. Only the owner can read it (mode 0600; directory 0700 if created here), and a symbolic
-link is refused. One connection writes, with `BEGIN IMMEDIATE`, because in WAL mode a read that turns into a write fails
-if another process wrote in between; a pool can only read.
+A file is never deleted: a damaged one is renamed with a timestamp, an older one copied before migration. Only the owner
+can read it (mode 0600), and a symbolic link is refused. One connection writes, with `BEGIN IMMEDIATE`, because in WAL
+mode a read that turns into a write fails if another process wrote in between; a pool can only read.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ from proxy.store.failures import as_store_error
 BUSY_MS = 250
 """How long a statement waits for another process."""
 READERS = 4
-"""Connections for reading."""
 SEARCHERS = 1
 """Further connections for searches, which may take seconds, so that no request waits for one."""
 SHRINK_MS = 50
-"""Busy timeout while deleted bytes are removed from the file. Short, because writers wait meanwhile and it is tried
-again."""
+"""Short busy timeout while deleted bytes are removed: writers wait meanwhile, and it is tried again."""
 MAX_REWRITE_BYTES = 256 * 1024 * 1024
 """Largest file that is rewritten when a conversation is deleted, which takes about a second."""
 WAL_BYTES = 64 * 1024 * 1024
@@ -54,8 +51,7 @@ BACKUP_SUFFIX = ".before-"
 
 
 class SqliteFile:
-    """One file with its connections. `write_connection` is for one thread, `read_engine` for any. Without `sets_aside`
-    a damaged file stays where it is."""
+    """One file with its connections. `write_connection` is for one thread, `read_engine` for any."""
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
         self.path = path.absolute()
@@ -100,8 +96,7 @@ class SqliteFile:
         return self._write_connection
 
     def open(self) -> None:
-        """Open the store; a damaged file is set aside, if allowed, and a new one begun. Raises StoreError if it cannot
-        be used."""
+        """Open the store; set a damaged file aside, if allowed, and begin a new one. Raises StoreError."""
         try:
             self._open()
         except Exception as caught:
@@ -159,7 +154,6 @@ class SqliteFile:
         self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
 
     def size_bytes(self) -> int:
-        """Size of the file and its write-ahead log."""
         total = 0
         for side in ("", "-wal"):
             try:
@@ -173,17 +167,15 @@ class SqliteFile:
         self._log_pages += PAGES_PER_COMMIT + PAGES_PER_RECORD * records + size // PAGE_BYTES
 
     def checkpoint_if_large(self, *, waited_for: bool) -> None:
-        """Checkpoint a long write-ahead log, as far as readers allow. Committed data is on disk anyway, and the next
-        commit reports errors of the disk."""
+        """Checkpoint a long log, as far as readers allow. Errors are ignored: the next commit reports them."""
         if self._write_connection is not None and self._log_pages >= CHECKPOINT_AT_PAGES[waited_for]:
             self._log_pages = 0
             with suppress(sqlite3.Error):
                 _raw_connection(self._write_connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def compact(self, *, rewrite: bool) -> bool:
-        """Remove deleted bytes from the file; False if another connection was in the way. Deleted rows are overwritten
-        with zeros. `rewrite` also rewrites a file of up to `MAX_REWRITE_BYTES`, because a copy may remain in the unused
-        part of a split page."""
+        """Overwrite deleted rows with zeros; False if another connection was in the way. `rewrite` also rewrites a file
+        of up to `MAX_REWRITE_BYTES`, because a copy may remain in a split page."""
         for copy in self.path.parent.glob(f"{self.path.name}{BACKUP_SUFFIX}*"):
             copy.unlink()
         rewrite = rewrite and self.size_bytes() <= MAX_REWRITE_BYTES
@@ -262,7 +254,6 @@ class SqliteFile:
             self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
 
     def _back_up(self, version: str) -> None:
-        """Keep a copy of the store, named by its version."""
         copy = self.path.with_name(f"{self.path.name}{BACKUP_SUFFIX}{version}")
         partial = copy.with_name(f"{copy.name}.partial")
         partial.unlink(missing_ok=True)
@@ -289,7 +280,6 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def _raw_connection(connection: Connection) -> sqlite3.Connection:
-    """SQLite's own connection, for statements outside a transaction."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
     return raw

@@ -1,9 +1,8 @@
 """The statements that write a group of batches, compiled once for each kind of database.
 
-Compiling a statement per call cost more than writing the row, and a query took 0.3 ms to build. Many rows go into one
-insert: SQLite releases the interpreter lock at every step, and under load the writer's thread waits up to 5 ms to get
-it back, so that writing row by row could not keep up. On SQLite the statements run on its own driver, because
-SQLAlchemy took a third of the writer's time in small groups; `failures` knows the errors of both.
+Many rows go into one insert: SQLite releases the interpreter lock at every step, and under load the writer's thread
+waits up to 5 ms to get it back. On SQLite the statements run on its own driver, because SQLAlchemy took a third of the
+writer's time in small groups.
 """
 
 from __future__ import annotations
@@ -43,17 +42,14 @@ ZERO: ColumnElement[int] = literal_column("0")
 MIN_BLOCK_ROWS = 1_000
 """Rows of a table from which they are inserted in blocks. Single inserts are up to a third faster for fewer."""
 BLOCK_SIZES = (64, 8)
-"""Rows of one insert, largest first; the rest goes one by one. 64 rows of any table stay below 999 parameters, which
-every SQLite takes."""
+"""Rows of one insert, largest first; the rest goes one by one. 64 rows need fewer than SQLite's 999 parameters."""
 KEYS_PER_QUERY = 500
 """Keys in one query that a caller builds itself."""
 KEY_BATCH_SIZES = (1, 8, 64)
-"""Keys of one keyed statement. The smallest size that takes all keys runs, or the largest repeatedly; unused places
-repeat one of the keys."""
+"""Keys of one statement: the smallest size that takes all, or the largest repeatedly. Spare places repeat a key."""
 
 
 def chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """`KEYS_PER_QUERY` items at a time."""
     left = iter(items)
     while some := list(islice(left, KEYS_PER_QUERY)):
         yield some
@@ -90,8 +86,7 @@ class PreparedStatement:
 
 
 class BlockInsert:
-    """An insert of many rows in one step, in order: a later row with the same key meets the earlier one. PostgreSQL
-    refuses that within one statement, so it gets rows one by one."""
+    """Inserts many rows in one step, in order. On PostgreSQL one by one: it refuses a repeated key in one statement."""
 
     def __init__(self, insert: SqliteInsert | PostgresInsert, dialect: Dialect, columns: Iterable[str]) -> None:
         compiled = insert.compile(dialect=dialect, column_keys=list(columns))
@@ -214,8 +209,7 @@ def statements_for(dialect: Dialect) -> Statements:
 
 
 def _insert_function_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | PostgresInsert]:
-    """`ON CONFLICT` is in both dialects of SQLAlchemy, but not in its common part. Only the one in use is imported:
-    that of PostgreSQL takes 2 MB and 25 ms."""
+    """The dialect's insert with `ON CONFLICT`. Imports only the one in use: PostgreSQL's takes 2 MB and 25 ms."""
     insert: Callable[[Table], SqliteInsert | PostgresInsert]
     insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
     return insert

@@ -1,10 +1,8 @@
-"""Rows of the view `tasks`: frames as tasks, for other programs that open the database and for the search of finished
-frames.
+"""Rows of the view `tasks`: frames as tasks, for other programs that open the database and for the search.
 
-They are written in the transaction of the records that changed them, and show the state of the path that grew last.
-Trees at the newest entries of recently written conversations are kept without texts and follow each entry and event; if
-that is not enough, the conversation is replayed. A failure here loses rows, never records: they are built anew with the
-next write.
+They are written with the records that changed them, and show the path that grew last. Trees of recent conversations are
+kept and follow each entry and event; otherwise the conversation is replayed. A failure here loses rows, never records:
+they are built anew with the next write.
 """
 
 from __future__ import annotations
@@ -128,13 +126,11 @@ class _NewestTrees:
     """The trees at the newest entries of a conversation; `tip` is the entry written last."""
 
     def __init__(self, tip: str = "", trees: Mapping[str, Tree] | None = None) -> None:
-        """`trees` at the entries before `tip`, and at it, oldest first."""
         self.tip = tip
         self._trees: OrderedDict[str, Tree] = OrderedDict(trees or {tip: Tree()})
         self._inner_entries = set(self._trees) - {tip}
         """Entries with others behind them: an event at one of them changes those too."""
         self._written_frames: Mapping[str, Frame] = {}
-        """Frames as their rows show them."""
 
     def apply_changes(self, written: ConversationChanges) -> None:
         """Apply written changes. Raises _NotAtNewestEntries, after which this object must not be used."""
@@ -152,7 +148,6 @@ class _NewestTrees:
             self._inner_entries.discard(gone)
 
     def _add_entry(self, entry: Entry, *, begins: bool) -> None:
-        """`begins`: a root begins at this entry."""
         if entry.kind is EntryKind.OVERLAY or entry.id in self._trees:
             return
         if entry.parent not in self._trees or entry.adopts or entry.alias:

@@ -1,7 +1,4 @@
-"""The thread that writes: queued batches in order, as many as fit in one transaction.
-
-`enqueue` appends to a bounded queue and never waits. While somebody waits for a ticket, receipts give way, because no
-context depends on them. What happens on a failure:
+"""The thread that writes queued batches in order, as many as fit in one transaction. On a failure:
 
     locked       waiters fail after the first attempt (250 ms); the batches are tried again until the circuit opens
     other error  the group is dropped and counted, and its waiters fail; for a bad value it is tried batch by batch
@@ -101,7 +98,6 @@ class StoreWriter:
         self._lost_conversations: dict[ConversationKey, None] = {}
         """Conversations with losses that were not loaded since."""
         self._loss_counts: dict[ConversationKey, int] = {}
-        """Losses of each conversation."""
         self._waiters: list[Waiter] = []
         self._stall_error: StoreError | None = None
         self._closing = False
@@ -120,8 +116,7 @@ class StoreWriter:
         return self.reopen()
 
     def enqueue(self, tenant: str, records: Sequence[Record]) -> int:
-        """Queue one transaction and return its ticket. Never waits. Raises StoreError if the queue is full or writing
-        fails."""
+        """Queue one transaction and return its ticket. Raises StoreError if the queue is full or writing fails."""
         size = sum(map(memory_size_of, records))
         with self._lock:  # as with `_changed`, which is entered in Python: this is done with every request
             self._refuse_if_closed()
@@ -160,8 +155,7 @@ class StoreWriter:
         await self._wait(ticket, settled_only=False)
 
     async def wait_for_pending(self, concerns: Callable[[Batch], bool] = lambda _: True) -> None:
-        """Return when every queued batch that `concerns` the reader is written or dropped. Raises StoreError if that
-        takes long."""
+        """Wait until all batches that `concerns` selects are written or dropped. Raises StoreError if slow."""
         with self._changed:
             under_way, stalled = self._pending, self._stall_error is not None
             ticket = under_way.newest_ticket if stalled else under_way.newest_ticket_for(concerns)
@@ -249,8 +243,7 @@ class StoreWriter:
             return self._take_group()
 
     def _wait_for_more(self) -> None:
-        """Wait for more batches while nobody waits: one transaction costs as much as twenty batches (measured). What
-        the last group left has waited already; waiting anew would delay the next waiter."""
+        """Wait for more batches while nobody waits: a transaction costs as much as twenty batches (measured)."""
         until = (self._receipt_delay.waiting_since or time.monotonic()) + MAX_GROUPING_DELAY_S
         while (left := until - time.monotonic()) > 0 and not self._must_write_now():
             self._changed.wait(left)
@@ -260,8 +253,7 @@ class StoreWriter:
         return full or self._closing or bool(self._waiters) or any(isinstance(w, WriterJob) for w in self._queue)
 
     def _take_group(self) -> Sequence[Batch | WriterJob]:
-        """As many batches as fit in one transaction, or one job. Receipts give way to batches that somebody waits
-        for."""
+        """As many batches as fit in one transaction, or one job. Receipts yield to batches that somebody waits for."""
         if isinstance(self._queue[0], WriterJob):
             return [self._queue.popleft()]
         batches = [w for w in takewhile(lambda each: isinstance(each, Batch), self._queue) if isinstance(w, Batch)]
@@ -364,9 +356,8 @@ class StoreWriter:
 
     # --------------------------------------------------------------------------------------------------------- failures
     def _handle_failure(self, caught: Exception) -> StoreError:
-        """Count the failure and leave the database so that the next attempt starts clean. A bad value says nothing
-        about the store. On a full disk reading goes on, but nothing is accepted until a probe succeeds, because it
-        would be lost."""
+        """Count the failure; the next attempt starts clean. A bad value says nothing about the store. On a full disk
+        reading goes on, but nothing is accepted until a probe succeeds."""
         self._commit_context.task_updater.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
@@ -390,7 +381,6 @@ class StoreWriter:
             self._database.close()
 
     def _split_off_lost(self, batches: Sequence[Batch]) -> tuple[list[Batch], dict[int, StoreError]]:
-        """Batches that may be written, and batches of conversations with earlier losses."""
         with self._changed:
             if not self._lost_conversations:
                 return list(batches), {}
@@ -402,7 +392,6 @@ class StoreWriter:
         return [b for b in batches if b.ticket not in refused], refused
 
     def _stall(self, error: StoreError) -> None:
-        """Fail the waiters; the batches are tried again."""
         with self._changed:
             self._stall_error = error
             told, self._waiters = self._waiters, []

@@ -38,8 +38,7 @@ class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(eq=False)
 class EventListener:
-    """`scope` is a tenant, or None for an operator; a `conversation` narrows it. Events wait oldest first; `missed`
-    counts those dropped since the last report."""
+    """`scope` is a tenant, or None for an operator. `missed` counts events dropped since the last report."""
 
     scope: str | None
     conversation: str = ""
@@ -81,7 +80,6 @@ class EventBus:
         self._listeners: list[EventListener] = []
 
     def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
-        """Publish events that were added to the ledger."""
         for happening in proxy_events_of(ledger, events):
             self.publish(happening)
 
@@ -108,8 +106,7 @@ class EventBus:
 
     @contextmanager
     def listen(self, scope: str | None, conversation: str = "", after: int | None = None) -> Iterator[EventListener]:
-        """A listener, as a context manager; with `after`, it begins with the remembered events after that number.
-        Raises TooManyListeners."""
+        """A listener, beginning with remembered events after number `after`. Raises TooManyListeners."""
         self.refuse_if_full(scope)
         listener = EventListener(scope, conversation)
         listener.waiting.extend(self.events_since(after, listener) if after is not None else ())

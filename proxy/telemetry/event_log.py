@@ -1,9 +1,5 @@
-"""Writes events to `events.jsonl`, a JSON object a line, for log collectors.
-
-It is an ordinary listener of the event bus and writes in a thread. If the disk fails, the log says so once and events
-are lost; the store has the decisions. A file larger than `MAX_FILE_BYTES` becomes `events.1.jsonl`, so there are at
-most two.
-"""
+"""Writes events to `events.jsonl`, a JSON object a line, in a thread. If the disk fails, the log says so once and
+events are lost. A file larger than `MAX_FILE_BYTES` becomes `events.1.jsonl`, so there are at most two."""
 
 from __future__ import annotations
 

@@ -1,14 +1,6 @@
-"""The public events of a running proxy, made from ledger events and receipts. They contain ids, statuses and figures,
-never text of a message, a title or a path.
-
-    frame.created, frame.activated, frame.completed, frame.invalidated      with the status a frame ended with
-    subagent.detected, subagent.completed
-    compaction, summary, suggestion
-    context.generated           a request was answered: tokens, and whether the provider's cache was hit
-    loop.detected, memory.pressure, conversation.opened, conversation.idle, thread.woken
-    message.queued, message.removed, message.dequeued                       messages of people to a running agent
-    any other event             by its kind in the store
-"""
+"""The public events of a running proxy, made from ledger events and receipts: `frame.*`, `subagent.*`, `message.*`,
+`context.generated` (a request was answered) and others; without a public name, the kind in the store. They contain ids,
+statuses and figures, never text of a message, a title or a path."""
 
 from __future__ import annotations
 
@@ -82,7 +74,6 @@ def proxy_events_of(ledger: Ledger, events: Sequence[LedgerEvent]) -> tuple[Prox
 
 
 def receipt_event_of(tenant: str, receipt: Receipt) -> ProxyEvent:
-    """The event of an answered request."""
     cached = receipt.usage.cached if receipt.basis == "reported" else receipt.sent.cached
     figures: dict[str, Figure] = {
         "status": receipt.status,
@@ -106,7 +97,6 @@ def _type_of(ledger: Ledger, event: LedgerEvent) -> str:
 
 
 def _frame_of(event: LedgerEvent) -> str:
-    """The frame of a subject, which may have a suffix behind a slash."""
     subject = event.subject.partition("/")[0]
     return subject if subject.startswith("f") and subject.isalnum() else ""
 
@@ -128,6 +118,5 @@ def _opens_conversation(ledger: Ledger, rooted: LedgerEvent) -> bool:
 
 
 def _is_subagent_frame(ledger: Ledger, ended: LedgerEvent) -> bool:
-    """Whether the ended frame was delegated."""
     frame = _frame_of(ended)
     return any(e.kind == "delegated" and e.subject == frame for at in ledger.events.values() for e in at)

@@ -1,8 +1,5 @@
-"""Bounds the fields of log lines: figures of six digits, short texts, and lists or counts of these.
-
-The journal applies `log_field` to every line. The recorder prepares the thirty fields of the line `request` itself,
-because checking each again would cost as much as the rest of the line.
-"""
+"""Bounds the fields of log lines: figures of six digits, short texts, and lists or counts of these. The recorder bounds
+the fields of the line `request` itself, because checking them again is slow."""
 
 from __future__ import annotations
 

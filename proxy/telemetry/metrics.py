@@ -1,8 +1,7 @@
 """Counters of a running proxy: requests, tokens, money, stack calls, decisions, time.
 
-Labels contain no tenant, key, conversation, id or text, and names from outside are bounded: after `MAX_LABEL_NAMES`,
-further ones count as `other`. Every `request` line of the log is one counted request. Only the event loop counts, so
-nothing is locked. `prometheus` renders the figures.
+Labels contain no tenant, key, conversation, id or text; after `MAX_LABEL_NAMES`, further names count as `other`. Only
+the event loop counts, so nothing is locked.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ MAX_BYPASS_SHARE = 0.01
 
 
 class Histogram:
-    """Values per bucket, and their sum."""
-
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -175,13 +172,11 @@ class Metrics:
         self.overhead = Histogram(OVERHEAD_BUCKETS_S)
         self.lag = Histogram(LAG_BUCKETS_S)
         self.open_requests = 0
-        """Requests in progress, including streams."""
         self.recent = RecentRequests(clock)
         self._reasons, self._models, self._kinds, self._tools = LabelNames(), LabelNames(), LabelNames(), LabelNames()
 
     def count_request(self, outcome: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
-        """Count a finished request. `calls` are stack calls by tool; `tries` are rounds without an answer that were
-        retried."""
+        """`calls` are stack calls by tool; `tries` are rounds without an answer that were retried."""
         reason = self._reasons.label_for(outcome.reason)
         _increment(self.requests, (outcome.status, reason))
         if outcome.upstream:
@@ -202,12 +197,10 @@ class Metrics:
             self._add_receipt(outcome, tries)
 
     def count_rereads(self, tools: Iterable[str]) -> None:
-        """Count reads of compacted content by these tools."""
         for tool in tools:
             _increment(self.rereads, self._tools.label_for(tool))
 
     def count_refusal(self, reason: str) -> None:
-        """Count a request refused before it was handled."""
         _increment(self.requests, ("error", self._reasons.label_for(reason)))
 
     def count_messages(self, what: str, count: int = 1) -> None:
@@ -252,5 +245,4 @@ _STATUS_CLASSES = {0: "none", **{number: f"{number}xx" for number in range(1, 6)
 
 
 def _status_class(status: int) -> str:
-    """`2xx` and so on; `none` without an answer."""
     return _STATUS_CLASSES.get(status // 100, OTHER_LABEL)

@@ -1,9 +1,6 @@
-"""Renders the metrics in the Prometheus text format, for `GET /metrics`.
-
-The figures are read when asked for; nothing is kept between scrapes. The names are an interface: `docs/operation.md`
-lists them and dashboards use them. The library costs 25 ms and 3 MB to import, so the app imports this module at the
-first scrape.
-"""
+"""Renders the metrics in the Prometheus text format, for `GET /metrics`. The names are an interface:
+`docs/operation.md` lists them. The library costs 25 ms and 3 MB to import, so the app imports this module at the first
+scrape."""
 
 from __future__ import annotations
 
@@ -170,7 +167,6 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
 
 # --------------------------------------------------------------------------------------------------------------- forms
 def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    """The library adds `_total` to the name."""
     family = CounterMetricFamily(f"callstack_{name}", description, labels=labels)
     for values, number in rows:
         family.add_metric(values, number)
@@ -194,7 +190,6 @@ def _sum_gauge(name: str, description: str, sums: Iterable[tuple[tuple[str, str]
 
 
 def _histogram(name: str, description: str, histogram: Histogram) -> Metric:
-    """Buckets are cumulative."""
     bounds = [*map(str, histogram.bounds), "+Inf"]
     buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
     family = HistogramMetricFamily(f"callstack_{name}", description)

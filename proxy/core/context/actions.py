@@ -1,9 +1,5 @@
 """Short texts about recent work: probe results (tests, lint, build, types, files present), tool calls on one line each,
-and the files that open frames have changed.
-
-A command with an unknown outcome changes no probe, and a file counts as present or absent only after a call of the
-client wrote or deleted it. The text of a result is cut at `RESULT_CHARACTERS`.
-"""
+and the files that open frames have changed. A command with an unknown outcome changes no probe."""
 
 from __future__ import annotations
 
@@ -111,7 +107,6 @@ def with_open_frame_artifacts(path_state: PathState, names: ToolRoles = DEFAULT_
 
 
 def entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:
-    """Entries owned by any segment of the frame."""
     return (
         path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry).partition("#")[0] == frame
     )

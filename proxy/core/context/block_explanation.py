@@ -1,8 +1,5 @@
-"""Explains why each ancestor and each finished sibling is, or is not, in the block that a frame received.
-
-Scores come from the functions that made the choice (`relevance`, `relatives`), with the tree and time of entry; whether
-a frame was shown is read from the block text itself.
-"""
+"""Explains why each ancestor and finished sibling is, or is not, in the block that a frame received. Scores come from
+the functions that made the choice, with the tree and time of entry."""
 
 from __future__ import annotations
 
@@ -45,8 +42,7 @@ class SelectionReason(StrEnum):
 
 
 class ExplainedAncestor(msgspec.Struct, frozen=True):
-    """`depth` is 1 for the parent. `tokens` is the size in the block, or the largest possible size of an ancestor left
-    out."""
+    """`depth` is 1 for the parent. `tokens` is the size in the block, or the largest possible one if left out."""
 
     frame: Frame
     depth: int
@@ -58,8 +54,7 @@ class ExplainedAncestor(msgspec.Struct, frozen=True):
 
 
 class ExplainedSibling(msgspec.Struct, frozen=True):
-    """`level` is 0 for siblings of the frame, 1 for siblings of its parent, and so on. `relevance` is the part of the
-    score that is compared with `MINIMUM_RELEVANCE`."""
+    """`level` is 0 beside the frame, 1 beside its parent. `relevance` is compared with `MINIMUM_RELEVANCE`."""
 
     frame: Frame
     level: int
@@ -80,8 +75,7 @@ class BlockExplanation(msgspec.Struct, frozen=True):
 
 
 def explain_block(tree: Tree, frame: str, now: int, block: str, count: CountTokens) -> BlockExplanation:
-    """Explain `block`, which `frame` received on entry. `tree` is the state just after the frame began; `now` is the
-    time of entry in ms."""
+    """Explain `block`. `tree` is the state just after the frame began; `now` is the time of entry in ms."""
     surroundings = surroundings_of(tree, frame, now)
     reader = _BlockReader(
         block[max(0, block.rfind("<stack-context ")) :], count

@@ -1,8 +1,5 @@
-"""Chooses the form of a frame block: flat (lists), nested (one tree) or minimal (small windows).
-
-The form is chosen when a frame is entered and the block never changes afterwards; a later change of setting or model
-affects only frames entered later.
-"""
+"""Chooses the form of a frame block: flat (lists), nested (one tree) or minimal (small windows). The form is chosen
+when a frame is entered and never changes afterwards."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ CLOSING_TAG = "\n</stack-context>"
 
 
 class BlockFormat(msgspec.Struct, frozen=True):
-    """`minimal` wins over `nested`. `shows_budgets` affects only the flat form, `draw_map` (a map of seen files) only
-    the flat and nested forms. `names` are the roles of the client's tools; `probe_patterns` define more probes."""
+    """`minimal` wins over `nested`. `shows_budgets` affects only the flat form, `draw_map` not the minimal one."""
 
     nested: bool = False
     minimal: bool = False

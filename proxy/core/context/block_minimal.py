@@ -1,9 +1,6 @@
 """The frame block for models with a small window: goal (root), task (parent), subtask (active frame), the next subtask,
-probe results and the newest actions. It leaves out finished siblings and later plans.
-
-A block is at most 2,000 characters and `MINIMAL_BLOCK_TOKENS` tokens: longer texts end in three dots, and all texts are
-cut shorter until the block fits.
-"""
+probe results and the newest actions. Texts are cut shorter until the block has at most 2,000 characters and
+`MINIMAL_BLOCK_TOKENS` tokens."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class RecentWork(msgspec.Struct, frozen=True):
 def render_minimal(  # noqa: PLR0913  as the flat form
     tree: Tree, frame_id: str, recent: RecentWork, *, nonce: str, budget: int, count: CountTokens, session: str = ""
 ) -> str:
-    """The block of a frame on entry: at most `budget` tokens if possible, and never more than
-    `MINIMAL_BLOCK_TOKENS`."""
+    """The block of a frame on entry: at most `budget` tokens if possible, never more than `MINIMAL_BLOCK_TOKENS`."""
     wrapper = wrapper_attributes(session, frame_id, nonce) | {"view": "minimal"}
     block = ""
     for length in TEXT_LENGTHS:
@@ -75,7 +71,6 @@ def _block_elements(tree: Tree, frame_id: str, recent: RecentWork, length: int) 
 
 
 def _short_frame_element(name: str, frame: Frame, length: int) -> str:
-    """A frame with its title, and its criteria if they differ from the title."""
     title = text_element("title", cut_for_display(frame.title))
     criteria = shorten_line(frame.criteria_compacted or frame.criteria, length)
     says_more = criteria and criteria != frame.title.strip()

@@ -1,14 +1,7 @@
-"""The frame block as one tree, and the block that shows a subagent the frames above it.
+"""The frame block as one tree, and the block that shows a subagent the frames above it (`render_lineage`).
 
-    <stack-context id status>        the root: title, success-criteria, results, artifacts
-      <child id status> ... </child> frames finished under it, each with its results
-      <child id status>              the next frame on the path, and so on down to the active one
-
-An earlier root is shown with `root="true"`. Budgets, selection and the order of cuts are those of the flat form;
-position, next action and decisions are left out.
-
-The lineage block (`render_lineage`) describes another conversation: it says so itself, and has no current frame and no
-next action.
+Each frame is an element inside its parent, from the root down to the active one; finished children come with their
+results. Budgets and the order of cuts are those of the flat form; position, next action and decisions are left out.
 """
 
 from __future__ import annotations
@@ -39,8 +32,8 @@ from proxy.core.text import CountTokens, element, text_element
 
 
 class _NestedBlockParts(msgspec.Struct, frozen=True):
-    """The parts of a block, kept apart so that each can be counted. `frames` are the frames shown on the path, root
-    first; `contents` has what each contains, finished children included."""
+    """The parts of a block, so that each can be counted. `frames` are those on the path, root first; `contents` has
+    what each contains."""
 
     root: str
     path: str
@@ -112,15 +105,13 @@ def _draw_nested_parts(
 
 
 def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], frame: str) -> str:
-    """The id of the frame that contains a finished one: its parent, or the nearest ancestor that is shown. Earlier
-    roots go into the root."""
+    """The shown frame that contains a finished one: its parent or nearest ancestor; for earlier roots the root."""
     visible_ids = {f.id for f in visible_path}
     level = next(at for at, level in enumerate(view.sibling_levels) if any(f.id == frame for f in level))
     return next((f.id for f in view.lineage[level:] if f.id in visible_ids), visible_path[0].id)
 
 
 def _planned_elements(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """As many planned children as fit `budget` tokens."""
     rows: list[str] = []
     for frame in view.planned_children:
         budget -= count(row := _title_only_element(frame)) + 1

@@ -1,8 +1,5 @@
-"""Decides when a stale frame block may be rewritten.
-
-A block is written once, on entering its frame. After `stack_cache_clear` it is rewritten only when that breaks no
-cached prefix: with a cold cache, or behind the first message that changes in this request anyway.
-"""
+"""Decides when a stale frame block may be rewritten: after `stack_cache_clear`, and only if that breaks no cached
+prefix (a cold cache, or behind the first message that changes in this request anyway)."""
 
 from __future__ import annotations
 
@@ -37,9 +34,8 @@ def _frames_in_guidance(tree: Tree) -> tuple[Frame, ...]:
 
 
 def refreshable_frames(path_state: PathState, after: Tree, *, cold: bool, in_front: bool) -> tuple[Frame, ...]:
-    """The stale frames of `after` that may be rewritten now. `after` is the tree at the end of `path_state` plus the
-    events decided in this request; `cold` means that nothing is cached, `in_front` that the request changes from its
-    beginning."""
+    """The stale frames of `after` that may be rewritten now. `cold`: nothing is cached; `in_front`: the request changes
+    from its beginning."""
     stale = [f for f in frames_with_block(after) if f.id in after.stale_blocks]
     if not stale or cold or in_front:
         return tuple(stale)

@@ -1,10 +1,9 @@
-"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML. It names the root (the
-goal), the ancestors, the finished siblings with the `ref` that `stack_recall` takes, the planned children and the next
-step.
+"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML: the root (the goal),
+ancestors, finished siblings with the `ref` that `stack_recall` takes, planned children and the next step.
 
-A block is rendered once, when a frame is entered, and replayed byte for byte, so it holds no clock or counter and the
-same state gives the same bytes. It fits the total budget: siblings are cut first, then the path, the parent, the
-current frame and the root, whose title always stays. All text is escaped, so quoted text cannot end an element.
+A block is rendered once, on entry, and replayed byte for byte, so it holds no clock and the same state gives the same
+bytes. To fit the budget, siblings are cut first, then the path, the parent, the current frame and the root. All text is
+escaped, so quoted text cannot end an element.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     figures: bool = False,
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
-    position, next action and planning hints. `figures` adds the budgets and what they left out."""
+    position, next action and planning hints. `figures` adds the budgets."""
     view = surroundings_of(tree, frame_id, now)
     count = cache(count)  # most texts are the same in every attempt to make it fit
     siblings = FinishedSiblings(view, count, _sibling_element)
@@ -225,11 +224,8 @@ def shown_ancestors(
 
 
 class FinishedSiblings:
-    """Renders finished siblings within a budget.
-
-    A block is drawn several times until it fits, and there may be a thousand siblings: each is rendered once per share,
-    and only if its title fits.
-    """
+    """Renders finished siblings within a budget: each once per share, and only if its title fits, because a block is
+    drawn several times and there may be a thousand."""
 
     def __init__(
         self,
@@ -254,8 +250,6 @@ class FinishedSiblings:
 
 
 class _LazyCosts(dict[str, int]):
-    """Tokens by frame, counted on first use."""
-
     def __init__(self, cost: Callable[[str], int]) -> None:
         super().__init__()
         self._cost = cost
@@ -289,8 +283,7 @@ def _siblings_element(view: FrameSurroundings, shown: Mapping[str, str]) -> str:
 
 
 def _current_frame_element(frame: Frame, share: int, for_plan: int, count: CountTokens) -> str:
-    """The current frame in what its plan leaves of `share`. Criteria and decisions get at most half each; the newest
-    decisions are kept."""
+    """The current frame within `share`. Criteria and decisions get at most half each; the newest decisions stay."""
     attributes = {"id": frame.id, "status": frame.status}
     title = title_element(frame)
     left = share - count(element("current-frame", attributes, title)) - for_plan
@@ -333,8 +326,7 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
 
 
 def _sibling_statuses(view: FrameSurroundings) -> list[str]:
-    """Number of siblings by status (the frame included), and a warning if another one is in progress. Subagents are not
-    warned about: they run beside their siblings by design."""
+    """Number of siblings by status, the frame included, and a warning if another one that is no subagent is active."""
     family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
     labels = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
@@ -366,8 +358,7 @@ def title_element(frame: Frame) -> str:
 
 
 def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tuple[str, ...]:
-    """Title, criteria, results and artifacts in the `left` tokens of `share`. Results get room first, then criteria,
-    then artifacts."""
+    """Title, criteria, results and artifacts in `left` of `share` tokens. Results get room first, artifacts last."""
     largest = int(share * RESULTS_SHARE)
     results = truncated_element("results", frame.results_compacted or frame.results, min(left, largest), count)
     left -= count(results)
@@ -379,8 +370,7 @@ def frame_details(frame: Frame, left: int, share: int, count: CountTokens) -> tu
 
 
 def truncated_element(name: str, text: str, budget: int, count: CountTokens) -> str:
-    """An element of at most `budget` tokens, marked `truncated` if it was cut. Empty if there is no text, or no room
-    for any."""
+    """An element of at most `budget` tokens, `truncated` if it was cut; empty without text or room."""
     text = text.strip()
     whole = text_element(name, text)
     if not remove_illegal_xml(text) or count(whole) <= budget:
@@ -399,7 +389,6 @@ def artifacts_element(artifacts: Sequence[str], budget: int, count: CountTokens)
 
 
 def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest decisions that fit, in the order in which they were made."""
     if not decisions or budget <= WRAPPER_TOKENS:
         return ""
     lines = [f"- {decision}" for decision in decisions]

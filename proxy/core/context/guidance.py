@@ -1,9 +1,6 @@
-"""The guidance on task frames that a model gets when its thread wakes.
-
-Wording `mirror` lets the model keep the client's plan tools, whose items become frames; `replace` has it plan with the
-stack tools only, and names the client's plan tools as forbidden. Both stay under 300 tokens. The wording is chosen
-once, and no client tool is removed.
-"""
+"""The guidance on task frames that a model gets when its thread wakes, in under 300 tokens. Wording `mirror` lets the
+model keep the client's plan tools, whose items become frames; `replace` tells it to use the stack tools only. The
+wording is chosen once, and no client tool is removed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """Builds the context: the message list that is sent upstream for the active frame.
 
-context(F) = head + entries owned by the frames on the path root..F, in ledger order. Finished children are not on the
-path; the result of the call that opened a frame carries its block while it runs and its summary after it returned.
-
-Within a frame the list only grows, so the provider's prompt cache stays valid. Every call is followed by its result.
-Messages are selected and inserted, never edited: a client's message keeps its bytes. Our own messages (tool results,
-traces, blocks) are written by the `MessageComposer` of the dialect.
+context(F) = head + entries owned by the frames on the path root..F, in ledger order. The result of the call that opened
+a frame carries its block while it runs and its summary after it returned. Within a frame the list only grows, so the
+prompt cache stays valid. Every call is followed by its result. A client's message keeps its bytes.
 """
 
 from __future__ import annotations
@@ -43,8 +40,7 @@ class MessageComposer(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True, dict=True):
-    """The messages behind the head, in order. `entries` are the ledger entries they come from, `left_out` the entries
-    of the path that are not in the context."""
+    """The messages behind the head, in order. `entries` produced them; `left_out` are not shown."""
 
     messages: tuple[Message, ...]
     entries: frozenset[str]
@@ -80,7 +76,6 @@ class ContextItem(NamedTuple):
 _get_path_id = attrgetter("path_id")
 _get_entry_id = attrgetter("entry.id")
 _get_ids = attrgetter("entry.id", "path_id")
-"""The two ids of a path entry."""
 
 
 def build_context(
@@ -117,8 +112,7 @@ def build_context(
 def _with_stack_guidance(
     path_state: PathState, units: list[ContextItem], composer: MessageComposer
 ) -> list[ContextItem]:
-    """Insert the message about the stack tools if it is not part of the system text: behind the entry at which the
-    thread woke (or what is left before it), else in front of the first assistant message."""
+    """Insert the message about the stack tools where the thread woke, else in front of the first assistant message."""
     wake_state = path_state.tree.wake_state
     if wake_state is None or not wake_state.appended:
         return units
@@ -146,8 +140,7 @@ def _count_inherited_messages(
 def answers_with_stale_reasoning(
     path_state: PathState, before: Context, after: Context, composer: MessageComposer
 ) -> tuple[str, ...]:
-    """Ids of answers in `after` whose reasoning was made behind a message that differs between `before` and `after`:
-    all behind the first difference."""
+    """Ids of answers in `after` whose reasoning stands behind the first difference between `before` and `after`."""
     pairs = zip(before.messages, after.messages, strict=False)
     first_change = next(
         (number for number, (old, new) in enumerate(pairs) if old.wire != new.wire), len(before.messages)
@@ -159,8 +152,7 @@ def answers_with_stale_reasoning(
 
 
 def entries_after_client_rewrite(path_state: PathState) -> tuple[PathEntry, ...]:
-    """The entries adopted from the previous path that stand behind the first difference, after the client rewrote its
-    own history."""
+    """Entries kept from the previous path behind the first difference, after the client rewrote its history."""
     previous = replace(path_state, entries=tuple(p for adopted in path_state.adopted.values() for p in adopted))
     old_entries, new_entries = context_entries(previous), context_entries(path_state)
     first_change = next(
@@ -220,14 +212,12 @@ def context_entries(path_state: PathState) -> list[PathEntry]:
 
 
 def _in_context_flags(path_state: PathState, path_entries: Sequence[PathEntry]) -> Iterable[bool]:
-    """For each entry whether it is still in the context."""
     return map(path_state.tree.removed_entries.isdisjoint, map(_get_ids, path_entries))
 
 
 def _context_items(
     path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
 ) -> list[ContextItem]:
-    """Messages of the entries that are still in the context, and the traces that replace the others."""
     if not path_state.tree.removed_entries:
         return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer)]
     units: list[ContextItem] = []
@@ -243,11 +233,8 @@ def _context_items(
 def _traces_by_position(
     path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
 ) -> dict[int, list[ContextItem]]:
-    """Traces by the position behind which they go, oldest first; -1 is in front of everything.
-
-    If the client dropped the entry in front of a trace, the trace goes where its first remaining entry was. If the
-    client dropped all entries of a trace, there is no trace.
-    """
+    """Traces by the position behind which they go, oldest first; -1 is in front of everything. A trace whose entries
+    the client all dropped is left out."""
     position = _positions_by_id(path_entries)
     traces: dict[int, list[ContextItem]] = {}
     for trim in path_state.tree.removals:
@@ -264,7 +251,6 @@ def _traces_by_position(
 
 
 def _positions_by_id(path_entries: Sequence[PathEntry]) -> dict[str, int]:
-    """Positions by path id and by entry id."""
     path_ids, entry_ids = list(map(_get_path_id, path_entries)), list(map(_get_entry_id, path_entries))
     positions = dict(zip(path_ids, count(), strict=False))
     if path_ids != entry_ids:
@@ -360,9 +346,8 @@ def _is_user_or_instruction(path_entry: PathEntry) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- pairing
 def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
-    """Drop calls that nobody ran from answers that broke off. A client keeps the words of such an answer and seldom the
-    calls; the last call is usually incomplete, and some providers refuse it. Calls that the client answered are
-    kept."""
+    """Drop calls that nobody ran from answers that broke off: the last call is usually incomplete, and some providers
+    refuse it. Calls that the client answered are kept."""
     for at, unit in enumerate(units):
         if not unit.unrun_calls or not _client_result_positions(units, at, unit.message.calls).keys().isdisjoint(
             unit.unrun_calls
@@ -375,8 +360,7 @@ def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -
 
 
 def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[Message]:
-    """Put each result behind its call and add a result where one is missing. The client's order of results is kept
-    unless our results come between them."""
+    """Put each result behind its call, in the client's order if possible, and add a result where one is missing."""
     taken: set[int] = set()
     for at, unit in enumerate(units):
         if at in taken:
@@ -389,7 +373,6 @@ def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageCompo
 
 
 def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -> bool:
-    """The usual case: a single call with its result directly behind it."""
     if unit.stack_results or len(unit.message.calls) != 1 or at + 1 == len(units):
         return False
     following = units[at + 1].message

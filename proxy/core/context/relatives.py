@@ -1,5 +1,4 @@
-"""The relatives that a frame block may mention: ancestors, finished siblings and planned children. Ages are measured
-once, when the frame is entered."""
+"""The relatives that a frame block may mention. Ages are measured once, when the frame is entered."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def surroundings_of(tree: Tree, frame_id: str, now: int) -> FrameSurroundings:
 
 
 def has_no_messages(tree: Tree, frame: Frame) -> bool:
-    """Whether a finished frame and all frames below it have no messages: a plan item that the client ticked off without
-    starting it."""
+    """Whether neither a finished frame nor any below has messages: the client ticked off a plan item unstarted."""
     ticked_off = frame.origin == "plan" and not (frame.tokens or frame.opening or frame.was_stopped_in_place)
     return ticked_off and all(has_no_messages(tree, below) for below in children(tree, frame.id))
 
@@ -75,7 +73,6 @@ def finished_siblings(tree: Tree, path: Sequence[Frame]) -> tuple[tuple[Frame, .
 
 
 def keywords_of(frame: Frame) -> frozenset[str]:
-    """Words that are compared with those of siblings."""
     return extract_keywords(f"{frame.title} {frame.criteria}")
 
 

@@ -29,8 +29,7 @@ KEPT_NEWEST_SIBLINGS = 3  # C10
 
 
 class SiblingScore(msgspec.Struct, frozen=True):
-    """`relevance` comes from shared words and alone is compared with the threshold; `base` is what every finished frame
-    has."""
+    """Only `relevance` (shared words) is compared with the threshold; `base` is what every finished frame has."""
 
     relevance: int
     base: float
@@ -41,8 +40,6 @@ class SiblingScore(msgspec.Struct, frozen=True):
 
 
 class AncestorScoreParts(msgspec.Struct, frozen=True):
-    """The summands of an ancestor's score."""
-
     nearness: int
     recency: float
     status: int
@@ -130,8 +127,7 @@ MinimumTokens = Callable[[Frame], int]
 def select_within_budget(
     frames: Iterable[Frame], costs: Mapping[str, int], budget: int, least: MinimumTokens = lambda _: 0
 ) -> tuple[Frame, ...]:
-    """Take frames in order as long as they fit `budget` tokens; a frame that does not fit is skipped. `costs` is not
-    read for a frame whose lower bound `least` is too large."""
+    """Take frames in order that fit `budget` tokens. `costs` is not read where the lower bound `least` is too large."""
     chosen: list[Frame] = []
     for frame in frames:
         if least(frame) <= budget and costs[frame.id] <= budget:
@@ -143,8 +139,7 @@ def select_within_budget(
 def select_ancestors(
     lineage: Sequence[Frame], costs: Mapping[str, int], ages: Mapping[str, float], budget: int
 ) -> FrameSelection:
-    """The frames of `lineage` (parent first) that fit `budget`, in display order (root first). The parent is always
-    selected, and truncated when rendered; the others follow by score."""
+    """The frames of `lineage` (parent first) that fit `budget`, root first. The parent is always selected."""
     if not lineage:
         return FrameSelection((), 0)
     parent, *others = lineage
@@ -160,8 +155,7 @@ def relevant_siblings(
     minimum: int = MINIMUM_RELEVANCE,
     keep: int = KEPT_NEWEST_SIBLINGS,
 ) -> tuple[tuple[Frame, ...], ...]:
-    """In each of `levels` (nearest first) the frames with enough relevance, and the `keep` newest of all levels
-    regardless of it, ranked by score."""
+    """Of each of `levels` the frames with enough relevance, and the `keep` newest of all levels, ranked by score."""
     newest = {f.id for f in sorted((f for level in levels for f in level), key=_newest_first)[:keep]}
     return tuple(
         tuple(

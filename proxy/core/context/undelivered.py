@@ -1,9 +1,5 @@
-"""Selects the queued messages of people that still have to be delivered on a path.
-
-A message is delivered once. If a turn fails after a message was inserted between two of its rounds, and the client asks
-again from before it, the message is delivered again on the new path, unless an answer to it was completed or is still
-being made.
-"""
+"""Selects the queued messages of people that still have to be delivered on a path. A message is delivered once; it is
+delivered again on a new path if its turn failed, unless an answer to it was completed or is still being made."""
 
 from __future__ import annotations
 

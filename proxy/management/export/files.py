@@ -1,5 +1,5 @@
-"""Writes an export as a file, a folder or a zip archive, or streams it as bytes. Files and folders are written under a
-temporary name and renamed, so an existing name is complete; only the owner can read them."""
+"""Writes an export as a file, a folder or a zip archive, or streams it. Files are written under a temporary name and
+renamed, so an existing name is complete; only the owner can read them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def file_name_for(format_: ExportFormat, export_input: ExportInput) -> str:
 
 
 def content_type_of(format_: ExportFormat) -> str:
-    """The content type of `export_chunks`."""
     return format_.content_type if format_.render else ARCHIVE_CONTENT_TYPE
 
 
@@ -95,7 +94,6 @@ class _ForwardOnlyBuffer(RawIOBase):
         return len(data)
 
     def take(self) -> bytes:
-        """Bytes written since the last call."""
         data = bytes(self._buffer)
         self._buffer.clear()
         return data

@@ -1,6 +1,5 @@
 """Tokens, money and time by frame, for speedscope and as collapsed stacks. A request counts for the frame that was
-active when it was sent; its stack is the path from the root. The widths add up to the totals of `callstack report`.
-Money is in millionths of a USD, because flame graph viewers use whole numbers."""
+active when it was sent. Money is in millionths of a USD, because flame graph viewers use whole numbers."""
 
 from __future__ import annotations
 
@@ -87,5 +86,4 @@ def _frame_stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
 
 
 def _frame_label(tree: Tree, frame: str) -> str:
-    """Title and id, because titles repeat."""
     return f"{cut_for_display(tree.frames[frame].title, STACK_TITLE_CHARACTERS)} [{frame}]" if frame else NO_FRAME

@@ -1,6 +1,5 @@
-"""The format `handover`: one Markdown page for whoever continues the work, with the requests, the tree and its results,
-decisions, files and open work. Every text is quoted from the conversation and escaped, so none can end a quote, open a
-heading or run as markup."""
+"""The format `handover`: one Markdown page for whoever continues the work. Every text is quoted from the conversation
+and escaped, so none can end a quote, open a heading or run as markup."""
 
 from __future__ import annotations
 
@@ -143,12 +142,10 @@ def _further_reading_section(export_input: ExportInput) -> Iterator[str]:
 
 # ------------------------------------------------------------------------------------------------------------- writing
 def _inline(text: str, limit: int = PAGE_TITLE_CHARACTERS) -> str:
-    """One line without markup."""
     return _MARKDOWN_CHARACTERS.sub(_escape, cut_for_display(text, limit))
 
 
 def _code(name: str) -> str:
-    """An id as inline code."""
     typed = cut_for_display(name, PAGE_TITLE_CHARACTERS).replace("`", "'")
     return f"`{typed}`"
 
@@ -160,7 +157,6 @@ def _quote(text: str) -> Iterable[str]:
 
 
 def _escape(match: re.Match[str]) -> str:
-    """Escape every character with a meaning in Markdown."""
     return f"\\{match[0]}"
 
 

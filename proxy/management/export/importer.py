@@ -133,7 +133,6 @@ def _anchors(ledger: Ledger) -> Iterator[AnchorRecord]:
 
 
 def _rounds_of(ledger: Ledger, entry: Entry) -> tuple[Round, ...]:
-    """Answers imported within a client's history count as rounds."""
     if entry.kind is EntryKind.TURN:
         return ledger.rounds.get(entry.id, ())
     message = entry.message

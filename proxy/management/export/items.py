@@ -1,8 +1,5 @@
 """Every message of a conversation exactly once, oldest first, with the frame that owns it now, as lines of JSON.
-
-The logs of all frames together are the conversation. Messages on abandoned branches are included and marked
-(`current`); `after` names the previous item on the path.
-"""
+Messages on abandoned branches are included; only items on the newest path are `current`."""
 
 from __future__ import annotations
 
@@ -57,7 +54,6 @@ class ExportItem:
 
     @property
     def created_at(self) -> int:
-        """In ms."""
         return (self.path_entry.round.created if self.path_entry.round else 0) or self.path_entry.entry.created
 
     def log_line(self) -> LogLine:
@@ -98,7 +94,6 @@ def json_line(value: Any) -> bytes:
 
 
 def json_document(value: Any) -> bytes:
-    """Indented JSON."""
     return json.dumps(value, indent=2).encode("ascii") + b"\n"
 
 

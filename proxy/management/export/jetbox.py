@@ -1,14 +1,8 @@
-"""The layout `jetbox`, written and read: a goal with tasks and subtasks, actions, and repeated actions.
-
-    conversation.json  id, start (ms), wire format of the messages
-    state.json      goal (tasks, subtasks), current_task_idx, current_subtask_idx, loop_counts, blocked_actions,
-                    last_probe_state, session_start
-    history.jsonl   one action a line: a call of the client's tools with its result
-    loops.json      actions made three times or more with the same result
+"""The layout `jetbox`, written and read: `conversation.json`, `state.json` (goal, tasks, subtasks), `history.jsonl` (an
+action a line) and `loops.json` (actions repeated with the same result).
 
 The goal is the root frame, its children are tasks, all below are subtasks. Each node also has our own frame under
-`frame`, which an import prefers; in files of other programs the description becomes the title and the position becomes
-the id. An action is identified by tool name and arguments with sorted keys.
+`frame`, which an import prefers; in files of other programs the description is the title and the position the id.
 """
 
 from __future__ import annotations
@@ -95,7 +89,6 @@ def actions_of(export_input: ExportInput) -> Iterator[ToolAction]:
 
 
 def _results_by_call(items: list[ExportItem]) -> dict[str, deque[ExportItem]]:
-    """Results by call id, oldest first: ids repeat."""
     results: dict[str, deque[ExportItem]] = defaultdict(deque)
     for item in items:
         if item.message.answers:
@@ -117,7 +110,6 @@ def _history_line(action: ToolAction) -> dict[str, Any]:
 
 
 def _decode_arguments(text: str) -> Any:
-    """The JSON value, or the text if it is no JSON."""
     try:
         return msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -125,7 +117,6 @@ def _decode_arguments(text: str) -> Any:
 
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:
-    """Actions with the same signature and result, oldest first."""
     groups: dict[tuple[str, str | None], list[ToolAction]] = defaultdict(list)
     for action in actions:
         groups[action.signature, action.result].append(action)
@@ -160,7 +151,6 @@ def _jetbox_state(export_input: ExportInput, actions: list[ToolAction]) -> dict[
 
 
 def _goal_node(tree: Tree, frame: Frame, documents: Mapping[str, Any], below: str) -> dict[str, Any]:
-    """A goal or task with everything below it."""
     return {
         "description": frame.title,
         "status": STATUS_WORDS[frame.status],
@@ -172,14 +162,12 @@ def _goal_node(tree: Tree, frame: Frame, documents: Mapping[str, Any], below: st
 
 
 def _index_on_path(tree: Tree, path: tuple[Frame, ...], depth: int) -> int:
-    """Index of the frame at this depth among its siblings; 0 if the path is shorter."""
     if len(path) <= depth:
         return 0
     return [f.id for f in children(tree, path[depth - 1].id)].index(path[depth].id)
 
 
 def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> list[str]:
-    """Actions in a loop that was warned about and goes on."""
     looped = {name for row in loop_rows(export_input.ledger) if row["standing"] for name in row["signatures"]}
     looping = (
         action
@@ -190,7 +178,6 @@ def _looping_actions(export_input: ExportInput, actions: list[ToolAction]) -> li
 
 
 def _probe_results(export_input: ExportInput) -> dict[str, bool]:
-    """Result of the newest command of each kind."""
     runs = [
         run
         for step in steps_of(export_input.path_state.entries)
@@ -200,7 +187,6 @@ def _probe_results(export_input: ExportInput) -> dict[str, bool]:
 
 
 def format_timestamp(at_ms: int) -> str:
-    """ISO 8601 in UTC with ms."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -235,7 +221,6 @@ def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- frames
 def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
-    """A node and everything below it. `place` are the child numbers on the way to it."""
     where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
         refuse_import(f"{where} is no object")

@@ -1,12 +1,7 @@
-"""The format `ledger`: all records of a conversation, one per line, in an order in which they can be written back.
+"""The format `ledger`: all records of a conversation, one JSON object a line, in an order in which they can be written.
 
-    {"callstack": 1, "conversation": {...}}             first
-    {"thread": {...}}
-    {"entry": {...}} {"round": {...}} {"event": {...}}  each entry followed by its rounds and events
-    {"request": {...}}                                  with its receipt; the newest one with the client's body
-
-An import restores the same bytes and ids, so the client can continue. Bytes are written as text with surrogate escapes.
-The tenant is left out: the conversation will belong to the importing one.
+The first line is the conversation without its tenant; each entry is followed by its rounds and events. An import
+restores the same bytes and ids, so the client can continue. Bytes are written as text with surrogate escapes.
 """
 
 from __future__ import annotations
@@ -66,7 +61,6 @@ def ledger_lines(export_input: ExportInput) -> Iterator[bytes]:
 
 
 def _as_plain_values(value: Any) -> dict[str, Any]:
-    """Plain values with bytes as text."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
     text_values: dict[str, Any] = _bytes_as_text(plain)
     return text_values

@@ -1,8 +1,8 @@
 """The format `messages`: a request body with which any client can continue, in the conversation's wire format.
 
-By default it is the context of the active frame without our own parts: stack calls are removed and their results become
-user notes. With `untrimmed` it is the newest request as the client sent it. Every call has its result; reasoning bound
-to another prefix is removed, because providers would refuse it. Messages of the client are not edited.
+By default it is the context of the active frame, with stack calls removed and their results as user notes; with
+`untrimmed`, the newest request as the client sent it. Reasoning bound to another prefix is removed, because providers
+would refuse it. Messages of the client are not edited.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ def original_body(export_input: ExportInput) -> bytes:
 
 
 def _resolve_references(ledger: Ledger, dialect: Dialect, body: bytes, entry: str) -> bytes:
-    """If the body refers to an earlier answer, the messages up to it are inserted; any other body is returned
-    unchanged. `entry` is the entry of the request."""
+    """Insert the messages up to the earlier answer that the body refers to, if any. `entry` is that of the request."""
     references = dialect.references
     if references is None or entry not in ledger.entries:
         return body
@@ -94,7 +93,6 @@ def _resolve_references(ledger: Ledger, dialect: Dialect, body: bytes, entry: st
 
 
 def _client_visible_message(ledger: Ledger, references: ResponseReferences, entry: Entry) -> Message | None:
-    """What the client sent or received."""
     if entry.kind is not EntryKind.TURN:
         return entry.message
     return references.client_view([done.spoken.visible_message for done in ledger.rounds.get(entry.id, ())])
@@ -117,12 +115,10 @@ def context_body(export_input: ExportInput) -> bytes:
 
 
 def _without_our_tools(path_state: PathState) -> PathState:
-    """The path without the message about stack tools."""
     return replace(path_state, tree=replace(path_state.tree, wake_state=None))
 
 
 def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
-    """The newest request as envelope, or the smallest one that the dialect accepts."""
     newest = export_input.newest_request
     if newest is not None:
         body = without_credentials(b"".join(newest.body))
@@ -143,8 +139,7 @@ def _last_model(export_input: ExportInput) -> str:
 
 
 def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:
-    """The context without anything that a client alone could not send. `suffixed`: notes are appended to a tool result
-    instead of following it."""
+    """The context without our parts. With `suffixed`, notes are appended to a tool result instead of following it."""
     messages: list[Message] = []
     stack_calls: dict[str, Call] = {}
     notes: list[str] = []
@@ -165,7 +160,6 @@ def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: 
 
 
 def _append_notes(notes: list[str], messages: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
-    """Append the notes and clear the list."""
     if notes and suffixed and messages and messages[-1].answers:
         messages[-1] = dialect.with_content(messages[-1], ROUND_SEPARATOR.join((messages[-1].text, *notes)))
     else:
@@ -205,8 +199,6 @@ def _without_stack_items(array: bytes) -> bytes:
 
 
 class _NamedCall(msgspec.Struct):
-    """The places where dialects write the tool name."""
-
     type: str = ""
     name: str = ""
     function: dict[str, object] | None = None

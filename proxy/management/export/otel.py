@@ -1,12 +1,8 @@
 """The format `otel`: spans by the GenAI semantic conventions 1.41, as OTLP in JSON, one batch per line.
 
-    invoke_agent TITLE     a frame, from first to last moment
-      chat MODEL           a request with all its rounds, under the frame that paid for it
-      execute_tool NAME    a call of the client's tools, until its result came
-
-Only frame titles are exported; texts, arguments and results are not. The same conversation always gives the same ids,
-so repeated sends do not duplicate. As in the conventions, input tokens include cached and written ones. Own attributes
-begin with `callstack.`. OTLP in JSON writes ids in hex and 64-bit numbers as strings.
+A span `invoke_agent` is a frame, `chat` a request with all its rounds, `execute_tool` a call of the client's tools. Of
+texts only frame titles are exported. The same conversation always gives the same ids. Input tokens include cached and
+written ones; our attributes begin with `callstack.`. OTLP in JSON writes ids in hex and 64-bit numbers as strings.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ SPANS_PER_BATCH = 256
 """Spans per line."""
 SPAN_KIND_INTERNAL, SPAN_KIND_CLIENT = 1, 3
 STATUS_OK, STATUS_ERROR = 1, 2
-"""Status codes of spans."""
 SPAN_TITLE_CHARACTERS = 60
 PROVIDER_NAMES: Mapping[str, str] = {
     "claude": "anthropic",

@@ -1,8 +1,7 @@
 """Rebuilds a ledger from an imported layout.
 
-A layout has the state of frames but no events, so the events are invented: at the end of each path every frame is
-planned, entered and ended. The result has the same state, ids and logs. Contexts, folds and client views are not part
-of a layout and are not restored; a decision noted twice in a frame comes back once.
+A layout has the state of frames but no events, so each path ends with invented ones. The result has the same state, ids
+and logs. Contexts, folds and client views are not in a layout and are lost; a repeated decision comes back once.
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ def rebuild_records(imported: ImportedConversation) -> tuple[Conversation, list[
 
 
 def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
-    """Entries by line id, and rounds by turn. Each line becomes its own entry, even if several were rounds of one turn,
-    because they may belong to different frames."""
+    """Entries by line id, and rounds by turn. Each line becomes an entry: rounds may belong to different frames."""
     entries: dict[str, Entry] = {}
     rounds: dict[str, tuple[Round]] = {}
     taken: set[str] = set()
@@ -161,9 +159,8 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
 def _make_events(
     frames: Sequence[ImportedFrame], active: str, owned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[FrameEvent, int]]:
-    """Events that lead to the state of the frames, with their times: plan all, enter those that began, end those that
-    ended. The active frame comes last; if it is not in progress, work returned to it from a child, which then ends
-    last."""
+    """Events that lead to the state of the frames: plan all, enter those that began, end those that ended. The active
+    frame comes last, unless work returned to it from a child, which then ends last."""
     for frame in frames:
         yield _planned_event(frame), round(frame.created)
         if frame.status is Status.PLANNED and frame.updated != frame.created:
@@ -197,8 +194,8 @@ def _planned_event(frame: ImportedFrame) -> FramePlanned:
 def _begin_events(
     frame: ImportedFrame, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
 ) -> Iterator[tuple[FrameEvent, int]]:
-    """Events that enter a frame and record its work. A frame invalidated before it began is not entered, unless it
-    `surely` did work. A frame that continues with results of an earlier attempt was blocked in between."""
+    """Events that enter a frame and record its work. A frame invalidated before it began is entered only if it
+    `surely` did work."""
     at = round(frame.updated)
     if frame.results and frame.status not in RETURN_STATUSES:
         yield FrameActivated(frame.id, "", "", ""), at

@@ -1,6 +1,5 @@
-"""Removes credentials from a stored request body: members that an API documents as credentials, such as tokens for tool
-servers. Everything else keeps its bytes. Keys that somebody typed into a message are part of the conversation and
-stay."""
+"""Removes credentials from a stored request body: members that an API documents as credentials. Everything else keeps
+its bytes. Keys that somebody typed into a message stay."""
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ async def load_export_input(
 async def _newest_request(
     store: Store, ledger: Ledger, story: PathState, newest_first: Sequence[RequestRecord]
 ) -> RequestRecord | None:
-    """The newest request on the path; side requests and branches have other tools and system texts. If there is none,
-    the newest of all."""
+    """The newest request on the path, whose tools and system text apply; if there is none, the newest of all."""
     on_path = {entry.id for entry in ledger.path(story.tip)}
     path_entries = [record for record in newest_first if record.entry in on_path]
     for record in (*path_entries, *newest_first):

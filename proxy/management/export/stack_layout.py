@@ -1,10 +1,5 @@
-"""The layout `stack`, written and read: the state files of the plugin that introduced it, plus logs.
-
-    conversation.json      id, start (ms), wire format of the messages
-    state.json             version, frames, activeFrameID, rootFrameIDs, updatedAt
-    frames/ID.json         one frame, with its place in the tree
-    frames/plan-ID.json    the same for a planned frame
-    frames/ID.log          its messages, one a line
+"""The layout `stack`, written and read: the state files of the plugin that introduced it (`state.json`,
+`frames/*.json`), plus `conversation.json` and a log of each frame's messages, `frames/ID.log`.
 
 Fields are named as in `/stack`; times are ms since the epoch. Ids are made safe before they become file names. The
 plugin writes no logs; then the goal of the first root is imported as the only message.
@@ -39,8 +34,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def safe_file_name(name: str) -> str:
-    """An id as part of a file name: every character other than a letter, digit, dash or underscore becomes an
-    underscore."""
+    """An id with every character other than a letter, digit, dash or underscore replaced by an underscore."""
     return _UNSAFE_CHARACTERS.sub("_", name)
 
 
@@ -62,7 +56,6 @@ def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes
 
 
 def conversation_document(export_input: ExportInput) -> Iterator[bytes]:
-    """Facts about the conversation that the state lacks."""
     conversation = export_input.ledger.conversation
     document = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
     yield json_document(document)
@@ -86,7 +79,6 @@ def _log_file(frame: str) -> str:
 
 
 def _frame_document(export_input: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the state, plus the place in the tree and the origin."""
     tree = export_input.path_state.tree
     return {
         **fields,
@@ -170,8 +162,6 @@ def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
 
 # ----------------------------------------------------------------------------------------------------------------- logs
 class _LoggedMessage(msgspec.Struct, kw_only=True):
-    """A message in a log."""
-
     role: str
     text: str = ""
     calls: list[dict[str, Any]] = []

@@ -1,6 +1,5 @@
-"""What people look at, as plain dicts ready for JSON: the `/stack` API and the command line show the same. Every query
-takes a scope, a tenant or None for an operator, and treats what belongs to another tenant as missing. Views know
-neither HTTP nor a terminal."""
+"""Views of stored data as plain dicts ready for JSON, for the `/stack` API and the command line. Every query takes a
+scope: a tenant, or None for an operator. What belongs to another tenant counts as missing."""
 
 from proxy.management.views import (
     as_of,

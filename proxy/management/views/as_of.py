@@ -1,8 +1,7 @@
 """Decisions and artifacts of frames with the times for which they held, and the ledger as it was at an earlier time.
 
-`valid_from` is when something became true in the work, by the order of messages; `recorded_at` when the proxy saw it.
-`valid_to` is when a later decision of the same frame replaced it, or the frame was invalidated: what ended is still
-listed. A ledger cut off at a time gives the state of that time, because state is folded from events.
+`valid_from` is when something became true in the work; `recorded_at` when the proxy saw it; `valid_to` when a later
+decision of the frame replaced it or the frame was invalidated.
 """
 
 from __future__ import annotations
@@ -164,7 +163,6 @@ def _noted_artifacts(ledger: Ledger, path_state: PathState) -> Mapping[tuple[str
 
 
 def _changed_files(path_state: PathState, frame: str, names: ToolRoles) -> Mapping[str, _Origin]:
-    """Each file with the call that changed it first."""
     origins: dict[str, _Origin] = {}
     for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         if touched.how == CHANGED:
@@ -187,7 +185,6 @@ def _artifact_row(frame: Frame, artifact: str, how: str, origin: _Origin) -> Art
 
 # ---------------------------------------------------------------------------------------------------------------- path
 def _events_on_path(ledger: Ledger, path_state: PathState) -> Iterator[tuple[LedgerEvent, FrameEvent]]:
-    """All events on the path, in order."""
     entries = dict.fromkeys(path_entry.entry.id for path_entry in path_state.entries)
     events = [event for entry in entries for event in ledger.events.get(entry, ())]
     for event in sorted(events, key=lambda record: record.seq):

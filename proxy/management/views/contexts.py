@@ -142,7 +142,6 @@ def _require_active_frame(path_state: PathState) -> PathState:
 
 
 def _newest_model(ledger: Ledger, path_state: PathState) -> str:
-    """The upstream's name of the newest model on this path."""
     tip = ledger.entries.get(path_state.tip)
     thread = ledger.threads.get(tip.thread) if tip else None
     return thread.model if thread else next((ledger.threads[name].model for name in thread_tips(ledger)), "")

@@ -93,7 +93,6 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
 
 
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
-    """The row of a conversation whose content cannot be read."""
     requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     return {
         "id": conversation.id,
@@ -170,8 +169,7 @@ def _with_log_path_and_marks(fields: FrameState, marks: Collection[str]) -> Fram
 
 
 def _fold_marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
-    """For each frame whether it is `folded`, so that it can be unfolded, and `kept`: wanted back, alone or with a frame
-    that contains it."""
+    """For each frame whether it is `folded`, and `kept` (wanted back, alone or with a frame that contains it)."""
     tree, unfoldable = path_state.tree, unfoldable_frames(ledger, path_state)
     return {
         frame: [
@@ -284,7 +282,6 @@ def _interim_summary(tree: Tree, frame: str) -> WithInterimSummary:
 
 
 def _files(path_state: PathState, frame: str, names: ToolRoles) -> list[TouchedFile]:
-    """Each file once, in order of its first call; `changed` if any call changed it."""
     files: dict[str, TouchedFile] = {}
     for path_entry, touched in iter_touched_files(entries_of_frame(path_state, frame), names):
         earlier = files.get(touched.path)

@@ -1,9 +1,8 @@
-"""Compares a client's body with a body sent for it: messages, head, tools and other fields.
+"""Compares a client's body with a body sent for it: messages, leading system messages (the head), tools, other fields.
 
 Messages are equal if role, text, calls and answered call are. `kept` has the same bytes; `first bytes` was sent with
-the bytes of its first version, which the client has reformatted since; `left out` is in the client's body alone,
-`inserted` in ours alone. The head are the leading system messages. Bodies that are no chat requests are compared as
-bytes.
+the bytes of its first version; `left out` is in the client's body alone, `inserted` in ours alone. Bodies that are no
+chat requests are compared as bytes.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ class BodyMessage:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """A parsed chat request."""
-
     head: tuple[BodyMessage, ...]
     messages: tuple[BodyMessage, ...]
     tools: Mapping[str, bytes]

@@ -1,5 +1,5 @@
-"""Explains why each ancestor and finished sibling is in the block of the active frame, or is not. The scores are those
-that decided: of the tree and time at which the block was rendered, or of now if no block was."""
+"""Explains why each ancestor and finished sibling is in the block of the active frame, or is not. Scores are those of
+the time at which the block was rendered, or of now if there is none."""
 
 from __future__ import annotations
 
@@ -112,7 +112,6 @@ def explanation_view(
 
 
 def _event_with_block(ledger: Ledger, frame: str, block: str) -> LedgerEvent | None:
-    """The newest event that gave the frame this block."""
     events = (event for records in ledger.events.values() for event in records if event.kind in EVENTS_WITH_BLOCK)
     return max(
         (event for event in events if _has_block(event, frame, block)), key=lambda event: event.seq, default=None
@@ -128,7 +127,6 @@ def _has_block(event: LedgerEvent, frame: str, block: str) -> bool:
 
 
 def _tree_at(ledger: Ledger, event: LedgerEvent) -> Tree:
-    """The tree after this event."""
     past = ledger_at(ledger, event.created)
     past.events[event.entry] = tuple(record for record in past.events[event.entry] if record.seq <= event.seq)
     return replay(past, past.path(event.entry), {}).tree

@@ -1,8 +1,7 @@
 """The full log of a frame, oldest first, and the state of each call in it.
 
-The log omits nothing: it includes trimmed messages, hidden rounds, earlier attempts, and abandoned branches; `current`
-marks items on the path that grew last. A result belongs to the newest earlier call with its id, because ids repeat. A
-call counts as failed by the same rule as in `proxy.core.observers`.
+The log includes trimmed messages, hidden rounds, earlier attempts and abandoned branches; `current` marks items on the
+newest path. A result belongs to the newest earlier call with its id, because ids repeat.
 """
 
 from __future__ import annotations

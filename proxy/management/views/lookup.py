@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 FRAME_CREATING_EVENTS = ("rooted", "pushed", "planned", "entered", "delegated", "parted")
 """Kinds of events that create a frame."""
 UNREADABLE_TITLE = "(cannot be read)"
-"""Title of a conversation that cannot be read."""
 
 
 class ConversationUnreadable(ProxyError):
@@ -35,8 +34,7 @@ class ConversationUnreadable(ProxyError):
 
 @contextmanager
 def translate_read_errors(conversation: str) -> Iterator[None]:
-    """Reads a stored conversation in this block. Raises ConversationUnreadable if that fails, StoreError if the whole
-    store fails."""
+    """Raises ConversationUnreadable if reading in this block fails, StoreError if the whole store fails."""
     try:
         yield
     except Exception as caught:  # the edge of what is stored: it may be damaged, or written by others
@@ -67,8 +65,7 @@ async def ledger_of(store: Store, scope: TenantScope, conversation: str) -> Ledg
 
 
 async def tenant_of_conversation(store: Store, scope: TenantScope, conversation: str) -> str:
-    """The tenant of a conversation: the caller's, or for an operator that of the conversation with this id. Raises
-    NotFound."""
+    """The caller's, or for an operator that of the conversation with this id. Raises NotFound."""
     tenant = scope if scope is not None else await _find_tenant(store, conversation)
     if tenant is None:
         raise unknown_conversation(conversation)
@@ -88,15 +85,13 @@ async def _find_tenant(store: Store, conversation: str) -> str | None:
 
 
 async def find_ledger(store: Store, scope: TenantScope, reference: str) -> Ledger:
-    """A conversation by its id, a unique start of it, or, if `reference` is empty, the most recently active. Raises
-    NotFound, ConversationUnreadable."""
+    """By id, a unique start of it, or, if empty, the most recently active. Raises NotFound, ConversationUnreadable."""
     conversation = await find_conversation(store, scope, reference)
     return await ledger_of(store, conversation.tenant, conversation.id)
 
 
 async def ledger_with_frame(store: Store, scope: TenantScope, frame: str) -> tuple[Ledger, PathState]:
-    """The conversation of a frame, by full id, and the newest path that has it. Raises NotFound,
-    ConversationUnreadable."""
+    """The conversation of a frame (full id) and its newest path. Raises NotFound, ConversationUnreadable."""
     for kind in FRAME_CREATING_EVENTS:
         owner = await store.conversation_with_event(scope, kind, frame)
         ledger = await load_ledger(store, owner) if owner else None
@@ -113,8 +108,8 @@ async def ledger_with_frame(store: Store, scope: TenantScope, frame: str) -> tup
 
 
 async def find_frame_in_store(store: Store, scope: TenantScope, reference: str) -> tuple[Ledger, PathState, Frame]:
-    """A frame by id, a unique start of one, or a title that is unique in its conversation, in the newest conversation
-    that has it. Skips unreadable conversations. Raises NotFound."""
+    """A frame by id, a unique start of one, or a title unique in its conversation; the newest conversation wins. Skips
+    unreadable conversations. Raises NotFound."""
     try:
         ledger, path_state = await ledger_with_frame(store, scope, reference)
         return ledger, path_state, path_state.tree.frames[reference]
@@ -162,5 +157,4 @@ def thread_tips(ledger: Ledger) -> dict[str, Entry]:
 
 
 def root_of(tree: Tree) -> Frame | None:
-    """The first root, or None."""
     return next((f for f in tree.frames.values() if not f.parent), None)

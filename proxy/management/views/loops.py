@@ -1,6 +1,5 @@
-"""The loops of a conversation that the model was warned of, whether they still stand, and how a person dismisses them.
-A loop stands while the same frame goes on without new words of the user. A dismissal is an event on the newest entry of
-each path; past warnings stay listed."""
+"""The loops of a conversation that the model was warned of, and how a person dismisses them. A loop stands while the
+same frame goes on without a new user message. A dismissal is an event on each path; past warnings stay listed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Where the work of a conversation stands, on one screen, for someone who returns to it: the goal, the current frame,
-the last actions, finished parts, calls not to repeat, and the next planned step. Reads only stored data and asks no
-model."""
+"""Where the work of a conversation stands, for someone who returns to it: the goal, the current frame, the last
+actions, finished parts, calls not to repeat, and the next step. Reads only stored data."""
 
 from __future__ import annotations
 
@@ -167,7 +166,6 @@ def _begin(frame: Frame, action: str) -> NextStep:
 
 
 def _pending_client_calls(path_state: PathState) -> Iterator[str]:
-    """Client calls of the newest answer without a result."""
     answers = [
         path_entry
         for path_entry in path_state.entries[-RECENT_ENTRIES_LIMIT:]

@@ -1,5 +1,5 @@
-"""Searches finished frames across conversations, for `/stack/search` and `callstack search`. People may always search
-their own frames, whether or not the model may (`recall_across`). Excerpts are stored text."""
+"""Searches finished frames across conversations, for `/stack/search` and `callstack search`. People may search their
+own frames even where the model may not (`recall_across`)."""
 
 from __future__ import annotations
 
@@ -70,6 +70,5 @@ def _excerpt(line: str, words: Sequence[str]) -> str:
 
 
 def _count_matches(line: str, words: Iterable[str]) -> int:
-    """How many of the words the line has, whole or as the start of a longer word."""
     line_words = words_in(line)
     return sum(any(line_word.startswith(word) for line_word in line_words) for word in words)

@@ -152,7 +152,6 @@ def _track(child: Ledger, parent: Ledger | None, watching: TrackingInput) -> Tra
 
 
 def _frame_of_subagent(parent: Ledger | None, conversation: str) -> Frame | None:
-    """The frame of a subagent, on the path of its parent that grew last."""
     frames = subagents_of(newest_path_state(parent).tree) if parent else []
     return next((frame for frame in frames if frame.conversation == conversation), None)
 

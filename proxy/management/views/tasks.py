@@ -1,6 +1,5 @@
-"""Frames as tasks and edges, as other tools store a tree. A task has three statuses instead of six. Edges link a
-subtask to its task, a retry to the failed attempt, and a task to those it depends on, if a call of the client's plan
-names them: dependencies are never guessed."""
+"""Frames as tasks and edges, as other tools store a tree. Edges link a subtask to its task, a retry to the failed
+attempt, and a task to those that the client's plan says it depends on."""
 
 from __future__ import annotations
 
@@ -83,7 +82,6 @@ def _dependencies_in_call(call: Call, by_key: Mapping[str, str]) -> Iterator[tup
 
 
 def _plan_items(arguments: object) -> Iterator[Mapping[str, Any]]:
-    """The call's arguments, and all items in their lists."""
     if isinstance(arguments, dict):
         yield arguments
         for value in arguments.values():

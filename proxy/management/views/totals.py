@@ -109,7 +109,6 @@ async def sum_receipts_by(
 
 
 def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails | None) -> ReceiptSums:
-    """`details` is given if rows are conversations or frames."""
     if details is None:
         rows = group_receipts(loaded.receipts, by, zone=None)
         if by == "request":
@@ -125,7 +124,6 @@ def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails
 async def _conversation_details(
     store: Store, scope: TenantScope, loaded: LoadedReceipts, names: ToolRoles
 ) -> _ConversationDetails:
-    """Reads every conversation that has one of the receipts."""
     wanted: dict[str, list[Receipt]] = {}
     for receipt in loaded.receipts:
         wanted.setdefault(receipt.conversation, []).append(receipt)
@@ -158,8 +156,7 @@ def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
 def _rereads_by_request(
     ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: ToolRoles
 ) -> dict[str, RereadCount]:
-    """By request id. Of several requests that ended with the same entry only the newest counts; the others were
-    retried."""
+    """By request id. Of requests that ended with the same entry only the newest counts; the others were retried."""
     newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY_STATUS}
     ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
     counts = count_rereads(ledger, ours, names)
@@ -167,7 +164,6 @@ def _rereads_by_request(
 
 
 def local_time(at_ms: int) -> str:
-    """A time on this machine's clock."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
