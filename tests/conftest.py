@@ -26,8 +26,8 @@ def _log_as_it_was() -> Iterator[None]:
     log.setLevel(level)
 
 
-LONG_FOLDERS = {"clients", "crash", "yardstick"}
-"""Folders below `tests` whose tests take minutes, or packages that have to be downloaded."""
+LONG = ("clients/", "crash/", "yardstick/", "cli/test_serving.py", "cli/test_speaking.py", "cli/test_branches.py")
+"""Places below `tests` whose tests take minutes, start dozens of processes, or need packages that have to be downloaded."""
 TESTS = Path(__file__).parent
 
 
@@ -45,5 +45,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_long(item: pytest.Item) -> bool:
-    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-    return folder in LONG_FOLDERS or item.get_closest_marker("long") is not None
+    place = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+    return place.startswith(LONG) or item.get_closest_marker("long") is not None
