@@ -27,7 +27,7 @@ def _log_as_it_was() -> Iterator[None]:
 
 
 LONG = ("clients/", "crash/", "yardstick/", "cli/test_serving.py", "cli/test_speaking.py", "cli/test_branches.py")
-"""Places below `tests` whose tests take minutes, start dozens of processes, or need packages that have to be downloaded."""
+"""Places below `tests` whose tests take minutes, start dozens of processes, or download packages."""
 TESTS = Path(__file__).parent
 
 
