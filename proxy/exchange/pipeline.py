@@ -1,7 +1,8 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
 commands, finds the conversation and path that it continues, and then relays it (`relay`) or runs the tool loop
 (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream instead,
-and a header says so. A client that leaves cancels what runs for it; what had arrived is kept."""
+and a header says so. When a client disconnects, its upstream request is cancelled, and the part of
+the answer that had arrived is stored."""
 
 from __future__ import annotations
 
