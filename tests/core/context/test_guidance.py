@@ -38,7 +38,7 @@ def test_where_the_client_has_a_plan_tool_its_items_are_called_frames() -> None:
     assert "stack_frame_plan" in mirroring("bash")
 
 
-@pytest.mark.rows("S0-51", "S1-169")
+@pytest.mark.rows("S1-169")
 @pytest.mark.parametrize("told", [mirroring("bash"), mirroring("TodoWrite"), replacing("bash", "TodoWrite")])
 def test_the_guidance_holds_no_state(told: str) -> None:
     """No frame, position, plan or next step of a conversation: it stands for as long as the conversation lives."""
