@@ -241,7 +241,12 @@ class ContextPolicy:
     def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
         if here.mode == "passive":
             return ThreadWoken("", self.tools_by_mode["passive"])
-        told = guidance_text(self.config.guidance, here.request.tool_names, self.inference_rules.tool_roles)
+        told = guidance_text(
+            self.config.guidance,
+            here.request.tool_names,
+            self.inference_rules.tool_roles,
+            mirrors_plans=self.config.mirror_plans,
+        )
         return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
