@@ -36,6 +36,22 @@ MAX_CACHED_CHECKS = 256
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _OWN_HEADER_PREFIX = b"x-stack-"
 _OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
+_DASHED_NAMES = frozenset(
+    {
+        b"api-key",
+        b"content-encoding",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"x-api-key",
+    }
+)
+"""Names with a dash that say who may ask, where a body ends, or what a connection is. Some servers read a name with an
+underscore as one of them (nginx, CGI, WSGI), so it is refused; any other name with an underscore passes upstream."""
 _DRAIN_S = 2.0
 """A client still sending its body can read the 413 only if we go on reading for a moment."""
 
@@ -184,12 +200,24 @@ def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str)
     if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
     if b"_" in b"".join(headers):
-        raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
+        _refuse_look_alike_names(headers)
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if length is not None and not length.strip().isdigit():
         raise BadRequest("More than one Content-Length, or one that is not a number.")
     if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
         raise BadRequest("Transfer-Encoding must be a single chunked, without Content-Length, on HTTP/1.1.")
+
+
+def _refuse_look_alike_names(headers: HeaderMap) -> None:
+    """Raises BadRequest for a name with an underscore that another program may read as a header that counts here."""
+    for name in headers:
+        if b"_" in name and ((dashed := name.replace(b"_", b"-")) in _DASHED_NAMES or _is_own_header(dashed)):
+            words = f"The header {name.decode('latin-1')!r} looks like {dashed.decode('latin-1')!r} to other programs"
+            raise BadRequest(f"{words}, which means something else here. Write it with dashes, or leave it out.")
+
+
+def _is_own_header(name: bytes) -> bool:
+    return name.startswith(_OWN_HEADER_PREFIX)
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:
