@@ -1,8 +1,8 @@
 """The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, NotAllowed 409, TooLarge 413, RateLimited 429,
-      RequestCancelled 499, ShuttingDown 503
+      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, NotAllowed 409, TooLarge 413,
+      UnreadableCoding 415, RateLimited 429, RequestCancelled 499, ShuttingDown 503
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -54,6 +54,13 @@ class NotAllowed(ProxyError):
 class TooLarge(ProxyError):
     status = 413
     code = "too_large"
+
+
+class UnreadableCoding(ProxyError):
+    """A body is compressed in a way that cannot be read here, and may not pass unread."""
+
+    status = 415
+    code = "unreadable_coding"
 
 
 class RateLimited(ProxyError):

@@ -215,7 +215,7 @@ class Config(StrictModel):
     """Hours that what a person says into a conversation waits for a request that can be told; then it expires."""
 
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Largest request body; above it 413. On `/stack` never more than 1 MiB."""
+    """Largest request body, decompressed; above it 413. On `/stack` never more than 1 MiB."""
 
     api_requests_per_minute: int = Field(default=600, ge=0)
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.
