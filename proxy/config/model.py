@@ -90,6 +90,10 @@ class Config(StrictModel):
     allowed_hosts: NameList = ()
     """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
 
+    allowed_origins: NameList = ()
+    """Origins of web pages that may use the API, besides desktop applications, which always may:
+    `https://chat.example`, `chrome-extension://*`. None of them may use `/stack`."""
+
     wake_at_tokens: int = Field(default=20_000, ge=0)
     """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
 
@@ -268,6 +272,19 @@ class Config(StrictModel):
             if "*" in host or not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", host):
                 raise ValueError(f"{host!r} is not a host name; write it without scheme, port or wildcard")
         return tuple(host.lower() for host in value)
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _normalize_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            scheme, _, host = origin.partition("://")
+            any_host = host == "*" and scheme not in ("http", "https")
+            if not any_host and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._\[\]:-]*", origin):
+                raise ValueError(
+                    f"{origin!r} is not an origin; write scheme://host or scheme://host:port, without a path. "
+                    "`*` is a host for schemes of programs alone, and null is what any page can send"
+                )
+        return tuple(origin.lower() for origin in value)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Config:

@@ -42,6 +42,7 @@ from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
 from proxy.upstream import ContextWindows, RawHeaders, Routes
@@ -365,6 +366,9 @@ class App:
         if responding.is_stored_response_request(client_request.method, client_request.path):
             await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
+        if (api := other_api_of(path)) is not None:
+            host = dict(client_request.headers).get(b"host", b"").decode("latin-1")
+            refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
         some = next(iter(self._services.values()))
         await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
 
