@@ -25,6 +25,7 @@ from proxy.config.sections import (
     Mode,
     ModelSettings,
     NameList,
+    NetworkSettings,
     ObservedTool,
     OutputRuleSettings,
     SettableNames,
@@ -73,6 +74,9 @@ class Config(StrictModel):
     upstreams: dict[str, UpstreamSettings] = {}
     """Providers by name. `--upstream URL` is short for `upstreams.default.url`.
     `default` serves every model that no other one names."""
+
+    network: NetworkSettings = NetworkSettings()
+    """Proxies and certificates of the network that upstreams are reached through."""
 
     models: dict[str, ModelSettings] = {}
     """Exceptions by model name or glob."""
