@@ -204,19 +204,45 @@ class RequestRole(StrEnum):
     """A question about the history, answered beside the thread."""
 
 
-def role_of_request(request: Request, thread: Thread, *, named: bool) -> RequestRole:
-    """`named`: the client names the session, and it is this thread's.
+def role_of_request(request: Request, thread: Thread, *, named: bool, holds_own_answers: bool = False) -> RequestRole:
+    """`named`: the client names the session, and it is this thread's. `holds_own_answers`: the history holds an answer
+    that was given under the system text or the tools of this request.
 
-    Another system text and other tools make a side request; fewer of the thread's tools a fork. A request without tools
-    but with the thread's system text continues the thread, and so does one with all its tools. Clients that name
-    sessions name delegated ones differently, so a named request with tools only changed its mode.
+    Another system text and other tools make a side request, until it holds its own answers: then a loop goes on in
+    another mode, or another agent took over. Fewer of the thread's tools make a fork. A request without tools but with
+    the thread's system text continues the thread, and so does one with all its tools. Clients that name sessions name
+    delegated ones differently, so a named request with tools only changed its mode.
     """
     theirs, ours = set(request.tool_names), set(thread.tool_names)
     if named and theirs:
         return RequestRole.MAIN
-    if theirs != ours and request.system_hash != thread.system_hash:
+    if not _resembles(request, thread) and not holds_own_answers:
         return RequestRole.SIDE
     return RequestRole.FORK if theirs and theirs < ours else RequestRole.MAIN
+
+
+def _resembles(request: Request, thread: Thread) -> bool:
+    return set(request.tool_names) == set(thread.tool_names) or request.system_hash == thread.system_hash
+
+
+def thread_of_request(ledger: Ledger, request: Request, found: Match) -> Thread | None:
+    """The thread that `request` is compared with: that of the newest entry it shares, or an earlier one on that path
+    with its system text or its tools. None if it shares nothing."""
+    tip = found.adopts or (found.path[-1].id if found.path else "")
+    newest = ledger.threads.get(ledger.entries[tip].thread) if tip else None
+    if newest is None or _resembles(request, newest):
+        return newest
+    earlier = dict.fromkeys(entry.thread for entry in reversed(ledger.path(tip)))
+    known = (ledger.threads.get(thread) for thread in earlier)
+    return next((thread for thread in known if thread and _resembles(request, thread)), newest)
+
+
+def count_unknown_answers(request: Request, found: Match) -> int:
+    """Answers that nobody here gave, behind the newest known message of `request`. An answer at its very end is one
+    that the client began for the model."""
+    aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
+    behind = request.messages[(aligned[-1] + 1 if aligned else found.depth) : -1]
+    return sum(message.role == "assistant" for message in behind)
 
 
 def match_compacted(ledger: Ledger, request: Request) -> Match | None:
