@@ -109,6 +109,8 @@ class Resolver:
             part = await self._role_of(parsed, hint, cached, found)
             if part is RequestRole.SIDE and cached is not None:
                 return self._side_placement(parsed, cached, found)
+            request = matching.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
+            parsed = parsed if request is parsed.request else replace(parsed, request=request)
             new = parsed.request.messages[len(found.path) :]
             whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
                 parsed, new, self._effective_mode(parsed, asked, "")
