@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Request
+from proxy.core.ledger import ModelResponse, Request
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import client_chain
 from proxy.exchange.passthrough import is_success, without_bound_reasoning
@@ -34,7 +34,19 @@ async def relay(handler: RequestHandler, turn: Turn | None) -> None:
         handler.record.mark_failed("upstream_error")
     _, spoken = await handler.receive_round(turn, got)
     handler.store_last_round(turn, spoken)
+    _remember_side_answer(handler, spoken)
     await handler.finish(got.status)
+
+
+def _remember_side_answer(handler: RequestHandler, spoken: ModelResponse) -> None:
+    """A request that holds an answer given beside its thread is no side request any more."""
+    placement, message = handler.placement, spoken.message
+    if placement.status != "side" or placement.entry_id or not (message.text.strip() or message.calls):
+        return
+    try:
+        handler.services.resolver.record_side_answer(placement, message)
+    except StoreError as error:
+        log.warning("side answer not kept", extra={"request": handler.client_request.id, "code": error.code})
 
 
 async def fall_back_to_relay(handler: RequestHandler, reason: str) -> None:

@@ -209,3 +209,9 @@ def with_content(message: Message, text: str) -> Message:
     fields = {**slices.members(message.wire), "content": slices.encode(text)}
     identity = identity_of(message.role, text, message.calls, message.answers)
     return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)
+
+
+def with_call_id(message: Message, call: str) -> Message:
+    """The same result, of the call with this id; every other member as it was."""
+    wire = slices.join_object({**slices.members(message.wire), "tool_call_id": slices.encode(call)})
+    return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)
