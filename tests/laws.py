@@ -575,9 +575,11 @@ def _less_typed(asked: ClientTurn, left: Sequence[UpstreamRequest]) -> bool:
 
 
 def _typed_at(messages: Sequence[Json]) -> Iterator[int]:
-    """Where commands to the proxy stand, and its answers behind them."""
+    """Where commands to the proxy stand, and its answers behind them; no words behind results are one."""
+    results = False
     for at, message in enumerate(messages):
-        if _is_typed(message):
+        results = message["role"] == "tool" or (results and message["role"] != "assistant")
+        if _is_typed(message) and not results:
             answer = next((n for n in range(at + 1, len(messages)) if not _is_added_by_client(messages[n])), at)
             if answer == at or messages[answer]["role"] != "assistant":
                 yield at
