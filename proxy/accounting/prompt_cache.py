@@ -94,21 +94,30 @@ class PromptCacheModel:
         self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
     ) -> CacheUse:
         """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
+        return self.record_and_recall(key, chain, tariff, now, warm=warm)[0]
+
+    def record_and_recall(
+        self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
+    ) -> tuple[CacheUse, int]:
+        """As `record_request`; and how many tokens of the beginning were sent before, however long ago."""
         line = hash_chain(chain)
         tokens, total = line.tokens, line.total
         since = now - tariff.ttl_s * 1000
-        found = self._find_warm_pieces(key, line, since, now)
-        return _cache_use_of(total, sum(tokens[:-1] if warm else tokens[:found]), tariff)
+        found, known = self._find_pieces(key, line, since, now)
+        prefix = sum(tokens[:-1] if warm else tokens[:found])
+        return cache_use_of(total, prefix, tariff), prefix if known == found else max(prefix, sum(tokens[:known]))
 
-    def _find_warm_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int) -> int:
-        """How many pieces at the beginning of a line were still warm; from `now` on all of them are."""
+    def _find_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int) -> tuple[int, int]:
+        """How many pieces at the beginning of a line were still warm, and how many were sent at any time; from `now` on
+        all of them are warm."""
         opening, head, marks = (key, line.first_two), (key, line.head), line.hashes
-        before, head_used = self._conversations.pop(opening, ()), self._heads.pop(head, since - 1)
-        found, gone = int(head_used >= since), 0
+        before, head_used = self._conversations.pop(opening, ()), self._heads.pop(head, None)
+        found, known, gone = int(head_used is not None and head_used >= since), int(head_used is not None), 0
         after: list[_SentChain] = []
         for other in before:
             if other.used_at < since:
                 gone += len(other.hashes)
+                known = max(known, _common_pieces(other.hashes, marks))
             elif marks.startswith(other.hashes):  # a line that goes on is the same line, longer
                 gone += len(other.hashes)
                 found = max(found, len(other.hashes) // HASH_BYTES)
@@ -122,7 +131,7 @@ class PromptCacheModel:
         self._heads[head] = now
         self._pieces += len(line.tokens) - gone // HASH_BYTES
         self._make_room()
-        return found
+        return found, max(found, known)
 
     def _make_room(self) -> None:
         while len(self._heads) > MAX_HEADS:
@@ -133,13 +142,14 @@ class PromptCacheModel:
 
 def with_shorter_prefix(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
     """The same request where at most `prefix` tokens of its beginning were known."""
-    return use if use.prefix <= prefix else _cache_use_of(use.total, prefix, tariff)
+    return use if use.prefix <= prefix else cache_use_of(use.total, prefix, tariff)
 
 
-def _cache_use_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
-    cached = _cacheable_tokens(prefix, tariff)
+def cache_use_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
+    """A request of `total` tokens of which the first `prefix` are in the cache."""
+    cached = cacheable_tokens(prefix, tariff)
     # Where storing costs nothing extra, what is stored is plain input.
-    written = max(0, _cacheable_tokens(total, tariff) - cached) if tariff.write != 1 else 0
+    written = max(0, cacheable_tokens(total, tariff) - cached) if tariff.write != 1 else 0
     return CacheUse(cached, written, total - cached - written, prefix)
 
 
@@ -172,7 +182,7 @@ def _common_pieces(one: bytes, other: bytes) -> int:
     return low
 
 
-def _cacheable_tokens(tokens: int, tariff: Tariff) -> int:
+def cacheable_tokens(tokens: int, tariff: Tariff) -> int:
     """Tokens of a prefix that a cache of this tariff can hold."""
     whole = tokens - tokens % tariff.step
     return whole if whole >= tariff.minimum else 0

@@ -1,15 +1,15 @@
 """What a request cost, and what the untouched request would have cost.
 
 Two simulated prompt caches stand side by side: one gets what is really sent, one what the client sent. `Accountant`
-opens a `RequestAccount` for each client request; settled, that is a `Receipt`. A saving is never told too large: our
-own tools, texts and hidden rounds count as sent, a saving is never more than that of two cold requests, and where the
-provider counts fewer tokens than we do it is scaled down. Negative is told as negative.
+opens a `RequestAccount` for each client request; settled, that is a `Receipt`. Our own tools, texts and hidden rounds
+count as sent, and both sides are told in the tokens that the provider counts. Negative is told as negative.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -25,29 +25,32 @@ from proxy.accounting.prompt_cache import (
     with_shorter_prefix,
 )
 from proxy.accounting.receipts import Receipt, RequestOutcome, format_usd
+from proxy.accounting.untouched_run import PromptScale, ProviderCounts, SentRound, UntouchedRequest, scaled_use
 from proxy.core.ledger import Usage
 
 MILLION = 1_000_000
 _NO_CACHE_USE = CacheUse()
-BilledRound = tuple[CacheUse, Usage | None]
+BilledRound = tuple[SentRound, Usage | None]
 """A round as simulated, and what the provider reported of it."""
 
 
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
-    def __init__(self, accountant: Accountant, key: CacheKey, chain: PromptChain) -> None:
+    def __init__(self, accountant: Accountant, key: CacheKey, chain: PromptChain, *, goes_on: bool) -> None:
         self._accountant, self._key = accountant, key
         self._tariff = tariff = accountant.tariff_of(key[2])
         self.chain = chain
         """What the client sent."""
         self._hashed_chain = line = hash_chain(chain)
-        self._is_taken_as_warm = len(chain) > 2 and not accountant.untouched_cache.has_seen(key, line)
-        self._untouched = accountant.untouched_cache.record_request(
+        self._is_taken_as_warm = goes_on and len(chain) > 2 and not accountant.untouched_cache.has_seen(key, line)
+        self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
             key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
-        self._fixed, self._last_piece_tokens = (chain[0][1], chain[-1][1]) if chain else (0, 0)
-        self._rounds: list[CacheUse] = []
+        self._fixed = chain[0][1] if chain else 0
+        self._rounds: list[SentRound] = []
+        self._newest_chain = line
+        """What was sent last."""
         self._refused_rounds: set[int] = set()
         """Rounds that got no answer and were asked again."""
         self._compaction_usages: list[Usage] = []
@@ -61,10 +64,13 @@ class RequestAccount:
         `own_texts` that stand for frames."""
         accountant, warm = self._accountant, self._is_taken_as_warm and not self._rounds
         line = self._hashed_chain if chain == self.chain else hash_chain(chain)  # a thread that sleeps sends what came
-        use = accountant.sent_cache.record_request(self._key, line, self._tariff, accountant.clock(), warm=warm)
+        use, known = accountant.sent_cache.record_and_recall(
+            self._key, line, self._tariff, accountant.clock(), warm=warm
+        )
         for refused in self._refused_rounds:  # what was refused is in no cache
-            use = with_shorter_prefix(use, self._rounds[refused].prefix, self._tariff)
-        self._rounds.append(use)
+            use = with_shorter_prefix(use, self._rounds[refused].use.prefix, self._tariff)
+        self._rounds.append(SentRound(use, known, line.tokens[0] if line.tokens else 0))
+        self._newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
 
@@ -76,12 +82,21 @@ class RequestAccount:
         """So the provider used what it was sent to compact it, beside the round that it answered."""
         self._compaction_usages += compacted
 
-    def settle(self, outcome: RequestOutcome, usage: Sequence[Usage | None] = ()) -> Receipt:
-        """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None."""
+    def settle(
+        self,
+        outcome: RequestOutcome,
+        usage: Sequence[Usage | None] = (),
+        unreported_outputs: Mapping[int, int] = MappingProxyType({}),
+    ) -> Receipt:
+        """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None, and
+        `unreported_outputs` has our tokens of their answers, by the number of the round."""
         sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
         rounds = len(sent)
+        for number, answer in unreported_outputs.items():
+            if number < rounds:
+                sent[number] = msgspec.structs.replace(sent[number], answer=answer)
         reported = (*usage, *[None] * rounds)[:rounds]
-        newest = sent[-1] if rounds else _NO_CACHE_USE
+        newest = sent[-1].use if rounds else _NO_CACHE_USE
         last = newest.total
         self._accountant.record_reported_usage(self._key, reported)
         answered = self._answered_rounds(reported)
@@ -107,7 +122,7 @@ class RequestAccount:
             own_texts=own_texts,
             own_traces=own_traces,
             own_rounds=total - last,
-            sent=newest if rounds == 1 else sum(sent, _NO_CACHE_USE),
+            sent=newest if rounds == 1 else sum((each.use for each in sent), _NO_CACHE_USE),
             untouched=untouched,
             usage=_sum_usages(reported),
             usage_by_round=reported,
@@ -143,88 +158,41 @@ class RequestAccount:
         """Cost and saving in USD. Where the client got an error, or no round was answered, nothing stands against the
         cost: without us the provider would have refused it too, or what is asked again is told with the request that
         asks."""
-        charged: float = 0
-        output: float = 0
-        hidden: float = 0
-        for use, usage in billed:
-            hidden = output
-            tariff = self._tariff.for_input(_input_tokens(use, usage))
-            charged += _input_cost(use, usage, tariff, basis)
-            output += _output_cost(usage, tariff) if usage else 0.0
-        cost = charged + output + sum(map(self._compaction_cost, self._compaction_usages))
+        scale = self._learn_scale(billed)
+        cost = compactions = sum(map(self._compaction_cost, self._compaction_usages))
+        for sent, usage in billed:
+            tariff = self._tariff.for_input(_scale_of_round(sent, usage, scale).tokens(sent.use.total))
+            cost += _input_cost(sent, usage, tariff, basis, scale) + _output_cost(sent, usage, tariff, scale)
         if failed or not billed:
             return cost, 0.0 - cost
-        # The untouched run has no hidden rounds: what the model wrote in them is our cost.
-        saved = self._input_saving(billed, charged, basis) + self._output_saving(billed) - hidden
-        # No run costs less than nothing: a loss is at most all that was paid.
-        return cost, max(saved, -cost)
+        if len(billed) == 1 and billed[0][0].use == self._untouched:
+            return cost, 0.0
+        return cost, self._untouched_cost(billed, basis, scale) + compactions - cost
+
+    def _learn_scale(self, billed: Sequence[BilledRound]) -> PromptScale:
+        """How the provider counts what the client sent."""
+        counts, (sent, usage) = self._accountant.counts, billed[-1] if billed else (None, None)
+        if sent and sent.use.total and usage and usage.input:
+            return counts.learn(self._key, self._hashed_chain, self._newest_chain, usage.input)
+        return counts.newest(self._key)
 
     def _compaction_cost(self, usage: Usage) -> float:
         """USD of one compaction. The client asked for it, so the untouched run pays for it as well."""
         tariff = self._tariff.for_input(usage.input)
-        return _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,))) + _output_cost(
-            usage, tariff
-        )
+        read = _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,)))
+        return read + usage.output * (tariff.output or 0.0) / MILLION
 
-    def _input_saving(self, billed: Sequence[BilledRound], charged: float, basis: str) -> float:
-        """USD of input that the untouched run would have paid more than `charged`; negative where it is less."""
-        if len(billed) == 1 and billed[0][0] == self._untouched:
-            return 0.0
-        uses, told = [use for use, _ in billed], [usage for _, usage in billed if usage]
-        ratio = _ratio([use for use, usage in billed if usage], told)
-        ours = _with_paid_write_price(self._tariff, told)
-        # Of a mixture nobody knows which part the untouched run would have had written for an hour: none of it.
-        theirs = ours if ours.write == ours.write_long else self._tariff
-        theirs = theirs.for_input(self._untouched_input_tokens(ratio))
-        if basis == "reported" and _cache_behaved_as_simulated(uses, told):
-            return min(1.0, ratio) * _cost_of_use(self._best_untouched_use(uses, told), theirs) - charged
-        estimate = sum(_cost_of_use(use, ours.for_input(_input_tokens(use, usage))) for use, usage in billed)
-        untouched = _cost_of_use(self._untouched, theirs)
-        # A provider that counts more may count only ours so: tools are written out in ways we do not see.
-        simulated = min(untouched - max(1.0, ratio) * estimate, ratio * (untouched - estimate))
-        if basis == "estimated":
-            return simulated
-        # Its cache missed. Ours was paid as told, and the untouched line would have been cold as well.
-        return min(simulated, min(1.0, ratio) * _cost_of_use(self._untouched_use_if_cold(), theirs) - charged)
-
-    def _untouched_input_tokens(self, ratio: float) -> float:
-        """Tokens of what the client sent as the provider counts them, rather less than more."""
-        return min(1.0, ratio) * self._untouched.total
-
-    def _output_saving(self, billed: Sequence[BilledRound]) -> float:
-        """USD that the last answer would have cost more behind the untouched request; negative where it is less. It is
-        0 where both or none are long."""
-        use, usage = billed[-1]
-        if not self._tariff.long_context or usage is None or (len(billed) == 1 and use == self._untouched):
-            return 0.0
-        ratio = _ratio([use for use, usage in billed if usage], [usage for _, usage in billed if usage])
-        theirs, ours = (
-            self._tariff.for_input(tokens)
-            for tokens in (self._untouched_input_tokens(ratio), _input_tokens(use, usage))
-        )
-        return _output_cost(usage, theirs) - _output_cost(usage, ours)
-
-    def _untouched_use_if_cold(self) -> CacheUse:
-        """What the client sent, if the cache held nothing of it."""
-        use = self._untouched
-        if self._tariff.write == 1:
-            return CacheUse(0, 0, use.total)
-        return CacheUse(0, use.cached + use.written, use.uncached)
-
-    def _best_untouched_use(self, billed: Sequence[CacheUse], told: Sequence[Usage]) -> CacheUse:
-        """What the client sent, if the cache held all that it could.
-
-        Steps may fall luckier for other tokens than ours; and a provider that read clearly more than we thought warm
-        would have had the untouched line warm too.
-        """
-        use = self._untouched
-        cached = use.prefix
-        believed = sum(one.prefix for one in billed) * _ratio(billed, told)
-        if sum(usage.cached for usage in told) > 1.05 * believed + self._tariff.minimum:
-            cached = max(cached, use.total - self._last_piece_tokens)
-        cached = cached if cached >= self._tariff.minimum else 0
-        written = max(0, use.written - max(0, cached - use.cached))
-        return CacheUse(cached, written, max(0, use.total - cached - written), cached)
+    def _untouched_cost(self, billed: Sequence[BilledRound], basis: str, scale: PromptScale) -> float:
+        """USD of what the client sent, and of the last answer: the untouched run has no hidden rounds."""
+        told = [usage for _, usage in billed if usage]
+        came = UntouchedRequest(self._untouched, self._untouched_known, self._fixed, self._tariff, scale)
+        tariff = _with_paid_write_price(self._tariff, told).for_input(came.total)
+        (first, usage), (last, answer) = billed[0], billed[-1]
+        if basis == "reported" and usage:
+            use = came.as_reported(first, usage, writes_are_told=self._accountant.reports_written_tokens(self._key))
+        else:
+            use = came.as_simulated()
+        return _cost_of_use(use, tariff) + _output_cost(last, answer, tariff, scale)
 
 
 def _use_of_beginning(use: CacheUse, tokens: int) -> CacheUse:
@@ -235,18 +203,17 @@ def _use_of_beginning(use: CacheUse, tokens: int) -> CacheUse:
     return CacheUse(cached, written, tokens - cached - written, min(tokens, use.prefix))
 
 
-def _input_cost(use: CacheUse, usage: Usage | None, tariff: Tariff, basis: str) -> float:
+def _input_cost(sent: SentRound, usage: Usage | None, tariff: Tariff, basis: str, scale: PromptScale) -> float:
     """USD of a round's input: as reported, else split as we think and as many tokens as the provider says."""
-    if usage is None:
-        return _cost_of_use(use, tariff)
-    if basis == "reported":
+    if usage is not None and basis == "reported":
         return _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,)))
-    return _cost_of_use(use, tariff) * _ratio_or_one(usage.input, use.total)
+    return _cost_of_use(scaled_use(sent.use, _scale_of_round(sent, usage, scale), tariff), tariff)
 
 
-def _input_tokens(use: CacheUse, usage: Usage | None) -> int:
-    """Tokens of a round's input, as the provider counts them where it says so."""
-    return usage.input if usage and usage.input else use.total
+def _scale_of_round(sent: SentRound, usage: Usage | None, scale: PromptScale) -> PromptScale:
+    """By what the provider reported of the round, else `scale`."""
+    total = sent.use.total
+    return PromptScale(usage.input / total) if usage and usage.input and total else PromptScale(scale.new)
 
 
 def _with_paid_write_price(tariff: Tariff, told: Iterable[Usage]) -> Tariff:
@@ -262,26 +229,14 @@ def _with_paid_write_price(tariff: Tariff, told: Iterable[Usage]) -> Tariff:
     return msgspec.structs.replace(tariff, write=tariff.write + (tariff.write_long - tariff.write) * long / written)
 
 
-def _cache_behaved_as_simulated(billed: Iterable[CacheUse], told: Iterable[Usage]) -> bool:
-    """Whether the provider's cache held what we thought. Where it did not, it would not have for the untouched run."""
-    return 2 * sum(usage.cached for usage in told) >= sum(use.cached for use in billed)
-
-
-def _ratio(billed: Iterable[CacheUse], told: Iterable[Usage]) -> float:
-    """The provider's tokens to ours; 1 where it reported none."""
-    return _ratio_or_one(sum(usage.input for usage in told), sum(use.total for use in billed))
-
-
-def _ratio_or_one(theirs: int, ours: int) -> float:
-    return theirs / ours if ours and theirs else 1.0
-
-
 def _cost_of_use(use: CacheUse, tariff: Tariff) -> float:
     return (use.uncached + tariff.read * use.cached + tariff.write * use.written) * tariff.input / MILLION
 
 
-def _output_cost(usage: Usage, tariff: Tariff) -> float:
-    return usage.output * (tariff.output or 0.0) / MILLION
+def _output_cost(sent: SentRound, usage: Usage | None, tariff: Tariff, scale: PromptScale) -> float:
+    """USD of a round's answer: as reported, else as we count it."""
+    output = usage.output if usage else scale.new * sent.answer
+    return output * (tariff.output or 0.0) / MILLION
 
 
 def _reported_use(usage: Usage) -> CacheUse:
@@ -309,23 +264,42 @@ class Accountant:
     ) -> None:
         self.clock, self.counter, self.tariff_of = clock, counter, tariff_of
         self.sent_cache, self.untouched_cache = PromptCacheModel(), PromptCacheModel()
-        self._reporting: OrderedDict[CacheKey, None] = OrderedDict()
+        self.counts = ProviderCounts()
+        self._conversations: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Those seen, by tenant and id."""
+        self._reporting: OrderedDict[CacheKey, bool] = OrderedDict()
+        """Who tells of cached tokens, and whether also of written ones."""
 
-    def open(self, chain: PromptChain, *, tenant: str, upstream: str, model: str) -> RequestAccount:
-        """An account for a request; `chain` is what the client sent, `model` the name sent upstream."""
-        return RequestAccount(self, (tenant, upstream, model), chain)
+    def open(
+        self, chain: PromptChain, *, tenant: str, upstream: str, model: str, goes_on: bool = True
+    ) -> RequestAccount:
+        """An account for a request; `chain` is what the client sent, `model` the name sent upstream. `goes_on`: its
+        beginning was sent before, by another process if not by this one."""
+        return RequestAccount(self, (tenant, upstream, model), chain, goes_on=goes_on)
+
+    def meets_first(self, tenant: str, conversation: str) -> bool:
+        """Whether this process has had no request of the conversation yet."""
+        known = (tenant, conversation) in self._conversations
+        self._conversations[tenant, conversation] = None
+        self._conversations.move_to_end((tenant, conversation))
+        if len(self._conversations) > MAX_HEADS:
+            self._conversations.popitem(last=False)
+        return not known
 
     def record_reported_usage(self, key: CacheKey, reported: Iterable[Usage | None]) -> None:
         """A provider that once told of cached tokens is believed from then on, also when it tells of none."""
         for usage in reported:
             if usage and (usage.cached or usage.written):
-                self._reporting[key] = None
+                self._reporting[key] = bool(usage.written) or self._reporting.get(key, False)
                 self._reporting.move_to_end(key)
                 if len(self._reporting) > MAX_HEADS:
                     self._reporting.popitem(last=False)
 
     def reports_cached_tokens(self, key: CacheKey) -> bool:
         return key in self._reporting
+
+    def reports_written_tokens(self, key: CacheKey) -> bool:
+        return self._reporting.get(key, False)
 
 
 def response_headers(told: RequestAccount | Receipt, overhead_ms: float) -> list[tuple[bytes, bytes]]:

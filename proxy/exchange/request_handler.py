@@ -131,7 +131,10 @@ class RequestHandler:
             self.record.mark_bypassed(reason)
 
     def record_response(self, spoken: ModelResponse) -> None:
-        self.record.add_response(spoken)
+        unreported = spoken.usage is None and (spoken.message.text or spoken.message.calls)
+        self.record.add_response(
+            spoken, self.services.composer.with_token_count(spoken.message).tokens if unreported else 0
+        )
         self.round_sender.learn_from_response(spoken)
 
     async def finish(self, status: int) -> None:

@@ -451,7 +451,7 @@ class RoundSender:
         )
         body = self._services.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
-        chain = sent_chain(self._request, waking.guidance, tools + texts, line.messages)
+        chain = sent_chain(self._request, waking.guidance, waking.tools, tools + texts, line.messages)
         self._record.add_sent_round(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent_tokens = self._request_tokens(turn, line)
         return body

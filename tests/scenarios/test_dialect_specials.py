@@ -293,7 +293,7 @@ def test_what_the_providers_compaction_cost_is_in_the_receipt(
     (without, saved, prompt), (with_it, saved_then, prompt_then) = costs
     assert paid > 0
     assert with_it - without == pytest.approx(paid / 1_000_000)
-    assert saved_then == pytest.approx(saved)
+    assert saved_then == pytest.approx(saved, rel=1e-3)  # the ids in our texts differ, and so do their tokens
     assert prompt_then == prompt
 
 

@@ -70,7 +70,7 @@ def test_beside_results_that_only_this_request_holds_a_command_is_text(
     call = chat.says("build a parser").calls[0]["call_id"]
     result = {"type": "function_call_output", "call_id": call, "output": "a.py"}
 
-    assert chat.asks(result, {"role": "user", "content": "/stack push Lexer"}).text == "done"
+    assert chat.answered(result, {"role": "user", "content": "/stack push Lexer"}).text == "done"
     assert list(chat.proxy.statuses()) == ["build a parser"]
 
 

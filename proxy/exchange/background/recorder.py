@@ -94,6 +94,8 @@ class RequestRecordBuilder(msgspec.Struct):
     events: list[LedgerEvent] = []
     decisions: list[GateDecision] = []
     usages: list[Usage | None] = []
+    unreported_outputs: dict[int, int] = {}
+    """Tokens of ours of the answers whose usage was not reported, by the number of the round."""
     sent_bodies: list[SentRecord] = []
     finish_reason: str = ""
     upstream_status: int = 0
@@ -106,7 +108,9 @@ class RequestRecordBuilder(msgspec.Struct):
     def set_placement(self, standing: Placement) -> RequestRecordBuilder:
         """Open the account with what the client sent."""
         self.status, self.reason, self.placement = standing.status, standing.reason, standing
-        self.account = self._open_account(client_chain(standing.request))
+        new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
+        goes_on = new and any(m.role == "assistant" for m in standing.request.messages)
+        self.account = self._open_account(client_chain(standing.request), goes_on=goes_on)
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
@@ -118,8 +122,10 @@ class RequestRecordBuilder(msgspec.Struct):
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
 
-    def _open_account(self, chain: PromptChain) -> RequestAccount:
-        return self.recorder.accountant.open(chain, tenant=self.tenant, upstream=self.upstream, model=self.model)
+    def _open_account(self, chain: PromptChain, *, goes_on: bool = False) -> RequestAccount:
+        return self.recorder.accountant.open(
+            chain, tenant=self.tenant, upstream=self.upstream, model=self.model, goes_on=goes_on
+        )
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(
@@ -139,7 +145,10 @@ class RequestRecordBuilder(msgspec.Struct):
         came = self.account.chain if self.account and self.placement and own is self.placement.request else None
         self.add_sent_round(client_chain(own) if came is None else came, None)
 
-    def add_response(self, spoken: ModelResponse) -> None:
+    def add_response(self, spoken: ModelResponse, unreported_output: int = 0) -> None:
+        """`unreported_output`: our tokens of an answer whose usage the provider did not report."""
+        if unreported_output:
+            self.unreported_outputs[len(self.usages)] = unreported_output
         self.usages.append(spoken.usage)
         self.finish_reason = spoken.finish
         # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
@@ -211,7 +220,7 @@ class RequestRecordBuilder(msgspec.Struct):
         """None before the end, or where nothing was charged. Computed on demand: only a plain answer's headers need it
         early."""
         if self.final_receipt is None and self.account is not None and self.outcome is not None:
-            self.final_receipt = self.account.settle(self.outcome, self.usages)
+            self.final_receipt = self.account.settle(self.outcome, self.usages, self.unreported_outputs)
         return self.final_receipt
 
     def _publish(self, outcome: RequestOutcome, level: int) -> None:
@@ -319,22 +328,22 @@ def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
 
 def client_chain(request: Request) -> PromptChain:
     """What the client sent: head and tools as one piece, then the messages."""
-    return [_head_piece(request, "", 0), *[(m.identity, m.tokens) for m in request.messages]]
+    return [_head_piece(request, "", "", 0), *[(m.identity, m.tokens) for m in request.messages]]
 
 
-def sent_chain(request: Request, guidance: str, own: int, line: Sequence[Message]) -> PromptChain:
+def sent_chain(request: Request, guidance: str, own_tools: str, own: int, line: Sequence[Message]) -> PromptChain:
     """What is sent for an awake thread; `own` are the tokens of our guidance and tools."""
-    return [_head_piece(request, guidance, own), *[(m.identity, m.tokens) for m in line]]
+    return [_head_piece(request, guidance, own_tools, own), *[(m.identity, m.tokens) for m in line]]
 
 
-def _head_piece(request: Request, guidance: str, own: int) -> tuple[str, int]:
-    identity = _head_identity(request.system_hash, request.tool_names, guidance)
+def _head_piece(request: Request, guidance: str, own_tools: str, own: int) -> tuple[str, int]:
+    identity = _head_identity(request.system_hash, request.tool_names, guidance, own_tools)
     return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + own
 
 
 @lru_cache(HEAD_CACHE_SIZE)
-def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str) -> str:
-    said = "\n".join([system_hash, *tool_names, guidance])
+def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str, own_tools: str) -> str:
+    said = "\n".join([system_hash, *tool_names, guidance, own_tools])
     return sha256(said.encode()).hexdigest()[:32]
 
 

@@ -1,0 +1,155 @@
+"""Estimates what the request of the client would have cost without the proxy, in the tokens that the provider counts.
+
+A provider counts other tokens than we do, and each round that it reports says how many: `ProviderCounts` keeps the
+count of what the client sent from request to request. The report also says whether the provider's cache held what we
+thought. Where it held less or more, the untouched request is taken to have met the same cache. Estimates are as likely
+too high as too low.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from proxy.accounting.pricing import Tariff
+from proxy.accounting.prompt_cache import CacheKey, CacheUse, HashedChain, cacheable_tokens
+from proxy.core.ledger import Usage
+
+MAX_COUNTED_CONVERSATIONS = 4096
+MAX_LINES_PER_CONVERSATION = 8
+"""Lines of one conversation (branches, subagents) whose count is kept. The longest unused go first."""
+MAX_RATIO = 3.0
+"""Provider's tokens for one of ours, at most, in what was added to a line. More is taken for something else."""
+SURPRISE_SHARE = 0.03
+"""Share of the cached tokens by which provider and simulation may differ for want of exact counts."""
+
+
+class SentRound(msgspec.Struct, frozen=True, gc=False):
+    """A round as simulated. `known`: tokens of its beginning that were sent before, however long ago. `head`: tokens of
+    its first piece. `answer`: our tokens of an answer whose usage was not reported."""
+
+    use: CacheUse
+    known: int = 0
+    head: int = 0
+    answer: int = 0
+
+
+class PromptScale(msgspec.Struct, frozen=True, gc=False):
+    """The provider's tokens for each of ours: `old` for the first `border` tokens of a prompt, `new` behind them."""
+
+    new: float = 1.0
+    border: int = 0
+    old: float = 1.0
+
+    def tokens(self, ours: int) -> float:
+        """Provider's tokens of the first `ours` tokens of a prompt."""
+        old = min(ours, self.border)
+        return self.old * old + self.new * (ours - old)
+
+
+UNSCALED = PromptScale()
+
+
+class _CountedLine(msgspec.Struct, frozen=True, gc=False):
+    """A request: what the client sent and what was sent upstream, each with our tokens and the provider's."""
+
+    came: bytes
+    came_ours: int
+    came_theirs: float
+    sent: bytes
+    sent_ours: int
+    sent_theirs: int
+
+
+class ProviderCounts:
+    """What the reported usage has taught of how a provider counts.
+
+    A line that grows is counted by its growth: what is new in it was sent as well, and the provider told how many
+    tokens that made. So a line that was folded since is still counted as it was when it was sent.
+    """
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[tuple[CacheKey, bytes], list[_CountedLine]] = OrderedDict()
+        self._newest: OrderedDict[CacheKey, float] = OrderedDict()
+
+    def learn(self, key: CacheKey, came: HashedChain, sent: HashedChain, reported: int) -> PromptScale:
+        """The scale of what the client sent, where the provider counted `reported` tokens in what was sent."""
+        level = self._newest[key] = reported / sent.total
+        shelf = (key, came.first_two)
+        lines = self._lines.pop(shelf, [])
+        before = max(
+            (line for line in lines if came.hashes.startswith(line.came)), key=lambda line: len(line.came), default=None
+        )
+        scale = PromptScale(level) if before is None else _scale_of_growth(before, sent, reported, level)
+        counted = _CountedLine(came.hashes, came.total, scale.tokens(came.total), sent.hashes, sent.total, reported)
+        self._lines[shelf] = [*(line for line in lines if line is not before), counted][-MAX_LINES_PER_CONVERSATION:]
+        for known in (self._lines, self._newest):
+            if len(known) > MAX_COUNTED_CONVERSATIONS:
+                known.popitem(last=False)
+        return scale
+
+    def newest(self, key: CacheKey) -> PromptScale:
+        """By the round that the provider reported last, of whatever conversation."""
+        return PromptScale(self._newest.get(key, 1.0))
+
+
+def _scale_of_growth(before: _CountedLine, sent: HashedChain, reported: int, level: float) -> PromptScale:
+    new, old = level, before.came_theirs / before.came_ours if before.came_ours else level
+    if sent.hashes.startswith(before.sent) and (grown := sent.total - before.sent_ours) > 0:
+        ratio = (reported - before.sent_theirs) / grown
+        new = ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else level
+    return PromptScale(new, before.came_ours, old)
+
+
+class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
+    """What the client sent, as simulated. `scale` converts its tokens to those of the provider."""
+
+    use: CacheUse
+    known: int
+    head: int
+    tariff: Tariff
+    scale: PromptScale
+
+    @property
+    def total(self) -> float:
+        """The provider's tokens."""
+        return self.scale.tokens(self.use.total)
+
+    def as_simulated(self) -> CacheUse:
+        return scaled_use(self.use, self.scale, self.tariff)
+
+    def as_reported(self, first: SentRound, usage: Usage, *, writes_are_told: bool) -> CacheUse:
+        """With the cache as the first round met it, which the provider reported."""
+        use = _split(self.total, self._prefix_as_met(first, usage), self.tariff)
+        return use if writes_are_told else CacheUse(use.cached, 0, use.uncached + use.written, use.prefix)
+
+    def _prefix_as_met(self, first: SentRound, usage: Usage) -> float:
+        """Provider's tokens of the known beginning."""
+        tariff, scale = self.tariff, self.scale
+        ours, ratio = scale.tokens(self.use.prefix), usage.input / first.use.total
+        believed = cacheable_tokens(round(first.use.prefix * ratio), tariff)
+        surprise = usage.cached - believed
+        if abs(surprise) <= max(tariff.step, SURPRISE_SHARE * believed):
+            return ours
+        if surprise < 0:
+            return ours * usage.cached / believed
+        if first.known > first.use.prefix:  # it lives longer than we think
+            return max(ours, scale.tokens(self.known))
+        own = first.head - self.head
+        if first.use.prefix == (self.use.prefix and self.use.prefix + own):
+            # Both break in the same message, and the provider knew a part of it.
+            return ours + max(0.0, surprise - (0 if first.use.prefix else own * ratio))
+        return ours
+
+
+def scaled_use(use: CacheUse, scale: PromptScale, tariff: Tariff) -> CacheUse:
+    """A simulated use in the tokens of the provider."""
+    return _split(scale.tokens(use.total), scale.tokens(use.prefix), tariff)
+
+
+def _split(total: float, prefix: float, tariff: Tariff) -> CacheUse:
+    whole = round(total)
+    cached = cacheable_tokens(min(round(prefix), whole), tariff)
+    written = max(0, cacheable_tokens(whole, tariff) - cached) if tariff.write != 1 else 0
+    return CacheUse(cached, written, whole - cached - written, cached)

@@ -1,0 +1,77 @@
+"""The report equals the bill: a session of a client, played in every mode, beside the bill of a run without a proxy."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from llm_test_provider import Model, ScriptedProvider, says
+from llm_test_provider.tokens import default_counter
+from proxy.accounting import tariff_for
+from tests.client_dialects import CHAT, TestDialect
+from tests.harness import Conversation, RecordingProvider, bash, does, running_stage
+from tests.scenarios.test_money import CACHED_MODELS, charged_without_a_proxy, sum_charged
+
+MODES = ("shadow", "passive", "active")
+SAME = 0.005
+"""Share by which the untouched cost may differ between modes."""
+CLOSE = 0.02
+"""Share of the bill of a direct run by which it may be off."""
+WORDS = tuple(f"{a}{b}" for a in ("order", "queue", "batch", "token", "cache") for b in ("Row", "Key", "Log"))
+SYSTEM = " ".join(f"Rule {n}: keep the {WORDS[n % 15]} of every {WORDS[n % 7]} short." for n in range(1500))
+TOOLS = ("bash", "read", *(f"{a}_{b}" for a in WORDS for b in WORDS[:6] if a != b))
+"""With the system text a head as coding agents have it, of some 25,000 tokens."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A provider that counts `ratio` times as many tokens as o200k."""
+
+    ratio: float
+
+    def __call__(self, text: str) -> int:
+        return round(self.ratio * default_counter()(text))
+
+
+def play_session(provider: ScriptedProvider, chat: Conversation, seed: int = 7) -> None:
+    """Four tasks of a user, each with a handful of files and commands, as a coding agent does them."""
+    chance = random.Random(seed)
+
+    def text(words: int) -> str:
+        return " ".join(f"{chance.choice(WORDS)}_{chance.choice(WORDS)}({chance.randrange(999)})" for _ in range(words))
+
+    for task in range(4):
+        steps = chance.randrange(3, 7)
+        calls = [does(bash(f"cat {WORDS[task]}/{step}.py"), text=text(12)) for step in range(steps)]
+        provider.will(*calls, says(f"Task {task} is done. {text(40)}"))
+        chat.says(f"Please change {WORDS[task]}.py so that {text(30)}")
+        for _ in range(steps):
+            chat.returns(text(chance.randrange(60, 600)))
+
+
+@pytest.mark.rows("X-41")
+@pytest.mark.parametrize("ratio", [1.0, 1.14, 0.9])
+@pytest.mark.parametrize("model", ["gpt-5.4", "claude-opus-4-8"])
+def test_the_untouched_cost_is_the_same_in_every_mode_and_equals_the_bill_of_a_direct_run(
+    tmp_path: Path, tongue: TestDialect, streamed: bool, model: str, ratio: float
+) -> None:
+    told, bills = {}, {}
+    for mode in MODES:
+        with (
+            RecordingProvider(models=[Model(model, cache=CACHED_MODELS[model])], count=Counts(ratio)) as provider,
+            running_stage(provider, tmp_path / mode, streamed=streamed, tongue=tongue) as stage,
+        ):
+            asks = {"stream_options": {"include_usage": True}} if tongue is CHAT and streamed else {}
+            about = {"model": model, "system": SYSTEM, "tools": TOOLS, "options": asks}
+            chat = stage.chat(stage.proxy(mode=mode), **about)
+            play_session(provider, chat)
+            total = chat.proxy.get("/stack/totals")["total"]
+            assert total["cost"] == pytest.approx(sum_charged(provider.asked, tariff_for(model)), rel=CLOSE)
+            told[mode] = total["cost_untouched"]
+            bills[mode] = charged_without_a_proxy(stage, provider, model, count=Counts(ratio))
+            assert mode == "shadow" or any("folded" in e for r in chat.proxy.receipts() for e in r["events"])
+    assert told == pytest.approx(dict.fromkeys(MODES, told["shadow"]), rel=SAME)
+    assert told == pytest.approx(bills, rel=CLOSE)
