@@ -17,9 +17,17 @@ from proxy.accounting.pricing import (
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
 from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
 from proxy.accounting.request_costs import Accountant, RequestAccount, response_headers
-from proxy.accounting.text_tables import TableColumn, format_columns, format_statement, format_table
+from proxy.accounting.text_tables import TableColumn, format_balance, format_columns, format_statement, format_table
 from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_tokens
-from proxy.accounting.totals import GroupBy, ReceiptTotals, group_receipts, sum_receipts, without_fixed
+from proxy.accounting.totals import (
+    Balance,
+    GroupBy,
+    ReceiptTotals,
+    group_receipts,
+    sum_balances,
+    sum_receipts,
+    without_fixed,
+)
 
 __all__ = [
     "ANSWERED_STATUS",
@@ -29,6 +37,7 @@ __all__ = [
     "Accountant",
     "AfterTool",
     "Appendable",
+    "Balance",
     "CacheKey",
     "CacheUse",
     "ConfiguredTariff",
@@ -50,6 +59,7 @@ __all__ = [
     "TokenCounterProtocol",
     "estimate_tokens",
     "family_of",
+    "format_balance",
     "format_columns",
     "format_statement",
     "format_table",
@@ -57,6 +67,7 @@ __all__ = [
     "group_receipts",
     "load_o200k",
     "response_headers",
+    "sum_balances",
     "sum_receipts",
     "tariff_for",
     "without_fixed",

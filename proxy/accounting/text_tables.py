@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.accounting.totals import GroupBy, ReceiptTotals
+from proxy.accounting.totals import GroupBy, ReceiptTotals, percent_saved
 
 GAP = "  "
 
@@ -181,6 +181,14 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     if free := row.output_unpriced - row.unpriced:
         words.append(f"{free:,} of {row.requests:,}: the price of output is not known, it counts as free")
     return words
+
+
+def format_balance(saved: float, untouched: float) -> str:
+    """`saved so far: $0.0312 of $0.2690 (11.6 %)`; a loss has a minus."""
+    amount, whole = format_amounts([abs(saved), untouched])
+    percent = percent_saved(saved, untouched)
+    share = "" if percent is None else f" ({percent:.1f} %)"
+    return f"saved so far: {'-' if saved < 0 else ''}${amount} of ${whole}{share}"
 
 
 def _share(row: ReceiptTotals) -> str:

@@ -22,6 +22,40 @@ GroupBy = Literal["request", "frame", "conversation", "model", "day"]
 NO_FRAME = "(no frame)"
 
 
+class Balance(msgspec.Struct, kw_only=True, gc=False):
+    """The money of a receipt, or of many: USD, and `saved` is negative for a loss."""
+
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+    saved: float = 0.0
+
+    @property
+    def saved_percent(self) -> float | None:
+        return percent_saved(self.saved, self.cost_untouched)
+
+
+def percent_saved(saved: float, untouched: float) -> float | None:
+    """What was saved in percent of what the untouched run would have cost; None where that is nothing."""
+    return round(100 * saved / untouched, 2) if untouched else None
+
+
+def sum_balances(receipts: Iterable[bytes]) -> Balance:
+    """The balance of stored receipts. Those of requests that are still being answered count nothing."""
+    total = Balance()
+    for raw in receipts:
+        try:
+            part = _decode_balance(raw)
+        except msgspec.MsgspecError:
+            continue
+        total.cost += part.cost
+        total.cost_untouched += part.cost_untouched
+        total.saved += part.saved
+    return total
+
+
+_decode_balance = msgspec.json.Decoder(Balance).decode
+
+
 class ReceiptTotals(msgspec.Struct, kw_only=True):
     """Receipts added up under one key. Tokens of ours unless they are reported; money is USD."""
 
@@ -74,6 +108,8 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     cost: float = 0.0
     cost_untouched: float = 0.0
     saved: float = 0.0
+    saved_percent: float | None = None
+    """Of `cost_untouched`, negative for a loss; None where the untouched run cost nothing."""
     cost_fixed: float = 0.0
     """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
     estimated: int = 0
@@ -86,6 +122,7 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     def add(self, receipt: Receipt) -> None:
         for name, amount in _AMOUNT_BY_NAME.items():
             setattr(self, name, getattr(self, name) + amount(receipt))
+        self.saved_percent = percent_saved(self.saved, self.cost_untouched)
         self.peak_in = max(self.peak_in, receipt.tokens_in)
         self.peak_sent = max(self.peak_sent, receipt.tokens_last)
 

@@ -13,7 +13,16 @@ import typer
 
 from proxy.accounting import TokenCounter
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
-from proxy.cli.output import align_columns, one_line, pluralize, print_bytes, print_json, print_line, print_paged
+from proxy.cli.output import (
+    align_columns,
+    one_line,
+    pluralize,
+    print_balance,
+    print_bytes,
+    print_json,
+    print_line,
+    print_paged,
+)
 from proxy.config import Config
 from proxy.core.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
 from proxy.core.frames import Status
@@ -106,6 +115,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {awake}{mode}", "cyan")
+        print_balance(row["saved"], row["cost_untouched"])
         print_line(conversations.tree_text(ledger, path_state, details=details))
 
 
@@ -115,12 +125,18 @@ async def _print_conversations(store: Store) -> None:
     if len(rows) < 2:
         return
     cells = [
-        (r["id"][:SHORT_ID], local_time(r["last_active"]), str(r["requests"]), str(r["frames"]), _title(r))
+        (r["id"][:SHORT_ID], local_time(r["last_active"]), str(r["requests"]), str(r["frames"]), *_saved(r), _title(r))
         for r in rows
     ]
-    for line in align_columns([("conversation", "last active", "requests", "frames", "title"), *cells], right=(2, 3)):
+    heads = ("conversation", "last active", "requests", "frames", "saved $", "%", "title")
+    for line in align_columns([heads, *cells], right=(2, 3, 4, 5)):
         print_line(line)
     print_line()
+
+
+def _saved(row: ConversationRow) -> tuple[str, str]:
+    percent = row["saved_percent"]
+    return f"{row['saved']:.4f}", "" if percent is None else f"{percent:.1f}"
 
 
 def _title(row: ConversationRow) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 
 import typer
 
+from proxy.accounting import format_balance
+
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -41,6 +43,11 @@ def pluralize(count: int, noun: str) -> str:
 def print_line(text: str = "", color: str | None = None) -> None:
     """Print a line on stdout. `color` is one of typer's names, ignored unless stdout is a terminal."""
     typer.secho(escape_unsafe(text), fg=color)
+
+
+def print_balance(saved: float, untouched: float) -> None:
+    """Print what was saved so far (USD), green for a gain and red for a loss."""
+    print_line(format_balance(saved, untouched), "green" if saved > 0 else "red" if saved < 0 else "cyan")
 
 
 def print_error(message: str) -> None:

@@ -19,9 +19,25 @@ import typer
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
-from proxy.accounting import GroupBy, ReceiptTotals, TableColumn, Tariff, format_columns, format_statement, format_table
+from proxy.accounting import (
+    GroupBy,
+    ReceiptTotals,
+    TableColumn,
+    Tariff,
+    format_columns,
+    format_statement,
+    format_table,
+)
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
-from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_json, print_line
+from proxy.cli.output import (
+    align_columns,
+    escape_unsafe,
+    one_line,
+    pluralize,
+    print_balance,
+    print_json,
+    print_line,
+)
 from proxy.config import Config
 from proxy.management.views import load_receipts, local_zone, lookup, sum_receipts_by, totals_view
 
@@ -92,7 +108,8 @@ async def _print_report(config: Config, by: GroupBy, reference: str, *, fixed: b
 
 def _print_totals(whole: ReceiptTotals, *, fixed: bool) -> None:
     """Prints the line of sums, then the sentences that explain it."""
-    print_line(totals_line(whole), "green" if whole.saved > 0 else "red" if whole.saved < 0 else "cyan")
+    print_line(totals_line(whole), "cyan")
+    print_balance(whole.saved, whole.cost_untouched)
     print_line(format_statement(whole, fixed=fixed))
 
 

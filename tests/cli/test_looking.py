@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from proxy.accounting import format_balance
 from proxy.core.frames.tree import INFERRED_ORIGINS
 from proxy.management.views.conversations import MARK_MEANINGS
 from tests.cli.conftest import Shell, Stocked
@@ -33,6 +34,22 @@ def test_a_tree_is_named_by_the_beginning_of_an_id(stocked: Stocked) -> None:
     assert f"○ Write the changelog [{stocked.older.planned}]" in shown.out
     assert "results: Decimal until the last step" in shown.out
     assert stocked.newer.conversation not in shown.out
+
+
+@pytest.mark.rows("X-41")
+def test_a_tree_says_what_was_saved_so_far_and_a_loss_with_a_minus(stocked: Stocked) -> None:
+    shown = stocked.shell.on_data("tree", stocked.older.conversation)
+    row = json.loads(stocked.shell.on_data("tree", stocked.older.conversation, "--json").out)["conversation"]
+    total = json.loads(stocked.shell.on_data("report", "--conversation", stocked.older.conversation, "--json").out)
+
+    assert row["saved"] == pytest.approx(total["total"]["saved"])
+    assert row["saved"] == pytest.approx(row["cost_untouched"] - row["cost"])
+    assert (
+        row["saved_percent"] == total["total"]["saved_percent"] == round(100 * row["saved"] / row["cost_untouched"], 2)
+    )
+    assert format_balance(row["saved"], row["cost_untouched"]) in shown.out
+    assert format_balance(-0.0012, 0.1) == "saved so far: -$0.0012 of $0.1000 (-1.2 %)"
+    assert format_balance(0.0, 0.0) == "saved so far: $0.0000 of $0.0000"
 
 
 def test_a_tree_as_json_is_the_state(stocked: Stocked) -> None:

@@ -59,6 +59,7 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
     assert stocked.older.conversation in shown.out
     assert "Make the suite green" in shown.out
     assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
+    assert "saved so far: $" in shown.out
     assert "cost estimated for 2 of 2" in shown.out
     assert "2 of 2: model in no price table, `default_tariff` stands in" in shown.out
 

@@ -336,6 +336,21 @@ def test_the_sums_are_those_of_their_rows_and_of_the_receipts(
     assert told["total"]["recalls"] == 1
 
 
+@pytest.mark.rows("X-41")
+def test_a_conversation_tells_its_balance_so_far(stage: Stage, provider: ScriptedProvider) -> None:
+    """In USD and percent, and a loss with a minus: a session this short does not pay for what it was given."""
+    chat = stage.chat()
+    provider.will(says("hi"))
+    chat.says("hello")
+
+    (row,) = chat.proxy.get("/stack/conversations")["conversations"]
+    total = chat.proxy.get("/stack/totals")["total"]
+
+    assert row["saved"] < 0
+    for name in ("cost", "cost_untouched", "saved", "saved_percent"):
+        assert row[name] == pytest.approx(total[name])
+
+
 @pytest.mark.rows("S2-15")
 def test_a_finished_frame_has_its_title_its_end_and_its_price(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: tokens and money per finished frame, those of its recalls among them."""

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from proxy.accounting import sum_balances
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
@@ -75,6 +76,7 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
         await asyncio.to_thread(newest_path_state, ledger)
     ).tree  # requests that are being answered do not wait for it
     root = root_of(tree)
+    money = sum_balances(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -89,11 +91,16 @@ async def conversation_row(store: Store, ledger: Ledger, until: int | None = Non
         "active_frame": tree.active or None,
         "awake": tree.is_awake,
         "mode": conversation.mode or None,
+        "cost": money.cost,
+        "cost_untouched": money.cost_untouched,
+        "saved": money.saved,
+        "saved_percent": money.saved_percent,
     }
 
 
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
     requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
+    money = sum_balances(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -108,6 +115,10 @@ async def _unreadable_row(store: Store, conversation: Conversation, reason: str)
         "active_frame": None,
         "awake": False,
         "mode": conversation.mode or None,
+        "cost": money.cost,
+        "cost_untouched": money.cost_untouched,
+        "saved": money.saved,
+        "saved_percent": money.saved_percent,
         "unreadable": reason,
     }
 

@@ -15,7 +15,8 @@ class ConversationRow(TypedDict):
     """One conversation. Titles, frames and `awake` tell of the path that grew last. `turns` are client requests that
     were answered, an identical one asked again counted once; `retries` are the further answers to those. `unreadable`
     is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
-    holds."""
+    holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are negative for a loss, and
+    `saved_percent` is null where the untouched run cost nothing."""
 
     id: str
     parent: str | None
@@ -30,6 +31,10 @@ class ConversationRow(TypedDict):
     active_frame: str | None
     awake: bool
     mode: str | None
+    cost: float
+    cost_untouched: float
+    saved: float
+    saved_percent: float | None
     unreadable: NotRequired[str]
 
 
@@ -403,12 +408,12 @@ class TotalsRow(TypedDict):
     conversation or a request. `rereads` are reads of what had been read before in the conversation, `rereads_gone`
     those of them whose content we had taken off the line, in all and by tool; they are looked up for frames and
     conversations alone.
-    `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it
-    took what was sent, both estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which
-    we counted `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces`
-    are contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
-    request. `cost_fixed` is the share of the client's tools and system text in both costs. `estimated`, `unpriced` and
-    `output_unpriced` count requests."""
+    `untouched_*` is how the cache would have taken what the client sent, `sent_*` how it took what was sent, both
+    estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which we counted
+    `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces` are
+    contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
+    request. `saved_percent` is of `cost_untouched`, negative for a loss. `cost_fixed` is the share of the client's
+    tools and system text in both costs. `estimated`, `unpriced` and `output_unpriced` count requests."""
 
     key: str
     title: str
@@ -447,6 +452,7 @@ class TotalsRow(TypedDict):
     cost: float
     cost_untouched: float
     saved: float
+    saved_percent: float | None
     cost_fixed: float
     estimated: int
     unpriced: int
