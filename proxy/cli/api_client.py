@@ -99,7 +99,7 @@ async def _build_app(settings: Config, store: Store) -> ASGIApp:
             is_draining=lambda: False,
             started=_now(),
             live_settings=live,
-            counter_name=counter.name,
+            counter_name=lambda: counter.name,
             config=settings,
             count_tokens=counter.count,
         )

@@ -341,7 +341,7 @@ class App:
 
         stage = ApiContext(
             *self._api_arguments,
-            self._counter.name,
+            lambda: self._counter.name,
             self._token,
             self.config,
             self.event_bus,

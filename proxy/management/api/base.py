@@ -20,8 +20,8 @@ from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from typing_extensions import TypedDict
 
 from proxy.auth import Headers, Tenant
 from proxy.config import Config, LiveSettings
@@ -41,14 +41,15 @@ SEE_OPENAPI = "GET /stack/openapi.json says what each path takes."
 log = logging.getLogger(__name__)
 
 
-class ErrorBody(TypedDict):
+class ErrorBody(BaseModel):
     message: str
     type: Literal["invalid_request_error", "api_error"]
     param: None
     code: str
 
 
-class Error(TypedDict):
+# A model and no TypedDict: each of 60 routes names it five times, and pydantic builds the schema of a model once.
+class Error(BaseModel):
     """`message` says what happened and what to do; `code` is the word for machines."""
 
     error: ErrorBody
@@ -137,9 +138,10 @@ class ApiContext:
 
     `tenant_of` raises Unauthorized. `on_deleted` drops caches of a tenant and a conversation (None and "" mean all)
     after a deletion; `on_mode_changed` gets a tenant, a conversation and its new mode, and `on_events_stored` the
-    events, once they are stored. `inbox` reaches running requests. `started` is in ms since the epoch; `counter_name`
-    names the token counter. `operator_token` is a secret of this process that grants everything, or empty. `config`
-    holds unless a conversation sets something else; `live_settings` may change while the proxy runs.
+    events, once they are stored. `inbox` reaches running requests. `started` is in ms since the epoch.
+    `counter_name` returns the name of the token counter, and loads its vocabulary (0.2 s) if nobody has counted yet.
+    `operator_token` is a secret of this process that grants everything, or empty. `config` holds unless a conversation
+    sets something else; `live_settings` may change while the proxy runs.
     """
 
     store: Store
@@ -151,7 +153,7 @@ class ApiContext:
     is_draining: Callable[[], bool]
     started: int
     live_settings: LiveSettings
-    counter_name: str
+    counter_name: Callable[[], str]
     operator_token: str = ""
     config: Config = field(default_factory=Config)
     feed: EventBus = field(default_factory=EventBus)

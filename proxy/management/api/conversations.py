@@ -412,7 +412,7 @@ async def show_totals(
 async def health(request: Request) -> Response:
     """Whether requests are welcome. A failing store is told, and no reason to stay away."""
     context: ApiContext = request.state.context
-    view, status = health_view(context.store, context.started, context.counter_name, draining=context.is_draining())
+    view, status = health_view(context.store, context.started, context.counter_name(), draining=context.is_draining())
     return JsonResponse(view, status)
 
 

@@ -89,7 +89,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             is_draining=lambda: here.draining,
             started=7,
             live_settings=LiveSettings(SubagentSettings(), store),
-            counter_name="o200k_base",
+            counter_name=lambda: "o200k_base",
             operator_token=TOKEN,
             feed=here.feed,
         )
