@@ -100,6 +100,8 @@ class Health(msgspec.Struct, frozen=True):
     """Records waiting to be written."""
     dropped: int = 0
     """Records lost since the start."""
+    damaged: int = 0
+    """How often a damaged record was read since the start."""
 
 
 class FinishedFrame(msgspec.Struct, frozen=True):

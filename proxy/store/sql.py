@@ -24,7 +24,7 @@ from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import delete as deleting
 from proxy.store import read as reading
 from proxy.store.commit import Batch
-from proxy.store.failures import CircuitBreaker, as_store_error
+from proxy.store.failures import CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
@@ -38,7 +38,7 @@ from proxy.store.interface import (
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
-from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
+from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile, replacing_damaged_text
 from proxy.store.writer import QueueLimits, StoreWriter
 
 ReadResult = TypeVar("ReadResult")
@@ -66,6 +66,7 @@ class SqlStore:
         self._frame_search = FrameSearch()
         self._must_shrink = self._must_compact = self._must_rewrite = False
         self._last_reopen = 0.0
+        self._damaged_records = 0
 
     async def start(self) -> None:
         """Open, migrate, start the writer, which goes on trying. Raises StoreError if the store cannot be used now."""
@@ -112,7 +113,11 @@ class SqlStore:
         return await self._read(lambda c: reading.conversations_in_session(c, tenant, hint, limit), concerns=opens)
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
-        found = await self._read(lambda c: reading.load(c, tenant, conversation))
+        try:
+            found = await self._read(lambda c: reading.load(c, tenant, conversation), may_repair=False)
+        except StoreError as error:
+            self._damaged_records += error.code == StoreError.code
+            raise
         self._writer.clear_lost(tenant, conversation)
         return found
 
@@ -216,6 +221,7 @@ class SqlStore:
             notes=tuple(notes),
             queued=self._writer.queued_records,
             dropped=self._writer.dropped_records,
+            damaged=self._damaged_records,
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath
@@ -224,18 +230,24 @@ class SqlStore:
         read: Callable[[Connection], ReadResult],
         thread: ThreadPoolExecutor | None = None,
         concerns: Callable[[Batch], bool] = lambda _: True,
+        *,
+        may_repair: bool = True,
     ) -> ReadResult:
+        """What `read` returns. `may_repair`: a damaged text is read with replacement characters, so that a list has all
+        its other rows; otherwise it raises StoreError."""
         await self._writer.wait_for_pending(concerns)
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
-        return await asyncio.get_running_loop().run_in_executor(thread or self._readers, self._with_connection, read)
+        return await asyncio.get_running_loop().run_in_executor(
+            thread or self._readers, partial(self._with_connection, read, may_repair=may_repair)
+        )
 
-    def _with_connection(self, read: Callable[[Connection], ReadResult]) -> ReadResult:
+    def _with_connection(self, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
         engine = self._database.read_engine
         try:
             with engine.connect() as connection:
                 try:
-                    return read(connection)
+                    return self._read_repaired(connection, read) if may_repair else read(connection)
                 finally:
                     if not self._is_current_engine(engine):
                         connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
@@ -244,6 +256,17 @@ class SqlStore:
             if error.code == "store_corrupt":
                 self._writer.enqueue_job(partial(self._report_damage, engine, error))
             raise error from caught
+
+    def _read_repaired(self, connection: Connection, read: Callable[[Connection], ReadResult]) -> ReadResult:
+        try:
+            return read(connection)
+        except Exception as caught:
+            if not is_damaged_text(caught):
+                raise
+            self._damaged_records += 1
+            connection.rollback()
+            with replacing_damaged_text(connection):
+                return read(connection)
 
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
         """Have the writer set the file aside after a reader found damage; otherwise reads fail until the next write."""

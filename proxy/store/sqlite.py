@@ -12,9 +12,10 @@ import sqlite3
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -283,6 +284,17 @@ def _raw_connection(connection: Connection) -> sqlite3.Connection:
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
     return raw
+
+
+@contextmanager
+def replacing_damaged_text(connection: Connection) -> Iterator[None]:
+    """While this block runs, what is not UTF-8 in a text reads as replacement characters."""
+    raw = _raw_connection(connection)
+    raw.text_factory = partial(str, encoding="utf-8", errors="replace")
+    try:
+        yield
+    finally:
+        raw.text_factory = str
 
 
 def _begin_immediate(connection: Connection) -> None:
