@@ -52,6 +52,8 @@ Header = tuple[bytes, bytes]
 OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
 GREETING = f"callstack-proxy {__version__}\n".encode()
 RETENTION_INTERVAL_S = 3600.0
+AFTER_PAUSE_INTERVAL_S = 2
+"""While the newest record is older than what is kept: the next request shows that the clock is right."""
 LAG_INTERVAL_S = 0.5
 SHUTDOWN_GRACE_S = 1.0
 """How long cancelled requests may record their outcome."""
@@ -210,12 +212,17 @@ class App:
         return newest[0].created if newest else 0
 
     async def _delete_expired(self) -> None:
-        while self.config.retention_days:
+        """Age counts from the newest record and not from the clock, which may be wrong when a machine starts."""
+        kept_ms = self.config.retention_days * 86_400_000
+        while kept_ms:
+            now, newest = now_ms(), 0
             try:
-                await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
+                newest = await self._store.newest_record_time()
+                if newest:
+                    await self._store.delete_conversations(None, before=min(now, newest) - kept_ms)
             except StoreError as error:
                 log.warning("retention failed", extra={"reason": error.code})
-            await asyncio.sleep(RETENTION_INTERVAL_S)
+            await asyncio.sleep(AFTER_PAUSE_INTERVAL_S if 0 < newest < now - kept_ms else RETENTION_INTERVAL_S)
 
     async def _measure_loop_lag(self) -> None:
         """Measure how late a timer fires: that is how long the event loop was blocked."""

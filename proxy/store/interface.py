@@ -163,6 +163,9 @@ class Store(Protocol):
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         """Newest record first."""
 
+    async def newest_record_time(self) -> int:
+        """When the newest record of any conversation was made; 0 without one."""
+
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation that has an event of this kind about this subject (for example a frame id)."""
 

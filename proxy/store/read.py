@@ -182,6 +182,10 @@ def recently_active(connection: Connection, tenant: str | None, limit: int) -> t
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
 
 
+def newest_record_time(connection: Connection) -> int:
+    return int(connection.execute(select(func.max(schema.conversations.c.newest))).scalar_one() or 0)
+
+
 def conversation_with_event(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:
     events, table = schema.events, schema.conversations
     query = (

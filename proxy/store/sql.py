@@ -127,6 +127,9 @@ class SqlStore:
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.recently_active(c, tenant, limit))
 
+    async def newest_record_time(self) -> int:
+        return await self._read(reading.newest_record_time)
+
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject))
 

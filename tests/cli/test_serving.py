@@ -266,6 +266,22 @@ def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy
     assert (provider.code, provider.out, provider.errors) == (2, "", ended.errors)
 
 
+def test_of_two_started_in_one_moment_one_runs(shell: Shell, provider: str, started: Starting) -> None:
+    """The lock of the directory decides; it goes with the process, so a killed one keeps nobody out."""
+    words = ("serve", "--upstream", provider, "--port", "0", "--data", str(shell.data))
+    both = [started(*words) for _ in range(2)]
+    first_lines = [line_of(process.stdout) for process in both]
+
+    assert sorted(map(bool, first_lines)) == [False, True]
+    refused, running = sorted(both, key=lambda process: bool(first_lines[both.index(process)]))
+    assert refused.wait(timeout=30) == 2
+    assert refused.stderr is not None
+    assert f"a proxy runs on {shell.data} already" in refused.stderr.read()
+    running.kill()
+    running.wait(timeout=30)
+    assert line_of(started(*words).stdout).startswith("clients")
+
+
 def test_a_second_proxy_on_the_same_data_is_refused_and_the_first_keeps_its_note(
     shell: Shell, serving: Callable[..., Proxy]
 ) -> None:
