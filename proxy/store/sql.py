@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -67,9 +68,18 @@ class SqlStore:
         self._must_shrink = self._must_compact = self._must_rewrite = False
         self._last_reopen = 0.0
         self._damaged_records = 0
+        self._unfinished: set[deleting.Deletion] = set()
+        """Deletions of which rows are gone, and copies may be left."""
 
     async def start(self) -> None:
-        """Open, migrate, start the writer, which goes on trying. Raises StoreError if the store cannot be used now."""
+        """Open, migrate, start the writer, which goes on trying; then finish deletions that a killed process began.
+        Raises StoreError if the store cannot be used now."""
+        await self._open()
+        if self._database.may_set_aside:  # not where a command only looks, beside a proxy that runs
+            with suppress(StoreError):
+                await self._finish_deletions()
+
+    async def _open(self) -> None:
         ticket = self._writer.start()
         for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
@@ -156,7 +166,9 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- deleting
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again."""
+        """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again. If the
+        process is killed meanwhile, the next start finishes it."""
+        asked = deleting.Deletion(tenant, conversation, before)
         conversations = freed = 0
         more = True
         while more:
@@ -165,7 +177,21 @@ class SqlStore:
         await asyncio.to_thread(self._frame_search.forget)
         if self._must_shrink:
             await self._shrink_until_done()
+        if asked in self._unfinished:
+            await self._run_in_writer(partial(self._note_as_finished, asked))
         return DeletionResult(conversations, freed)
+
+    def _note_as_finished(self, asked: deleting.Deletion) -> None:
+        deleting.note_as_finished(self._database.write_connection, asked)
+        self._database.truncate_log()  # the note named the conversation
+        self._unfinished.discard(asked)
+
+    async def _finish_deletions(self) -> None:
+        for asked in await self._read(deleting.unfinished_deletions):
+            self._must_shrink = self._must_compact = True
+            self._must_rewrite = self._must_rewrite or bool(asked.conversation)
+            self._unfinished.add(asked)
+            await self.delete_conversations(*asked)
 
     def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> deleting.DeletedBatch:
         some = deleting.delete_batch(self._database.write_connection, tenant, conversation, before)
@@ -174,7 +200,9 @@ class SqlStore:
         if some.conversations or some.bytes:
             self._must_shrink = self._must_compact = True
             self._must_rewrite = self._must_rewrite or bool(conversation)
-        return some
+            self._unfinished.add(deleting.Deletion(tenant, conversation, before))
+        set_aside = self._database.forget_set_aside(conversation, before)
+        return replace(some, bytes=some.bytes + set_aside)
 
     async def _shrink_until_done(self) -> None:
         """A busy reader is not a failure of the store, so the circuit breaker does not hear of it."""

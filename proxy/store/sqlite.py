@@ -7,6 +7,7 @@ mode a read that turns into a write fails if another process wrote in between; a
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 import stat
@@ -49,6 +50,7 @@ MAX_NOTES = 20
 """Newest notes to the operator that are kept."""
 FILE_SUFFIXES = ("", "-wal", "-shm")
 BACKUP_SUFFIX = ".before-"
+SET_ASIDE_SUFFIX = ".corrupt-"
 
 
 class SqliteFile:
@@ -147,12 +149,29 @@ class SqliteFile:
         if not self._may_set_aside:
             return
         self._opened_once = False  # the next file is new because of this, not because one was gone
-        name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
+        name = f"{self.path.name}{SET_ASIDE_SUFFIX}{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
         for side in FILE_SUFFIXES:
             old = self.path.with_name(self.path.name + side)
             if old.exists():
                 old.rename(self.path.with_name(name + side))
         self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
+
+    @property
+    def may_set_aside(self) -> bool:
+        return self._may_set_aside
+
+    def forget_set_aside(self, conversation: str, before: int) -> int:
+        """Delete the damaged files that hold this conversation, or were last written before `before` (ms). They cannot
+        be edited, so each goes as a whole. Returns the bytes deleted."""
+        freed = 0
+        for path in self.path.parent.glob(f"{self.path.name}{SET_ASIDE_SUFFIX}*Z"):
+            files = [side for suffix in FILE_SUFFIXES if (side := path.with_name(path.name + suffix)).is_file()]
+            newest_ms = max(file.stat().st_mtime for file in files) * 1000 if files else 0
+            if newest_ms < before or (conversation and any(_holds(file, conversation.encode()) for file in files)):
+                freed += sum(file.stat().st_size for file in files)
+                for file in files:
+                    file.unlink()
+        return freed
 
     def size_bytes(self) -> int:
         total = 0
@@ -270,6 +289,14 @@ class SqliteFile:
 def _create_file(path: Path) -> None:
     """Create an empty file that only its owner can read. Raises FileExistsError if anything is there, also a link."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _holds(file: Path, word: bytes) -> bool:
+    """Whether the bytes of `word` stand anywhere in a file."""
+    if not file.stat().st_size:
+        return False
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(word) >= 0
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
