@@ -6,10 +6,13 @@ The provider is a process too (`callstack provider`), so that nothing but socket
 import http.client
 import json
 import re
+import resource
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -119,6 +122,23 @@ def test_a_log_that_nobody_reads_stops_nobody(serving: Callable[..., Proxy]) -> 
     proxy.process.send_signal(signal.SIGTERM)
     _, errors = proxy.process.communicate(timeout=30)
     assert len(errors.splitlines()) == 401
+
+
+def test_without_a_free_descriptor_the_log_says_so_and_the_proxy_recovers(serving: Callable[..., Proxy]) -> None:
+    proxy = serving()
+    address = urlsplit(proxy.url)
+    used = len(list(Path(f"/proc/{proxy.process.pid}/fd").iterdir()))
+    _, hard = resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (used + 4, hard))
+    with ExitStack() as connections:
+        for _ in range(16):
+            connections.enter_context(socket.create_connection((address.hostname or "", address.port or 0), timeout=20))
+        said = json.loads(line_of(proxy.process.stderr))
+    again = json.loads(line_of(proxy.process.stderr))
+
+    assert said["event"] == "no file descriptor is free; new connections are closed"
+    assert (said["limit"], again["event"]) == (used + 4, "file descriptors are free again")
+    assert proxy.ask("GET", "/health")[0] == 200
 
 
 def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell, started: Starting) -> None:
