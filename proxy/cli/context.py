@@ -126,7 +126,7 @@ def write_server_file(data: Path, server: ServerInfo) -> None:
 
 def remove_server_file(data: Path, server: ServerInfo) -> None:
     """Remove the file, if it is still of this proxy."""
-    if _read_server_file(data) == server:
+    if read_server_file(data) == server:
         (data / SERVER_FILE).unlink(missing_ok=True)
 
 
@@ -136,7 +136,7 @@ def find_running_proxy(data: Path) -> ServerInfo | None:
     Raises ProxyError where one runs but does not answer: it keeps conversations in memory and would not notice changes
     made directly in the store.
     """
-    note = _read_server_file(data)
+    note = read_server_file(data)
     if note is None or not _is_alive(note.pid):
         return None
     try:
@@ -162,7 +162,8 @@ def fetch_page(server: ServerInfo, path: str) -> str:
     return answer.decode("utf-8")
 
 
-def _read_server_file(data: Path) -> ServerInfo | None:
+def read_server_file(data: Path) -> ServerInfo | None:
+    """The file as it is, whether or not that proxy still runs."""
     try:
         return ServerInfo(**json.loads((data / SERVER_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

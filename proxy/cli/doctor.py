@@ -37,7 +37,7 @@ from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
 from proxy.server import bind
-from proxy.store import RequestRecord, as_store_error
+from proxy.store import RequestRecord, all_conversations, as_store_error
 from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 
 MAX_REQUESTS_CHECKED = 1_000
@@ -241,13 +241,26 @@ def integrity_fault(path: Path) -> str:
 async def _check_contents(config: Config) -> list[Check]:
     try:
         async with opened_store(config) as store:
-            health = store.health()
             records = await store.requests(None, "", MAX_REQUESTS_CHECKED)
             rows = await recent_conversation_rows(store, None, MAX_CONVERSATIONS_CHECKED)
+            async for _ in all_conversations(store, None):
+                pass  # reading their names finds damaged ones
+            health = store.health()
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
     size = f"{health.where}: {pluralize(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
-    return [Check("ok", "store", size), _check_readable(rows), *check_requests(records, config.tariff_of)]
+    return [
+        Check("ok", "store", size),
+        *_check_damage(health.damaged),
+        _check_readable(rows),
+        *check_requests(records, config.tariff_of),
+    ]
+
+
+def _check_damage(damaged: int) -> Iterator[Check]:
+    if damaged:
+        text = "a record is damaged (a disk or memory fault?): the conversation it belongs to goes around us, no other"
+        yield Check("finding", "store", text)
 
 
 def _check_readable(rows: Sequence[ConversationRow]) -> Check:

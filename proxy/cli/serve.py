@@ -8,10 +8,13 @@ same conversations.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,12 +24,12 @@ from proxy.cli.context import (
     DataDirectory,
     ServerInfo,
     data_flag,
-    find_running_proxy,
     load_settings,
+    read_server_file,
     remove_server_file,
     write_server_file,
 )
-from proxy.cli.log_output import configure_logging
+from proxy.cli.log_output import BufferedStreamHandler, configure_logging
 from proxy.cli.output import print_line
 from proxy.config import Config, Mode, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
@@ -35,6 +38,7 @@ from proxy.server import serve as run_server
 
 log = logging.getLogger(__name__)
 
+LOCK_FILE = "callstack.lock"
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
 """Addresses that mean all interfaces; a client cannot connect to them, so loopback is named instead."""
 
@@ -74,6 +78,11 @@ def serve(
 def _serve(settings: Config) -> None:
     log_handler = configure_logging(settings.log_level, settings.log_format)
     prepare_data_directory(settings)
+    with exclusive_use(settings):
+        _serve_alone(settings, log_handler)
+
+
+def _serve_alone(settings: Config, log_handler: BufferedStreamHandler) -> None:
     token = secrets.token_urlsafe(32)
     app = build_app(settings, operator_token=token)
     app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
@@ -110,7 +119,7 @@ def _serve(settings: Config) -> None:
 
 
 def prepare_data_directory(settings: Config) -> None:
-    """Make the data directory. Raises InvalidConfiguration where it cannot be used, or another proxy uses it."""
+    """Make the data directory. Raises InvalidConfiguration where it cannot be used."""
     data = settings.data
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,12 +128,42 @@ def prepare_data_directory(settings: Config) -> None:
         raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
     if not os.access(data, os.W_OK | os.X_OK):
         raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
-    other = find_running_proxy(data)
-    if other is not None:
+
+
+@contextmanager
+def exclusive_use(settings: Config) -> Iterator[None]:
+    """Hold the locks of the data directory and of the store's while this block runs. The system takes them away with
+    the process, and they hold between containers that share a volume. Raises InvalidConfiguration where another proxy
+    has one: two would each keep their own memory of the same conversations."""
+    with ExitStack() as held:
+        store = settings.store_path
+        for folder in dict.fromkeys((settings.data, store.parent if store else settings.data)):
+            held.callback(os.close, _lock(folder, settings.data))
+        yield
+
+
+def _lock(folder: Path, data: Path) -> int:
+    """The descriptor that holds the lock of a directory."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
         raise InvalidConfiguration(
-            f"data: a proxy runs on {data} already, at {other.url} (process {other.pid}); "
-            "stop it, or name another directory with --data"
-        )
+            f"data: {folder / LOCK_FILE} cannot be opened: {error.strerror}; name another directory with --data"
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        other = read_server_file(data)
+        place = f", at {other.url} (process {other.pid})" if other else ""
+        raise InvalidConfiguration(
+            f"data: a proxy runs on {folder} already{place}, and a second one would not see what the first one has in "
+            "memory; stop it, or name another directory with --data"
+        ) from None
+    except OSError as error:  # a file system without locks
+        log.warning("data directory not locked: see to it that one proxy uses it", extra={"reason": error.strerror})
+    return descriptor
 
 
 def reachable_url(url: str) -> str:

@@ -5,7 +5,10 @@ each request and cancels the request when its client leaves."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import resource
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -54,9 +57,23 @@ Header = tuple[bytes, bytes]
 OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
 GREETING = f"callstack-proxy {__version__}\n".encode()
 RETENTION_INTERVAL_S = 3600.0
+AFTER_PAUSE_INTERVAL_S = 2
+"""While the newest record is older than what is kept: the next request shows that the clock is right."""
 LAG_INTERVAL_S = 0.5
 SHUTDOWN_GRACE_S = 1.0
 """How long cancelled requests may record their outcome."""
+
+
+def _descriptor_is_free() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
+def _descriptor_limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def now_ms() -> int:
@@ -142,7 +159,7 @@ class App:
         )
         self._cached_count = lambda: conversations.conversation_count
         self._routes.warm()
-        lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag()]
+        lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag(), self._watch_descriptors()]
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
@@ -212,12 +229,31 @@ class App:
         return newest[0].created if newest else 0
 
     async def _delete_expired(self) -> None:
-        while self.config.retention_days:
+        """Age counts from the newest record and not from the clock, which may be wrong when a machine starts."""
+        kept_ms = self.config.retention_days * 86_400_000
+        while kept_ms:
+            now, newest = now_ms(), 0
             try:
-                await self._store.delete_conversations(None, before=now_ms() - self.config.retention_days * 86_400_000)
+                newest = await self._store.newest_record_time()
+                if newest:
+                    await self._store.delete_conversations(None, before=min(now, newest) - kept_ms)
             except StoreError as error:
                 log.warning("retention failed", extra={"reason": error.code})
-            await asyncio.sleep(RETENTION_INTERVAL_S)
+            await asyncio.sleep(AFTER_PAUSE_INTERVAL_S if 0 < newest < now - kept_ms else RETENTION_INTERVAL_S)
+
+    async def _watch_descriptors(self) -> None:
+        """Say when the process has no file descriptor left: the library then closes new connections without a word."""
+        were_free = True
+        while True:
+            are_free = _descriptor_is_free()
+            if were_free and not are_free:
+                self.metrics.descriptor_exhaustions += 1
+                hint = {"stack_limit": _descriptor_limit(), "stack_hint": "raise `ulimit -n`, or use fewer connections"}
+                log.error("no file descriptor is free; new connections are closed", extra=hint)
+            elif are_free and not were_free:
+                log.warning("file descriptors are free again")
+            were_free = are_free
+            await asyncio.sleep(LAG_INTERVAL_S)
 
     async def _measure_loop_lag(self) -> None:
         """Measure how late a timer fires: that is how long the event loop was blocked."""

@@ -3,7 +3,9 @@ thread, a few conversations a transaction, so that other writes get their turn."
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, delete, exists, func, select
 
@@ -13,6 +15,18 @@ from proxy.store.statements import chunks
 
 DELETE_BATCH_SIZE = 20
 """Conversations deleted in one transaction."""
+
+
+UNFINISHED_PREFIX = "forgetting:"
+"""Names of the notes about deletions that may have left rows, or copies in the file and its log."""
+
+
+class Deletion(NamedTuple):
+    """What `delete_conversations` was asked for."""
+
+    tenant: str | None
+    conversation: str
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +48,37 @@ def delete_batch(connection: Connection, tenant: str | None, conversation: str, 
         more = len(owners) == DELETE_BATCH_SIZE and not conversation
         if not more and (before or conversation):
             freed += _delete_orphan_requests(connection, tenant, conversation, before)
+        if owners or freed:
+            _note_as_unfinished(connection, Deletion(tenant, conversation, before))
     gone = tuple((rows.unescape_text(owner), rows.unescape_text(name)) for owner, name in owners)
     return DeletedBatch(len(owners), freed, more, gone)
+
+
+def unfinished_deletions(connection: Connection) -> list[Deletion]:
+    """Deletions that a killed process began."""
+    table = schema.meta
+    query = select(table.c.value).where(table.c.tenant == "", table.c.name.startswith(UNFINISHED_PREFIX))
+    return [Deletion(*json.loads(value)) for value in connection.execute(query).scalars()]
+
+
+def note_as_finished(connection: Connection, deletion: Deletion) -> None:
+    with connection.begin():
+        _remove_note(connection, _note_name(deletion))
+
+
+def _note_as_unfinished(connection: Connection, deletion: Deletion) -> None:
+    name = _note_name(deletion)
+    _remove_note(connection, name)
+    connection.execute(schema.meta.insert().values(tenant="", name=name, value=json.dumps(deletion).encode()))
+
+
+def _remove_note(connection: Connection, name: str) -> None:
+    table = schema.meta
+    connection.execute(delete(table).where(table.c.tenant == "", table.c.name == name))
+
+
+def _note_name(deletion: Deletion) -> str:
+    return UNFINISHED_PREFIX + rows.digest_of(json.dumps(deletion).encode()).hex()
 
 
 def _conversations_to_delete(

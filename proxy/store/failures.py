@@ -45,10 +45,18 @@ def as_store_error(caught: BaseException) -> StoreError:
     """`caught` as StoreError; its message names the cause, never a stored value."""
     if isinstance(caught, StoreError):
         return caught
+    if is_damaged_text(caught):
+        return StoreError("a text in the store is damaged")  # the database's own words would quote it
     code = _error_code(caught)
     cause = caught.orig if isinstance(caught, DBAPIError) and caught.orig is not None else caught
     detail = str(cause) if isinstance(cause, sqlite3.Error | OSError) else type(cause).__name__
     return StoreError(f"{TEXT_BY_CODE.get(code, 'the store failed')} ({detail})", code=code)
+
+
+def is_damaged_text(caught: BaseException) -> bool:
+    """Whether a stored text was read that is no UTF-8: one record is damaged, the file itself is whole."""
+    cause = caught.orig if isinstance(caught, DBAPIError) else caught
+    return isinstance(cause, sqlite3.OperationalError) and str(cause).startswith("Could not decode to UTF-8")
 
 
 def _error_code(caught: BaseException) -> str:

@@ -100,6 +100,8 @@ class Health(msgspec.Struct, frozen=True):
     """Records waiting to be written."""
     dropped: int = 0
     """Records lost since the start."""
+    damaged: int = 0
+    """How often a damaged record was read since the start."""
 
 
 class FinishedFrame(msgspec.Struct, frozen=True):
@@ -160,6 +162,9 @@ class Store(Protocol):
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         """Newest record first."""
+
+    async def newest_record_time(self) -> int:
+        """When the newest record of any conversation was made; 0 without one."""
 
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation that has an event of this kind about this subject (for example a frame id)."""

@@ -140,6 +140,9 @@ class MemoryStore:
         found = self._newest_first(tenant)
         return tuple(sorted(found, key=lambda c: (self._newest[c.tenant, c.id], c.id), reverse=True)[:limit])
 
+    async def newest_record_time(self) -> int:
+        return max(self._newest.values(), default=0)
+
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         for conversation in self._newest_first(tenant):
             for value in self._values.get((conversation.tenant, conversation.id), ()):

@@ -24,6 +24,7 @@ from proxy.core.ledger import (
     Round,
     Thread,
 )
+from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest
 from proxy.store.statements import chunks, driver_of, statements_for
@@ -153,6 +154,8 @@ def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str,
     )
     found: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for row in connection.execute(query):
+        if not rows.is_intact(row):
+            raise StoreError("a message in the store is damaged")
         found[row.entry, row.round].append(rows.message_of(row))
     return found
 
@@ -177,6 +180,10 @@ def recently_active(connection: Connection, tenant: str | None, limit: int) -> t
     table = schema.conversations
     query = _scoped(select(table), table, tenant).order_by(table.c.newest.desc(), table.c.id.desc())
     return tuple(map(rows.conversation_of, connection.execute(query.limit(limit))))
+
+
+def newest_record_time(connection: Connection) -> int:
+    return int(connection.execute(select(func.max(schema.conversations.c.newest))).scalar_one() or 0)
 
 
 def conversation_with_event(connection: Connection, tenant: str | None, kind: str, subject: str) -> Conversation | None:

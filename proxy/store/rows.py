@@ -145,6 +145,14 @@ def message_of(row: Row[Any]) -> Message:
     )
 
 
+def is_intact(row: Row[Any]) -> bool:
+    """Whether the bytes of a row of `messages`, joined with its blob, are those that were written. A draft cannot tell:
+    its bytes are replaced under one digest."""
+    if row.wire == digest_of(row.data):
+        return True
+    return bool(row.wire == draft_digest(row.conversation, row.entry, row.round))
+
+
 # ------------------------------------------------------------------------------------------------------------- ledger
 def conversation_row(value: Conversation) -> RowValues:
     return {

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +25,7 @@ from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import delete as deleting
 from proxy.store import read as reading
 from proxy.store.commit import Batch
-from proxy.store.failures import CircuitBreaker, as_store_error
+from proxy.store.failures import CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
@@ -38,7 +39,7 @@ from proxy.store.interface import (
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
-from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile
+from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile, replacing_damaged_text
 from proxy.store.writer import QueueLimits, StoreWriter
 
 ReadResult = TypeVar("ReadResult")
@@ -66,9 +67,19 @@ class SqlStore:
         self._frame_search = FrameSearch()
         self._must_shrink = self._must_compact = self._must_rewrite = False
         self._last_reopen = 0.0
+        self._damaged_records = 0
+        self._unfinished: set[deleting.Deletion] = set()
+        """Deletions of which rows are gone, and copies may be left."""
 
     async def start(self) -> None:
-        """Open, migrate, start the writer, which goes on trying. Raises StoreError if the store cannot be used now."""
+        """Open, migrate, start the writer, which goes on trying; then finish deletions that a killed process began.
+        Raises StoreError if the store cannot be used now."""
+        await self._open()
+        if self._database.may_set_aside:  # not where a command only looks, beside a proxy that runs
+            with suppress(StoreError):
+                await self._finish_deletions()
+
+    async def _open(self) -> None:
         ticket = self._writer.start()
         for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
@@ -112,7 +123,11 @@ class SqlStore:
         return await self._read(lambda c: reading.conversations_in_session(c, tenant, hint, limit), concerns=opens)
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
-        found = await self._read(lambda c: reading.load(c, tenant, conversation))
+        try:
+            found = await self._read(lambda c: reading.load(c, tenant, conversation), may_repair=False)
+        except StoreError as error:
+            self._damaged_records += error.code == StoreError.code
+            raise
         self._writer.clear_lost(tenant, conversation)
         return found
 
@@ -121,6 +136,9 @@ class SqlStore:
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.recently_active(c, tenant, limit))
+
+    async def newest_record_time(self) -> int:
+        return await self._read(reading.newest_record_time)
 
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject))
@@ -148,7 +166,9 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- deleting
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
-        """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again."""
+        """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again. If the
+        process is killed meanwhile, the next start finishes it."""
+        asked = deleting.Deletion(tenant, conversation, before)
         conversations = freed = 0
         more = True
         while more:
@@ -157,7 +177,21 @@ class SqlStore:
         await asyncio.to_thread(self._frame_search.forget)
         if self._must_shrink:
             await self._shrink_until_done()
+        if asked in self._unfinished:
+            await self._run_in_writer(partial(self._note_as_finished, asked))
         return DeletionResult(conversations, freed)
+
+    def _note_as_finished(self, asked: deleting.Deletion) -> None:
+        deleting.note_as_finished(self._database.write_connection, asked)
+        self._database.truncate_log()  # the note named the conversation
+        self._unfinished.discard(asked)
+
+    async def _finish_deletions(self) -> None:
+        for asked in await self._read(deleting.unfinished_deletions):
+            self._must_shrink = self._must_compact = True
+            self._must_rewrite = self._must_rewrite or bool(asked.conversation)
+            self._unfinished.add(asked)
+            await self.delete_conversations(*asked)
 
     def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> deleting.DeletedBatch:
         some = deleting.delete_batch(self._database.write_connection, tenant, conversation, before)
@@ -166,7 +200,9 @@ class SqlStore:
         if some.conversations or some.bytes:
             self._must_shrink = self._must_compact = True
             self._must_rewrite = self._must_rewrite or bool(conversation)
-        return some
+            self._unfinished.add(deleting.Deletion(tenant, conversation, before))
+        set_aside = self._database.forget_set_aside(conversation, before)
+        return replace(some, bytes=some.bytes + set_aside)
 
     async def _shrink_until_done(self) -> None:
         """A busy reader is not a failure of the store, so the circuit breaker does not hear of it."""
@@ -216,6 +252,7 @@ class SqlStore:
             notes=tuple(notes),
             queued=self._writer.queued_records,
             dropped=self._writer.dropped_records,
+            damaged=self._damaged_records,
         )
 
     # ------------------------------------------------------------------------------------------------------- underneath
@@ -224,18 +261,24 @@ class SqlStore:
         read: Callable[[Connection], ReadResult],
         thread: ThreadPoolExecutor | None = None,
         concerns: Callable[[Batch], bool] = lambda _: True,
+        *,
+        may_repair: bool = True,
     ) -> ReadResult:
+        """What `read` returns. `may_repair`: a damaged text is read with replacement characters, so that a list has all
+        its other rows; otherwise it raises StoreError."""
         await self._writer.wait_for_pending(concerns)
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
-        return await asyncio.get_running_loop().run_in_executor(thread or self._readers, self._with_connection, read)
+        return await asyncio.get_running_loop().run_in_executor(
+            thread or self._readers, partial(self._with_connection, read, may_repair=may_repair)
+        )
 
-    def _with_connection(self, read: Callable[[Connection], ReadResult]) -> ReadResult:
+    def _with_connection(self, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
         engine = self._database.read_engine
         try:
             with engine.connect() as connection:
                 try:
-                    return read(connection)
+                    return self._read_repaired(connection, read) if may_repair else read(connection)
                 finally:
                     if not self._is_current_engine(engine):
                         connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
@@ -244,6 +287,17 @@ class SqlStore:
             if error.code == "store_corrupt":
                 self._writer.enqueue_job(partial(self._report_damage, engine, error))
             raise error from caught
+
+    def _read_repaired(self, connection: Connection, read: Callable[[Connection], ReadResult]) -> ReadResult:
+        try:
+            return read(connection)
+        except Exception as caught:
+            if not is_damaged_text(caught):
+                raise
+            self._damaged_records += 1
+            connection.rollback()
+            with replacing_damaged_text(connection):
+                return read(connection)
 
     def _report_damage(self, engine: Engine, error: StoreError) -> None:
         """Have the writer set the file aside after a reader found damage; otherwise reads fail until the next write."""

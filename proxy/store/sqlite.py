@@ -7,14 +7,16 @@ mode a read that turns into a write fails if another process wrote in between; a
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,6 +50,7 @@ MAX_NOTES = 20
 """Newest notes to the operator that are kept."""
 FILE_SUFFIXES = ("", "-wal", "-shm")
 BACKUP_SUFFIX = ".before-"
+SET_ASIDE_SUFFIX = ".corrupt-"
 
 
 class SqliteFile:
@@ -146,12 +149,29 @@ class SqliteFile:
         if not self._may_set_aside:
             return
         self._opened_once = False  # the next file is new because of this, not because one was gone
-        name = f"{self.path.name}.corrupt-{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
+        name = f"{self.path.name}{SET_ASIDE_SUFFIX}{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
         for side in FILE_SUFFIXES:
             old = self.path.with_name(self.path.name + side)
             if old.exists():
                 old.rename(self.path.with_name(name + side))
         self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
+
+    @property
+    def may_set_aside(self) -> bool:
+        return self._may_set_aside
+
+    def forget_set_aside(self, conversation: str, before: int) -> int:
+        """Delete the damaged files that hold this conversation, or were last written before `before` (ms). They cannot
+        be edited, so each goes as a whole. Returns the bytes deleted."""
+        freed = 0
+        for path in self.path.parent.glob(f"{self.path.name}{SET_ASIDE_SUFFIX}*Z"):
+            files = [side for suffix in FILE_SUFFIXES if (side := path.with_name(path.name + suffix)).is_file()]
+            newest_ms = max(file.stat().st_mtime for file in files) * 1000 if files else 0
+            if newest_ms < before or (conversation and any(_holds(file, conversation.encode()) for file in files)):
+                freed += sum(file.stat().st_size for file in files)
+                for file in files:
+                    file.unlink()
+        return freed
 
     def size_bytes(self) -> int:
         total = 0
@@ -271,6 +291,14 @@ def _create_file(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
+def _holds(file: Path, word: bytes) -> bool:
+    """Whether the bytes of `word` stand anywhere in a file."""
+    if not file.stat().st_size:
+        return False
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(word) >= 0
+
+
 def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116 - before every commit: the cheap way
@@ -283,6 +311,17 @@ def _raw_connection(connection: Connection) -> sqlite3.Connection:
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the engines here make no other
     return raw
+
+
+@contextmanager
+def replacing_damaged_text(connection: Connection) -> Iterator[None]:
+    """While this block runs, what is not UTF-8 in a text reads as replacement characters."""
+    raw = _raw_connection(connection)
+    raw.text_factory = partial(str, encoding="utf-8", errors="replace")
+    try:
+        yield
+    finally:
+        raw.text_factory = str
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -35,7 +35,7 @@ from proxy.store.commit import (
     conversation_keys_of,
     memory_size_of,
 )
-from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error
+from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import Record
 from proxy.store.pending import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 from proxy.store.statements import Statements, statements_for
@@ -361,7 +361,7 @@ class StoreWriter:
         self._commit_context.task_updater.forget()
         error = as_store_error(caught)
         log.warning("store write failed", extra={"code": error.code, "cause": type(caught).__name__})
-        if not isinstance(caught, (*DATABASE_ERRORS, OSError, StoreError)):
+        if not isinstance(caught, (*DATABASE_ERRORS, OSError, StoreError)) or is_damaged_text(caught):
             return error
         with self._changed:
             self._circuit.record_failure()

@@ -6,10 +6,13 @@ The provider is a process too (`callstack provider`), so that nothing but socket
 import http.client
 import json
 import re
+import resource
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -119,6 +122,23 @@ def test_a_log_that_nobody_reads_stops_nobody(serving: Callable[..., Proxy]) -> 
     proxy.process.send_signal(signal.SIGTERM)
     _, errors = proxy.process.communicate(timeout=30)
     assert len(errors.splitlines()) == 401
+
+
+def test_without_a_free_descriptor_the_log_says_so_and_the_proxy_recovers(serving: Callable[..., Proxy]) -> None:
+    proxy = serving()
+    address = urlsplit(proxy.url)
+    used = len(list(Path(f"/proc/{proxy.process.pid}/fd").iterdir()))
+    _, hard = resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (used + 4, hard))
+    with ExitStack() as connections:
+        for _ in range(16):
+            connections.enter_context(socket.create_connection((address.hostname or "", address.port or 0), timeout=20))
+        said = json.loads(line_of(proxy.process.stderr))
+    again = json.loads(line_of(proxy.process.stderr))
+
+    assert said["event"] == "no file descriptor is free; new connections are closed"
+    assert (said["limit"], again["event"]) == (used + 4, "file descriptors are free again")
+    assert proxy.ask("GET", "/health")[0] == 200
 
 
 def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell, started: Starting) -> None:
@@ -264,6 +284,22 @@ def test_a_port_in_use_is_one_message(shell: Shell, serving: Callable[..., Proxy
     assert (ended.code, ended.out) == (2, "")
     assert "is in use" in ended.errors
     assert (provider.code, provider.out, provider.errors) == (2, "", ended.errors)
+
+
+def test_of_two_started_in_one_moment_one_runs(shell: Shell, provider: str, started: Starting) -> None:
+    """The lock of the directory decides; it goes with the process, so a killed one keeps nobody out."""
+    words = ("serve", "--upstream", provider, "--port", "0", "--data", str(shell.data))
+    both = [started(*words) for _ in range(2)]
+    first_lines = [line_of(process.stdout) for process in both]
+
+    assert sorted(map(bool, first_lines)) == [False, True]
+    refused, running = sorted(both, key=lambda process: bool(first_lines[both.index(process)]))
+    assert refused.wait(timeout=30) == 2
+    assert refused.stderr is not None
+    assert f"a proxy runs on {shell.data} already" in refused.stderr.read()
+    running.kill()
+    running.wait(timeout=30)
+    assert line_of(started(*words).stdout).startswith("clients")
 
 
 def test_a_second_proxy_on_the_same_data_is_refused_and_the_first_keeps_its_note(

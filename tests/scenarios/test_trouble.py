@@ -166,6 +166,12 @@ def test_a_corrupt_store_lets_requests_pass(stage: Stage, provider: ScriptedProv
 DAMAGE = {
     "of a newer version": "UPDATE events SET kind = 'novel', data = '{\"type\":\"novel\"}' WHERE conversation = ?",
     "a record is lost": "DELETE FROM messages WHERE round >= 0 AND conversation = ?",
+    "a letter of an event": "UPDATE events SET data = CAST(x'7bff7d' AS TEXT) WHERE conversation = ?",
+    "a letter of a message": (
+        "UPDATE blobs SET data = CAST('[' || substr(CAST(data AS TEXT), 2) AS BLOB)"
+        " WHERE digest IN (SELECT wire FROM messages WHERE conversation = ?1)"
+        " AND digest NOT IN (SELECT wire FROM messages WHERE conversation <> ?1)"
+    ),
 }
 
 
@@ -220,6 +226,39 @@ def test_a_conversation_that_cannot_be_read_is_told_beside_the_others(
     }
     assert (status, refused["error"]["code"]) == (500, "conversation_unreadable")
     assert proxy.manage("DELETE", f"/stack/conversations/{broken}")["conversations"] == 1
+
+
+@pytest.mark.rows("S1-43")
+def test_a_damaged_letter_in_an_id_costs_that_conversation_alone(stage: Stage, provider: ScriptedProvider) -> None:
+    """The file is whole for SQLite. Lists have all other rows, `/health` says it, and nothing stored is quoted."""
+    stage.looks_into_store = False
+    proxy = stage.proxy()
+    chats = [stage.chat(proxy), stage.chat(proxy)]
+    for number, chat in enumerate(chats):
+        provider.will(does(push(f"Part {number}")), says("done"))
+        chat.says(f"opening {number}")
+    broken, whole = chats
+    proxy.stop()
+    assert proxy.config.store_path is not None
+    name = named(broken).encode()
+    stored = proxy.config.store_path.read_bytes()
+    proxy.config.store_path.write_bytes(stored.replace(name, name[:3] + b"\xff" + name[4:]))
+    proxy.start()
+    provider.will(*(says("fine") for _ in range(8)))
+
+    told = [whole.says("go on").stack_status for _ in range(7)]
+    stage.excuse()
+    passed = broken.says("go on")
+
+    assert told == ["full"] * 7
+    assert passed.status == 200
+    assert named(whole) in {row["id"] for row in proxy.conversations}
+    assert proxy.get("/stack/totals")["total"]["requests"] >= len(told)
+    assert proxy.get("/stack/requests")["requests"]
+    health = proxy.get("/health")
+    assert health["store"]["ok"]
+    assert health["store"]["damaged"] > 0
+    assert named(broken)[4:] not in str(health)
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())

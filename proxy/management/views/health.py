@@ -14,6 +14,8 @@ from proxy.store import Store
 class StoreHealth(TypedDict):
     ok: bool
     reason: str
+    damaged: int
+    """How often a damaged record was read since the start; the conversation it belongs to goes around us."""
 
 
 class Health(TypedDict):
@@ -35,7 +37,7 @@ def health_view(store: Store, started: int, counter: str, *, draining: bool) -> 
         "version": __version__,
         "started": started,
         "now": int(time.time() * 1000),
-        "store": {"ok": store_health.ok, "reason": store_health.reason},
+        "store": {"ok": store_health.ok, "reason": store_health.reason, "damaged": store_health.damaged},
         "token_counter": counter,
     }
     return view, 503 if draining else 200
