@@ -42,6 +42,7 @@ from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
@@ -77,7 +78,8 @@ class App:
         self._token = operator_token
         self._store: Store = open_store(config.store, config.data)
         self._counter = TokenCounter()
-        self._routes = Routes(config)
+        hop = new_hop()
+        self._routes = Routes(config, via=hop)
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
         self._management_task: asyncio.Task[ASGIApp] | None = None
@@ -86,7 +88,7 @@ class App:
         self.event_bus = EventBus()
         self.deferred_tasks = DeferredTasks()
         self._cached_count: Callable[[], int] = lambda: 0
-        self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal)
+        self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
