@@ -98,8 +98,9 @@ class Config(StrictModel):
     """Origins of web pages that may use the API, besides desktop applications, which always may:
     `https://chat.example`, `chrome-extension://*`. None of them may use `/stack`."""
 
-    wake_at_tokens: int = Field(default=20_000, ge=0)
-    """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
+    wake_at_tokens: int | None = Field(default=None, ge=0)
+    """Size of a request from which its thread wakes at the user's words, whatever it costs. Unset: a thread is offered
+    our tools with its first request where they are small beside it, and wakes later only where that pays."""
 
     frame_max_tokens: int = Field(default=16_000, ge=1_000)
     """Work that grows past this without an end is cut at a border between two of its steps."""

@@ -189,6 +189,8 @@ class Dialect:
     counted."""
     with_content: Callable[[Message, str], Message]
     """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
+    with_call_id: Callable[[Message, str], Message]
+    """The same result, of the call with this id; every other member as it was."""
     error_body: Callable[[int, str, str], bytes]
     """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
     new_response_writer: ResponseWriterFactory

@@ -72,6 +72,9 @@ ACTING_MODES = ("passive", "active")
 _NO_POSITIONS: Set[int] = frozenset()
 KEYWORD_SCAN_BATCH = 32
 """New messages whose names are collected at once on arrival (2 ms), because a trace needs them all later."""
+MIN_UNKNOWN_ANSWERS = 2
+"""So many answers that nobody here gave, behind the known part of a history with tools, are another loop's: one may be
+a notice of the client's own."""
 MAX_KEYWORD_SCAN = 2_000
 """Newest messages of a complete new history whose names are collected; more are not remembered."""
 
@@ -103,9 +106,11 @@ class Resolver:
             )
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
-            part = self._role_of(parsed, cached, found)
+            part = await self._role_of(parsed, hint, cached, found)
             if part is RequestRole.SIDE and cached is not None:
                 return self._side_placement(parsed, cached, found)
+            request = matching.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
+            parsed = parsed if request is parsed.request else replace(parsed, request=request)
             new = parsed.request.messages[len(found.path) :]
             whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
                 parsed, new, self._effective_mode(parsed, asked, "")
@@ -134,7 +139,7 @@ class Resolver:
         """Collect names in a long new history in slices, so that other requests are served meanwhile. Changes nothing
         but caches. False if the thread sleeps."""
         request, new = parsed.request, new[-MAX_KEYWORD_SCAN:]
-        if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
+        if mode == "off" or request.tokens < self.policy.smallest_awake or not request.tool_names:
             return False
         await in_slices(cache_names_in_slices(new))
         return True
@@ -184,13 +189,36 @@ class Resolver:
         return replace(beside, status="bypass", reason=reason) if beside else None
 
     # ------------------------------------------------------------------------------------------------------ identity
-    def _role_of(self, parsed: ParsedRequest, cached: CachedConversation | None, found: Match) -> RequestRole:
-        tip = found.path[-1].id if found.path else found.adopts
-        if cached is None or not tip or not any(m.role == "assistant" for m in parsed.request.messages):
+    async def _role_of(
+        self, parsed: ParsedRequest, hint: str, cached: CachedConversation | None, found: Match
+    ) -> RequestRole:
+        request = parsed.request
+        if cached is None or not any(m.role == "assistant" for m in request.messages):
             return RequestRole.MAIN
-        thread = cached.ledger.threads.get(cached.ledger.entries[tip].thread)
+        if (thread := matching.thread_of_request(cached.ledger, request, found)) is None:
+            return RequestRole.MAIN
         named = bool(cached.ledger.conversation.hint)
-        return matching.role_of_request(parsed.request, thread, named=named) if thread else RequestRole.MAIN
+        role = matching.role_of_request(request, thread, named=named)
+        if role is not RequestRole.SIDE or not await self._holds_own_answers(parsed, hint, found):
+            return role
+        return matching.role_of_request(request, thread, named=named, holds_own_answers=True)
+
+    async def _holds_own_answers(self, parsed: ParsedRequest, hint: str, found: Match) -> bool:
+        """Whether a request beside its thread is a loop: its history holds an answer that was given to it there."""
+        request = parsed.request
+        if request.tool_names and matching.count_unknown_answers(request, found) >= MIN_UNKNOWN_ANSWERS:
+            return True
+        answers = [m for m in request.messages[:-1] if m.role == "assistant"]
+        keys = anchors.side_answer_anchors(request, answers)
+        return await self.conversation_cache.knows_anchor(parsed.tenant, hint, keys)
+
+    def record_side_answer(self, placement: Placement, answer: Message) -> None:
+        """Remember an answer that was given beside a thread: a request that holds it is a loop. Raises StoreError."""
+        parsed, conversation = placement.parsed_request, placement.ledger.conversation
+        keys = anchors.side_answer_anchors(parsed.request, [answer])
+        hint = clients.session_hint(parsed.headers)
+        record = AnchorRecord(conversation.id, hint, keys, parsed.now)
+        self.conversation_cache.record(placement.cached_conversation, [], [record])
 
     def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, found: Match) -> Placement:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
@@ -226,7 +254,8 @@ class Resolver:
         events = [_root_started_event(ledger.conversation, new, parsed.now)] if opening and new else []
         if bound:
             events.append(_reasoning_removed_event(new, bound, parsed.now))
-        before = ledger.threads.get(thread) or _thread_of_tip(ledger, found)
+        tip_thread = _thread_of_tip(ledger, found)
+        before = ledger.threads.get(thread) or tip_thread
         told = _changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
@@ -245,6 +274,8 @@ class Resolver:
         if new:
             cached.cache_path_state(node, path_state)
         since = before if told else None
+        if tip_thread is not None and tip_thread.id != thread and before is not tip_thread:  # the loop changed its mode
+            since = tip_thread if _head_of(tip_thread) != _head_of(told or before) else None
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
             since = _thread_on_branch(path_state.branches, told or before)
         return Placement(
@@ -443,7 +474,25 @@ def _thread_id_for(ledger: Ledger, found: Match, request: Request) -> str:
         return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
     if found.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
         return "b" + tip.id[:8]
-    return tip.thread
+    return _thread_in_mode(ledger, found, request) or tip.thread
+
+
+def _thread_in_mode(ledger: Ledger, found: Match, request: Request) -> str:
+    """The thread of a loop that goes on under another system text and other tools: an earlier one on the path with
+    these, or a new one. Empty if the thread of the newest entry goes on, as in a session that the client names."""
+    tip_thread = _thread_of_tip(ledger, found)
+    thread = matching.thread_of_request(ledger, request, found)
+    if tip_thread is None or thread is None or ledger.conversation.hint:
+        return ""
+    if thread is not tip_thread:
+        return thread.id
+    if matching.role_of_request(request, thread, named=False) is not RequestRole.SIDE:
+        return ""
+    return "m" + message_id(request.system_hash, "\n".join(request.tool_names), ledger.conversation.id)[:8]
+
+
+def _head_of(thread: Thread | None) -> tuple[str, str, str]:
+    return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
 
 
 def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:

@@ -1,8 +1,8 @@
 """Runs the application on a socket with uvicorn, and adds deadlines to its connections: `header_deadline_s` for
 headers, `body_deadline_s` for each 4 KiB of a body. Headers beyond 64 KiB are refused, trailers dropped.
 
-SIGTERM and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C ends at
-once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
+SIGTERM, SIGHUP and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C
+ends at once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import signal
 import socket
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
 from typing import Any
@@ -88,7 +89,8 @@ def serve(
         )
         server = _Server(settings, lambda: ready(_base_url(listener)), draining)
         logging.getLogger("uvicorn.error").addFilter(server.should_log)
-        server.run(sockets=[listener])
+        with _hangup_drains(server):
+            server.run(sockets=[listener])
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -144,6 +146,20 @@ class _Server(uvicorn.Server):
         if self.should_exit and isinstance(error, asyncio.CancelledError):
             return False
         return record.getMessage() not in _IGNORED_LOG_MESSAGES
+
+
+@contextmanager
+def _hangup_drains(server: _Server) -> Iterator[None]:
+    """A closed terminal (SIGHUP) drains as SIGTERM does; under `nohup`, where the signal is ignored, it stays so."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGHUP, server.handle_exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class _ResponseCycle(RequestResponseCycle):

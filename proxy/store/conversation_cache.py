@@ -243,6 +243,12 @@ class ConversationCache:
         matches = ((s, match_restarted(s.ledger, request)) for s in reversed(held[-MAX_CANDIDATES:]))
         return next(((s, match) for s, match in matches if match), None)
 
+    async def knows_anchor(self, tenant: str, hint: str, keys: Sequence[str]) -> bool:
+        """Whether any of `keys` is kept for this tenant and session hint. Raises StoreError."""
+        if not keys or any((tenant, hint, key) in self._anchors for key in keys):
+            return bool(keys)
+        return bool(await self._store.find_by_anchors(tenant, hint, keys))
+
     def recent_conversations(self, tenant: str) -> list[CachedConversation]:
         """Cached conversations of this tenant, most recently used last."""
         return [cached for (owner, _), cached in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]

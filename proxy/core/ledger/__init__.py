@@ -3,6 +3,7 @@ calls in a streamed answer, and messages that people queue for the model."""
 
 from proxy.core.ledger.ledger import (
     CONTEXT_EDITS_KEY,
+    INVALID_TOOL_NAME,
     PAUSE_FINISH_REASON,
     PROVIDER_COMPACTIONS_KEY,
     RESPONSE_ID_KEY,
@@ -29,6 +30,7 @@ from proxy.core.ledger.ledger import (
     visible_text,
     visible_turn,
     with_round,
+    without_thinking,
 )
 from proxy.core.ledger.messages import (
     DELIVERY_FIELDS,
@@ -83,6 +85,7 @@ __all__ = [
     "CONTEXT_EDITS_KEY",
     "DELIVERY_FIELDS",
     "INSTRUCTION_ROLES",
+    "INVALID_TOOL_NAME",
     "MAX_HELD_CHUNKS",
     "PAUSE_FINISH_REASON",
     "PROVIDER_COMPACTIONS_KEY",
@@ -149,4 +152,5 @@ __all__ = [
     "visible_turn",
     "waiting_messages",
     "with_round",
+    "without_thinking",
 ]

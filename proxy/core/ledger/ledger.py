@@ -27,6 +27,8 @@ ROUND_SEPARATOR = "\n\n"
 INVALID_TOOL_NAME = "invalid"
 """opencode renames a call to an unknown tool to this and replaces its arguments."""
 
+MAX_FORMS_PER_ENTRY = 2
+"""Other forms of entries that are remembered, on average."""
 LEDGER_BYTES = 4_000
 ENTRY_BYTES = 240
 INDEX_BYTES = 440
@@ -146,6 +148,8 @@ class Ledger:
     overlays: dict[str, list[Entry]] = field(default_factory=dict)
     last_walked_path: tuple[Entry, ...] = field(default=(), compare=False)
     """The path of the newest request: the next request mostly repeats and extends it."""
+    _children: dict[str, list[str]] | None = field(default=None, compare=False)
+    _form_count: int = field(default=0, compare=False)
     queue: dict[str, QueuedMessage] = field(default_factory=dict)
     """Messages that people queued, in order, delivered or not."""
     next_seq: int = 0
@@ -166,6 +170,8 @@ class Ledger:
             self.overlays.setdefault(entry.parent, []).append(entry)
             return
         self.parent_ids.add(entry.parent)
+        if self._children is not None:
+            self._children.setdefault(entry.parent, []).append(entry.id)
         if entry.kind is EntryKind.TURN:
             self.turns_by_parent.setdefault(entry.parent, []).append(entry.id)
         elif entry.message:
@@ -216,6 +222,24 @@ class Ledger:
     def original_of(self, entry: Entry) -> Entry:
         """The first form of an entry that the client rewrote, once or more."""
         return self.entries[self.original_ids.get(entry.id, entry.id)]
+
+    def children_of(self, parent: str) -> Sequence[str]:
+        """Ids of the entries behind `parent`, oldest first, without overlays. Indexed when first asked: most
+        histories are found by their identities."""
+        if self._children is None:
+            self._children = {}
+            for entry in self.entries.values():
+                if not entry.is_overlay:
+                    self._children.setdefault(entry.parent, []).append(entry.id)
+        return self._children.get(parent, ())
+
+    def remember_form(self, parent: str, identity: str, entry: str) -> None:
+        """Let `identity` behind `parent` find this entry too, of which it is another form. Not stored, and bounded:
+        clients may send new forms without end."""
+        if self._form_count < MAX_FORMS_PER_ENTRY * len(self.entries) and (parent, identity) not in self.by_identity:
+            self.by_identity[parent, identity] = [entry]
+            self._form_count += 1
+            self.memory_bytes += INDEX_BYTES
 
     def path(self, tip: str) -> tuple[Entry, ...]:
         """The entries from the first one to `tip`, both included."""

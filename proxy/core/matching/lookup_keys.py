@@ -70,6 +70,14 @@ def _text_arguments(call: Call) -> list[str]:
     return [v for v in values if isinstance(v, str) and len(v.strip()) >= MIN_PROMPT_CHARACTERS]
 
 
+def side_answer_anchors(request: Request, answers: Sequence[Message]) -> tuple[str, ...]:
+    """Keys of answers given beside a thread, to `request` or to one with its system text or its tools."""
+    tools = "\n".join(sorted(request.tool_names))
+    looks = (f"system {request.system_hash}", *([f"tools {tools}"] if tools else []))
+    newest = dict.fromkeys(m.identity for m in answers[-MAX_ANCHOR_TURNS:])
+    return tuple("o" + sha256(f"{look}\n{identity}".encode()).hexdigest()[:32] for identity in newest for look in looks)
+
+
 def response_anchor(answer: str) -> str:
     """Key of a turn by the provider's id of its answer."""
     return "i" + sha256(answer.encode()).hexdigest()[:32]

@@ -8,7 +8,7 @@ rewrote, pruned or shortened its history, the newest turn of ours that it still 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, Thread, message_id
 from proxy.core.matching.rewritten_history import MAX_THREAD_SIMILARITY, align, thread_similarity
 from proxy.core.matching.walk_history import MAX_CANDIDATES, walk
+from proxy.core.matching.walk_loosely import walk_loosely
 
 RETRY_WINDOW_MS = 600_000
 """An identical opening request within this time is a retry, not a new conversation."""
@@ -37,12 +38,16 @@ class MatchKind(StrEnum):
 
 class Match(msgspec.Struct, frozen=True):
     """Where a request continues. `path` are the known entries of its first messages, in order; `aliases` the stored
-    entries that later messages are another form of, by position; `adopts` the entry whose state continues."""
+    entries that later messages are another form of, by position; `adopts` the entry whose state continues. `exact` is
+    how many of `path` are known by their identity. `call_ids` are the stored ids of the newest known answer's calls by
+    those of the client, where it makes them anew."""
 
     kind: MatchKind
     path: tuple[Entry, ...] = ()
     aliases: tuple[str, ...] = ()
     adopts: str = ""
+    exact: int = -1
+    call_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def depth(self) -> int:
@@ -54,6 +59,15 @@ def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = Non
     known."""
     messages = request.messages
     path = walk(ledger, messages) if path is None else path
+    if len(path) <= _last_turn(request) and (loose := walk_loosely(ledger, messages, path)) is not None:
+        found = _match_behind(ledger, request, loose.path)
+        return msgspec.structs.replace(found, exact=len(path), call_ids=loose.call_ids)
+    return _match_behind(ledger, request, path)
+
+
+def _match_behind(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> Match:
+    """The match of a request whose first messages are the entries of `path`."""
+    messages = request.messages
     known_turn = any(e.kind is EntryKind.TURN or (e.message and e.message.role == "assistant") for e in path)
     shares_only_opening = known_turn and _shares_only_opening(ledger, path, messages[len(path) :])
     if len(path) == len(messages) and messages and not shares_only_opening:
@@ -150,7 +164,7 @@ def best_match(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, 
 def covers(found: Match, request: Request) -> bool:
     """Whether everything up to the last turn of `request` is known: no other conversation can hold more of it."""
     last = _last_turn(request)
-    return found.depth > last
+    return found.depth > last and found.exact < 0
 
 
 def _last_turn(request: Request) -> int:
@@ -163,7 +177,7 @@ def _match_score(ledger: Ledger, found: Match, request: Request) -> tuple[int, i
     last = _last_turn(request)
     known = [e.id for e in found.path[: last + 1]] + [a for a in found.aliases[: max(0, last + 1 - found.depth)] if a]
     newest = max((r.created for i in known for r in ledger.rounds.get(i, ())), default=0)
-    exact = min(found.depth, last + 1)
+    exact = min(found.depth if found.exact < 0 else found.exact, last + 1)
     similarity = thread_similarity(ledger, ledger.entries[found.path[-1].id if found.path else found.adopts], request)
     return (len(known) * 2 + exact, similarity, newest)
 
@@ -193,6 +207,16 @@ def new_entries(ledger: Ledger, request: Request, found: Match, thread: str, now
 
 
 # ------------------------------------------------------------------------------------------------------ kind of request
+def with_stored_call_ids(request: Request, found: Match, with_call_id: Callable[[Message, str], Message]) -> Request:
+    """The request as its client would have sent it with the call ids that it was given: the results behind the known
+    history answer the stored calls. `with_call_id` is the same result of another call."""
+    if not found.call_ids:
+        return request
+    known, new = request.messages[: found.depth], request.messages[found.depth :]
+    told = (with_call_id(m, ours) if (ours := found.call_ids.get(m.answers)) else m for m in new)
+    return msgspec.structs.replace(request, messages=(*known, *told))
+
+
 class RequestRole(StrEnum):
     """What a matched request is to its thread."""
 
@@ -204,19 +228,45 @@ class RequestRole(StrEnum):
     """A question about the history, answered beside the thread."""
 
 
-def role_of_request(request: Request, thread: Thread, *, named: bool) -> RequestRole:
-    """`named`: the client names the session, and it is this thread's.
+def role_of_request(request: Request, thread: Thread, *, named: bool, holds_own_answers: bool = False) -> RequestRole:
+    """`named`: the client names the session, and it is this thread's. `holds_own_answers`: the history holds an answer
+    that was given under the system text or the tools of this request.
 
-    Another system text and other tools make a side request; fewer of the thread's tools a fork. A request without tools
-    but with the thread's system text continues the thread, and so does one with all its tools. Clients that name
-    sessions name delegated ones differently, so a named request with tools only changed its mode.
+    Another system text and other tools make a side request, until it holds its own answers: then a loop goes on in
+    another mode, or another agent took over. Fewer of the thread's tools make a fork. A request without tools but with
+    the thread's system text continues the thread, and so does one with all its tools. Clients that name sessions name
+    delegated ones differently, so a named request with tools only changed its mode.
     """
     theirs, ours = set(request.tool_names), set(thread.tool_names)
     if named and theirs:
         return RequestRole.MAIN
-    if theirs != ours and request.system_hash != thread.system_hash:
+    if not _resembles(request, thread) and not holds_own_answers:
         return RequestRole.SIDE
     return RequestRole.FORK if theirs and theirs < ours else RequestRole.MAIN
+
+
+def _resembles(request: Request, thread: Thread) -> bool:
+    return set(request.tool_names) == set(thread.tool_names) or request.system_hash == thread.system_hash
+
+
+def thread_of_request(ledger: Ledger, request: Request, found: Match) -> Thread | None:
+    """The thread that `request` is compared with: that of the newest entry it shares, or an earlier one on that path
+    with its system text or its tools. None if it shares nothing."""
+    tip = found.adopts or (found.path[-1].id if found.path else "")
+    newest = ledger.threads.get(ledger.entries[tip].thread) if tip else None
+    if newest is None or _resembles(request, newest):
+        return newest
+    earlier = dict.fromkeys(entry.thread for entry in reversed(ledger.path(tip)))
+    known = (ledger.threads.get(thread) for thread in earlier)
+    return next((thread for thread in known if thread and _resembles(request, thread)), newest)
+
+
+def count_unknown_answers(request: Request, found: Match) -> int:
+    """Answers that nobody here gave, behind the newest known message of `request`. An answer at its very end is one
+    that the client began for the model."""
+    aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
+    behind = request.messages[(aligned[-1] + 1 if aligned else found.depth) : -1]
+    return sum(message.role == "assistant" for message in behind)
 
 
 def match_compacted(ledger: Ledger, request: Request) -> Match | None:

@@ -247,3 +247,10 @@ def _wire_with_content(message: Message, text: str) -> bytes:
     calls = [block for block in blocks if type_of(_parse_block(block)) == TOOL_USE]
     content = slices.join_array([_text_block(text), *calls]) if calls else words
     return slices.join_object({**fields, "content": content})
+
+
+def with_call_id(message: Message, call: str) -> Message:
+    """The same result, of the call with this id; every other member as it was."""
+    (block,) = slices.items(message.wire)
+    wire = slices.join_array([slices.join_object({**slices.members(block), "tool_use_id": slices.encode(call)})])
+    return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)

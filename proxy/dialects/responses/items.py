@@ -341,6 +341,14 @@ def with_content(message: Message, text: str) -> Message:
     return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)
 
 
+def with_call_id(message: Message, call: str) -> Message:
+    """The same result, of the call with this id; every other member as it was."""
+    fields = slices.members(message.wire)
+    name = "call_id" if "call_id" in fields else "id"
+    wire = slices.join_object({**fields, name: slices.encode(call)})
+    return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)
+
+
 def _shell_output(text: str) -> list[Any]:
     return [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
 

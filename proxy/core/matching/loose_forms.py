@@ -1,0 +1,177 @@
+"""Compares messages that are the same in other words: what translators and clients do to a history on its way back.
+
+Call ids made anew, numbers that a double cannot hold, line endings, decomposed accents, blocks trimmed or joined, calls
+and results told as text. Slower than identities, so only what no identity finds is compared, with few candidates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from unicodedata import is_normalized, normalize
+
+import msgspec
+
+from proxy.core.ledger import INVALID_TOOL_NAME, Call, Message, without_thinking
+
+MAX_EXACT_INTEGER = 2**53
+"""Clients that read numbers as doubles round larger integers."""
+MAX_WORDS_PER_CALL = 160
+"""Characters, without white space, that may introduce a call or a result told as text, beside its own."""
+MAX_WORDS_PER_ARGUMENT = 60
+"""Characters that may stand around an argument told as text: its name and tags."""
+RESULT_LABEL = re.compile(r"tool|result|output|function|observ|return|response|call", re.IGNORECASE)
+"""Words that introduce a result told as text."""
+MAX_LABEL_CHARACTERS = 120
+"""The introduction is looked for in so many first characters."""
+
+_LINE_END = re.compile(r"[ \t]*\r?\n")
+_WHITE_SPACE = re.compile(r"\s+")
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+def same_text(ours: str, theirs: str) -> bool:
+    """Whether two texts differ at most in line endings, trailing white space, and how accents are composed."""
+    return ours == theirs or _tidied(ours) == _tidied(theirs)
+
+
+def _tidied(text: str) -> str:
+    return _LINE_END.sub("\n", _composed(text)).replace("\r", "\n").strip()
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() or is_normalized("NFC", text) else normalize("NFC", text)
+
+
+def squeezed(text: str) -> str:
+    """A text without white space and with composed accents: equal for blocks trimmed, joined or separated."""
+    return _WHITE_SPACE.sub("", _composed(text))
+
+
+# --------------------------------------------------------------------------------------------------------------- calls
+def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
+    """Whether these are the same calls in the same order, whatever their ids. Arguments may be added."""
+    return len(ours) == len(theirs) and all(
+        t.name == INVALID_TOOL_NAME or (t.name == o.name and _arguments_cover(t.arguments, o.arguments))
+        for o, t in zip(ours, theirs, strict=True)
+    )
+
+
+def _arguments_cover(larger: str, smaller: str) -> bool:
+    if larger == smaller:
+        return True
+    more, less = _arguments(larger), _arguments(smaller)
+    if isinstance(more, dict) and isinstance(less, dict):
+        return all(name in more and more[name] == value for name, value in less.items())
+    return bool(more == less)
+
+
+def _arguments(text: str) -> object:
+    try:
+        return _canonical(msgspec.json.decode(text or "{}"))
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return squeezed(text)
+
+
+def _canonical(value: object) -> object:
+    """A JSON value as a client tells it that reads numbers as doubles, and texts as lines."""
+    if isinstance(value, str):
+        return _tidied(value)
+    if isinstance(value, dict):
+        return {_composed(name): _canonical(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_canonical(member) for member in value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_EXACT_INTEGER:
+        try:
+            return float(value)
+        except OverflowError:
+            return str(value)
+    return value
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+def same_answer(text: str, calls: Sequence[Call], message: Message) -> bool:
+    """Whether `message` is an answer of this text and these calls, in other words. Beside calls a client may drop the
+    text."""
+    if message.role != "assistant":
+        return False
+    theirs = squeezed(message.text)
+    if not same_calls(calls, message.calls):
+        return bool(calls) and not message.calls and _tells_calls(text, calls, theirs)
+    if not theirs:
+        return bool(calls)
+    return theirs in (squeezed(text), squeezed(without_thinking(text)))
+
+
+def _tells_calls(text: str, calls: Sequence[Call], theirs: str) -> bool:
+    """Whether `theirs` tells all of a text and then of its calls, in order, and hardly anything else."""
+    ours = squeezed(without_thinking(text))
+    at = theirs.find(ours)
+    if at < 0:
+        return False
+    at, told, allowed = at + len(ours), len(ours), 0
+    for call in calls:
+        begin = theirs.find(squeezed(call.name), at)
+        if begin < 0:
+            return False
+        told += len(squeezed(call.name))
+        ends = [begin]
+        for value in _leaves(_decoded(call.arguments)):
+            found = [(place, form) for form in _spellings(value) if (place := theirs.find(form, begin)) >= 0]
+            if not found:
+                return False
+            place, form = min(found)
+            told, allowed = told + len(form), allowed + MAX_WORDS_PER_ARGUMENT
+            ends.append(place + len(form))
+        at, allowed = max(ends), allowed + MAX_WORDS_PER_CALL
+    return len(theirs) - told <= allowed
+
+
+def _decoded(arguments: str) -> object:
+    try:
+        return msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return arguments
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        for member in value.values():
+            yield from _leaves(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _leaves(member)
+    elif value not in (None, ""):
+        yield value
+
+
+def _spellings(value: object) -> Iterator[str]:
+    """How a value may stand in a text: as it is, as JSON, as JSON within JSON."""
+    if isinstance(value, str):
+        yield squeezed(value)
+        once = msgspec.json.encode(value).decode()[1:-1]
+        yield squeezed(once)
+        yield squeezed(msgspec.json.encode(once).decode()[1:-1])
+    else:
+        yield msgspec.json.encode(value).decode()
+        if isinstance(value, bool):
+            yield str(value)
+        elif isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
+            yield msgspec.json.encode(_canonical(value)).decode()
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+def count_told_results(results: Sequence[str], text: str) -> int:
+    """How many of these outputs, from the first on, a user's message tells as text, and nothing else. 0 for any other
+    message."""
+    theirs = squeezed(text)
+    if RESULT_LABEL.search(text[:MAX_LABEL_CHARACTERS]) is None and not (results and squeezed(results[0]) == theirs):
+        return 0
+    at = told = count = 0
+    for result in results:
+        ours = squeezed(result)
+        place = theirs.find(ours, at)
+        if place < 0 or place - at > MAX_WORDS_PER_CALL:
+            break
+        at, told, count = place + len(ours), told + len(ours), count + 1
+    return count if count and len(theirs) - told <= MAX_WORDS_PER_CALL * count else 0
