@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Coroutine
@@ -22,7 +23,7 @@ from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
-from proxy.errors import Forbidden, ProxyError, StoreError
+from proxy.errors import Forbidden, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
     ClientRequest,
@@ -44,6 +45,7 @@ from proxy.server.compressed_requests import decompress_request
 from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
+from proxy.server.peer_user import Peer, user_of_peer
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
 from proxy.upstream import ContextWindows, RawHeaders, Routes
@@ -54,6 +56,12 @@ Header = tuple[bytes, bytes]
 
 OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
 GREETING = f"callstack-proxy {__version__}\n".encode()
+ROOT_USER = 0
+"""It can read the data anyway."""
+_OTHER_USER_WORDS = (
+    "This proxy is of another user of this machine. Send its token as x-stack-key: it is in server.json of the data "
+    "directory. The operator can open /stack to every user with stack_access: all."
+)
 RETENTION_INTERVAL_S = 3600.0
 LAG_INTERVAL_S = 0.5
 SHUTDOWN_GRACE_S = 1.0
@@ -282,11 +290,26 @@ class App:
             await _send_response(reply, 200, b"text/plain", GREETING, body=method == "GET")
         elif path == "/":
             return False
+        elif not self._may_manage(scope):
+            await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
         else:
             self.deferred_tasks.run_pending()
             management = await self._management_app()
             await management(scope, receive, self._with_logged_refusals(send))
         return True
+
+    def _may_manage(self, scope: Scope) -> bool:
+        """Whether `/stack` is open to a client. With client keys those decide; without, every user of the machine
+        reaches the port, and the token of this process lies in a file that only its own user can read."""
+        access = self.config.stack_access
+        if self.config.tenancy != "single" or access == "all" or not self._token:
+            return True
+        if has_operator_token(scope["headers"], self._token.encode()):
+            return True
+        if access == "token" or not (scope.get("client") and scope.get("server")):
+            return False
+        user = user_of_peer(tuple(scope["client"]), tuple(scope["server"]))
+        return user in (Peer.UNKNOWN, ROOT_USER, os.getuid())
 
     async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
         keeper = next(iter(self._services.values())).recorder
