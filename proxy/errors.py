@@ -2,7 +2,8 @@
 
     ProxyError 500
       BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, MethodNotAllowed 405, NotAllowed 409,
-      TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429, RequestCancelled 499, ShuttingDown 503
+      TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429, RequestCancelled 499, ShuttingDown 503,
+      LoopDetected 508
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -98,6 +99,13 @@ class ShuttingDown(ProxyError):
 
     status = 503
     code = "shutdown"
+
+
+class LoopDetected(ProxyError):
+    """An upstream leads back to this proxy."""
+
+    status = 508
+    code = "loop_detected"
 
 
 class StoreError(ProxyError):

@@ -91,6 +91,11 @@ class Config(StrictModel):
     """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
     `credential`: by the provider key each client sends."""
 
+    stack_access: Literal["all", "own", "token"] = "own"
+    """With `tenancy: single`, who may use `/stack`: every user of this machine; the proxy's own user (where the system
+    tells, which Linux does) and whoever sends the token in `server.json` of `data` as `x-stack-key`; or the token
+    alone."""
+
     allowed_hosts: NameList = ()
     """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
 

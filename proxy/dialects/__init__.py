@@ -21,6 +21,7 @@ from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import ParseCache, RequestParseError, countable_text, countable_texts, with_token_counts
 from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
+from proxy.dialects.secret_members import without_secrets
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
 from proxy.dialects.usage import compaction_usages, usage_of
 
@@ -54,4 +55,5 @@ __all__ = [
     "text_blocks_of",
     "usage_of",
     "with_token_counts",
+    "without_secrets",
 ]

@@ -25,7 +25,7 @@ from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
-from proxy.errors import Forbidden, ProxyError, StoreError
+from proxy.errors import Forbidden, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
     ClientRequest,
@@ -45,7 +45,9 @@ from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
+from proxy.server.peer_user import Peer, user_of_peer
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
 from proxy.upstream import ContextWindows, RawHeaders, Routes
@@ -56,6 +58,12 @@ Header = tuple[bytes, bytes]
 
 OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
 GREETING = f"callstack-proxy {__version__}\n".encode()
+ROOT_USER = 0
+"""It can read the data anyway."""
+_OTHER_USER_WORDS = (
+    "This proxy is of another user of this machine. Send its token as x-stack-key: it is in server.json of the data "
+    "directory. The operator can open /stack to every user with stack_access: all."
+)
 RETENTION_INTERVAL_S = 3600.0
 AFTER_PAUSE_INTERVAL_S = 2
 """While the newest record is older than what is kept: the next request shows that the clock is right."""
@@ -94,7 +102,8 @@ class App:
         self._token = operator_token
         self._store: Store = open_store(config.store, config.data)
         self._counter = TokenCounter()
-        self._routes = Routes(config)
+        hop = new_hop()
+        self._routes = Routes(config, via=hop)
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
         self._management_task: asyncio.Task[ASGIApp] | None = None
@@ -103,7 +112,7 @@ class App:
         self.event_bus = EventBus()
         self.deferred_tasks = DeferredTasks()
         self._cached_count: Callable[[], int] = lambda: 0
-        self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal)
+        self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -316,11 +325,26 @@ class App:
             await _send_response(reply, 200, b"text/plain", GREETING, body=method == "GET")
         elif path == "/":
             return False
+        elif not self._may_manage(scope):
+            await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
         else:
             self.deferred_tasks.run_pending()
             management = await self._management_app()
             await management(scope, receive, self._with_logged_refusals(send))
         return True
+
+    def _may_manage(self, scope: Scope) -> bool:
+        """Whether `/stack` is open to a client. With client keys those decide; without, every user of the machine
+        reaches the port, and the token of this process lies in a file that only its own user can read."""
+        access = self.config.stack_access
+        if self.config.tenancy != "single" or access == "all" or not self._token:
+            return True
+        if has_operator_token(scope["headers"], self._token.encode()):
+            return True
+        if access == "token" or not (scope.get("client") and scope.get("server")):
+            return False
+        user = user_of_peer(tuple(scope["client"]), tuple(scope["server"]))
+        return user in (Peer.UNKNOWN, ROOT_USER, os.getuid())
 
     async def _send_refusal(self, request: str, reply: AsgiReply, error: ProxyError, path: str = "") -> None:
         keeper = next(iter(self._services.values())).recorder

@@ -21,8 +21,6 @@ from proxy.upstream import READABLE_CODINGS, BrokenCoding, DecodedTooLarge, Unkn
 
 log = logging.getLogger(__name__)
 
-_ZSTD_HINT = " zstd needs Python 3.14, or the package backports.zstd beside the proxy."
-
 
 async def decompress_request(client_request: ClientRequest, config: Config) -> ClientRequest:
     """The request with a plain body and without `content-encoding`, or as it came. Raises TooLarge and
@@ -54,8 +52,7 @@ def _check_may_pass_unread(client_request: ClientRequest, config: Config, coding
     if dialect_at(client_request.path) is None or (config.fail_policy == "open" and len(config.upstreams) == 1):
         return
     named = ", ".join(codings)[:80]
-    hint = "" if "zstd" in READABLE_CODINGS or "zstd" not in codings else _ZSTD_HINT
     raise UnreadableCoding(
         f"The request body is compressed as {named!r} and cannot be read. Send it plain, or as one of "
-        f"{', '.join(READABLE_CODINGS)}; clients have a setting for that.{hint}"
+        f"{', '.join(READABLE_CODINGS)}; clients have a setting for that."
     )

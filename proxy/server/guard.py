@@ -17,6 +17,7 @@ from proxy.config import Config, is_loopback
 from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, MethodNotAllowed, ProxyError, TooLarge, UpgradeRefused
+from proxy.server.loops import refuse_loop
 from proxy.server.origins import AllowedOrigins, cross_origin_headers, is_own_origin, is_preflight, preflight_headers
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,12 @@ def _ignore_refusal(reason: str) -> None:
 class RequestGuard:
     """Wraps the application. Passes HTTP requests and lifespan messages, ignores anything else."""
 
-    def __init__(self, app: Application, config: Config, refused: OnRefusal = _ignore_refusal) -> None:
+    def __init__(
+        self, app: Application, config: Config, refused: OnRefusal = _ignore_refusal, hop: bytes = b""
+    ) -> None:
+        """`hop` is what our own requests upstream say in `Via`."""
         self._app = app
+        self._hop = hop
         self._on_refusal = refused
         self._limit = _BodyLimit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
@@ -116,6 +121,8 @@ class RequestGuard:
             _refuse_hidden_path(scope["raw_path"])
             self._refuse_foreign_requests(by_name, path)
             _refuse_method(scope["method"], by_name)
+            if b"via" in by_name:
+                refuse_loop(self._hop, by_name[b"via"])
             _refuse_announced_size(by_name, limit)
         except ProxyError as error:
             drain = (

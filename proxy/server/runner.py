@@ -24,7 +24,7 @@ from typing import Any
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGISendEvent, HTTPResponseBodyEvent
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -36,6 +36,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
+from proxy.server.loops import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
@@ -44,6 +45,13 @@ _MIN_BODY_PROGRESS_BYTES = 4 * 1024
 """Bytes that a body must gain within each deadline, so that a byte now and then does not hold a connection."""
 
 _BACKLOG = 2048
+
+_MAX_WRITE_BYTES = 64 * 1024
+"""Bytes of an answer that are written at once. The library waits for a slow client between two writes alone."""
+
+_MAX_UNSENT_BYTES = 64 * 1024
+"""Bytes of an answer that the system holds for a client before it has sent them. What is under way to the client is not
+counted, so a distant one is not slowed down."""
 
 GC_THRESHOLDS = (20_000, 20, 50)
 """Thresholds of the three generations; Python's are (700, 10, 10)."""
@@ -71,6 +79,7 @@ def serve(
     reason of each refused request. Raises InvalidConfiguration if the address cannot be bound."""
     listener = bind(config.host, config.port)
     with listener:
+        refuse_own_upstreams(config, listener)
         settings = uvicorn.Config(
             app,
             http=_protocol_class(config, refused),
@@ -100,6 +109,7 @@ def bind(host: str, port: int) -> socket.socket:
         raise InvalidConfiguration(f"host: {host!r} is not an address of this machine: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bound_unsent_bytes(listener)
         listener.bind(address)
         listener.listen(_BACKLOG)  # now, so that two starting at once cannot both believe the port is theirs
     except OSError as error:
@@ -112,6 +122,13 @@ def bind(host: str, port: int) -> socket.socket:
             reason = f"host: cannot listen on {host}:{port}: {error.strerror}"
         raise InvalidConfiguration(reason) from None
     return listener
+
+
+def _bound_unsent_bytes(listener: socket.socket) -> None:
+    """Connections inherit this. Without it the system takes on megabytes for a client that reads slowly, so we would
+    read the provider's answer that far ahead."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
 
 
 def _base_url(listener: socket.socket) -> str:
@@ -175,8 +192,18 @@ class _ResponseCycle(RequestResponseCycle):
                 self.chunked_encoding = False  # also: a length among the headers is not compared with what is sent
             await super().send({**message, "headers": headers})
             return
-        if message["type"] == "http.response.body" and self._ends_with_connection:
-            self.expected_content_length = len(message.get("body", b""))
+        if message["type"] == "http.response.body":
+            body = message.get("body", b"")
+            while len(body) > _MAX_WRITE_BYTES:  # each waits until the client has read most of those before
+                await self._send_body({**message, "body": body[:_MAX_WRITE_BYTES], "more_body": True})
+                body = body[_MAX_WRITE_BYTES:]
+            await self._send_body({**message, "body": body})
+            return
+        await super().send(message)
+
+    async def _send_body(self, message: HTTPResponseBodyEvent) -> None:
+        if self._ends_with_connection:
+            self.expected_content_length = len(message["body"])
         await super().send(message)
 
 

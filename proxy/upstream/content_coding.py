@@ -1,5 +1,5 @@
-"""Decompresses bodies by their `content-encoding`: gzip, deflate, and zstd on Python 3.14 or where `backports.zstd` is
-installed. The size of what comes out is bounded while it is decompressed."""
+"""Decompresses bodies by their `content-encoding`: gzip, deflate, and zstd (by the standard library from Python 3.14
+on). The size of what comes out is bounded while it is decompressed."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class _Decompressor(Protocol):
 
 
 def _zstd_module() -> ModuleType | None:
+    """None where a Python from 3.14 on was built without it."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)

@@ -191,7 +191,13 @@ class HttpUpstream(Upstream):
     """A provider at a URL. All share one connection pool."""
 
     def __init__(
-        self, name: str, settings: UpstreamSettings, pool: ConnectionPool, network: NetworkSettings | None = None
+        self,
+        name: str,
+        settings: UpstreamSettings,
+        pool: ConnectionPool,
+        network: NetworkSettings | None = None,
+        *,
+        via: bytes = b"",
     ) -> None:
         super().__init__(name, settings)
         self._pool = pool
@@ -199,9 +205,9 @@ class HttpUpstream(Upstream):
         network = network or NetworkSettings()
         self._proxy = proxy_for(settings.url, settings.proxy, network)
         self._is_plain_to_proxy = self._proxy is not None and URL(settings.url).scheme == "http"
-        self._proxy_headers: RawHeaders = []
+        self._own_headers: RawHeaders = [(b"via", via)] if via else []
         if self._proxy and self._is_plain_to_proxy:
-            self._proxy_headers = [(name.encode(), value.encode()) for name, value in self._proxy.headers.items()]
+            self._own_headers += [(name.encode(), value.encode()) for name, value in self._proxy.headers.items()]
         uses_tls = "https" in (URL(settings.url).scheme, self._proxy.url.scheme if self._proxy else "")
         self._ssl = _ssl_setting(name, settings, network) if uses_tls else True
         self._cached_destination: aiohttp.ClientRequest | None = None
@@ -221,9 +227,9 @@ class HttpUpstream(Upstream):
         return address
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
-        """`headers` are sent unchanged; see `outgoing_headers`."""
-        if self._proxy_headers:
-            headers = [*self._proxy_headers, *headers]
+        """`headers` are sent unchanged, and ours behind them; see `outgoing_headers`."""
+        if self._own_headers:
+            headers = [*headers, *self._own_headers]
         head = self._request_head(method, self._cached_target(path, query), headers, body)
         for attempts_left in (1, 0):
             reused = False

@@ -59,10 +59,12 @@ class Route:
 
 
 class Routes:
-    """The configured upstreams. Raises InvalidConfiguration if one cannot be used on this machine."""
+    """The configured upstreams. Raises InvalidConfiguration if one cannot be used on this machine. `via` is what
+    requests to upstreams of kind http say of this proxy in `Via`; empty for nothing."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, via: bytes = b"") -> None:
         self._config = config
+        self._via = via
         self._pool = ConnectionPool()
         self._cached_choice = memoize(MAX_CACHED_ROUTES)(self._choose)
         self.upstreams = {name: self._create_upstream(name, settings) for name, settings in config.upstreams.items()}
@@ -70,7 +72,7 @@ class Routes:
     def _create_upstream(self, name: str, settings: UpstreamSettings) -> Upstream:
         if settings.kind == "litellm":
             return LitellmUpstream(name, settings)
-        return HttpUpstream(name, settings, self._pool, self._config.network)
+        return HttpUpstream(name, settings, self._pool, self._config.network, via=self._via)
 
     def warm(self) -> None:
         """Start slow preparations for the first request, without waiting."""

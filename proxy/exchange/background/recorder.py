@@ -32,7 +32,7 @@ from proxy.core.compaction import reasoning_tokens
 from proxy.core.context import context_entries
 from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, decode_event
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
-from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates
+from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates, without_secrets
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduling import DeferredTasks
 from proxy.exchange.thread.placement import Placement
@@ -287,6 +287,7 @@ class RequestRecordBuilder(msgspec.Struct):
         standing, receipt = self.placement, self.final_receipt
         if standing is None or receipt is None:
             return
+        fields = standing.request.fields
         kept = RequestRecord(
             receipt.id,
             receipt.conversation,
@@ -296,10 +297,11 @@ class RequestRecordBuilder(msgspec.Struct):
             receipt.created,
             receipt.status,
             msgspec.json.encode(receipt),
-            self.recorder.dialect.client_body(standing.request),
+            without_secrets(self.recorder.dialect.client_body(standing.request), fields),
         )
+        sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
         try:
-            self.recorder.store.write(self.tenant, (kept, *self.sent_bodies))
+            self.recorder.store.write(self.tenant, (kept, *sent))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
 
