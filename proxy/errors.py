@@ -1,8 +1,8 @@
 """The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, NotAllowed 409, TooLarge 413, RateLimited 429,
-      RequestCancelled 499, ShuttingDown 503
+      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, MethodNotAllowed 405, NotAllowed 409,
+      TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429, RequestCancelled 499, ShuttingDown 503
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -46,6 +46,11 @@ class NotFound(ProxyError):
     code = "not_found"
 
 
+class MethodNotAllowed(ProxyError):
+    status = 405
+    code = "method_not_allowed"
+
+
 class NotAllowed(ProxyError):
     status = 409
     code = "not_allowed"
@@ -54,6 +59,20 @@ class NotAllowed(ProxyError):
 class TooLarge(ProxyError):
     status = 413
     code = "too_large"
+
+
+class UnreadableCoding(ProxyError):
+    """A body is compressed in a way that cannot be read here, and may not pass unread."""
+
+    status = 415
+    code = "unreadable_coding"
+
+
+class UpgradeRefused(ProxyError):
+    """A client wants a web socket; clients take this status as the word to use plain HTTP."""
+
+    status = 426
+    code = "no_web_sockets"
 
 
 class RateLimited(ProxyError):

@@ -1,6 +1,6 @@
 """What holds for every test, and which tests a run takes.
 
-pytest                 the quick ones: every scenario once, in one of the ways in which a client may ask
+pytest                 the quick ones: every scenario once, in one of the ways in which a client may ask, and a sample of grids
 pytest --take rest     what that leaves out: the other ways, and real clients, crashes, recordings
 pytest --take all      both
 """

@@ -545,7 +545,8 @@ class Stage:
         self._lock = threading.Lock()
 
     def proxy(self, **settings: object) -> RunningProxy:
-        """A running proxy; awake from the first request unless `settings` say otherwise. Dots are written `__`."""
+        """A running proxy; awake from the first request unless `settings` say otherwise. Dots are written `__`; None
+        leaves the default."""
         flags = {
             "upstreams.default.url": self.provider.url,
             "data": str(self.folder / f"data{len(self.proxies)}"),
@@ -553,6 +554,7 @@ class Stage:
             "assembly_budget_ms": str(PATIENCE_MS),
             **{key.replace("__", "."): str(value) for key, value in settings.items()},
         }
+        flags = {key: value for key, value in flags.items() if value != "None"}
         running = RunningProxy(load_config(flags), self)
         self.proxies.append(running)
         return running.start()

@@ -272,7 +272,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found += list(_typed(evidence))
     found += list(_shortened(evidence))
     found += list(_unseen(evidence, awake))
-    found += list(_tools(awake))
+    found += list(_tools(evidence, awake))
     found += list(_headers(evidence))
     if evidence.kept is not None:
         found += list(_stored(evidence, awake, evidence.kept))
@@ -575,9 +575,11 @@ def _less_typed(asked: ClientTurn, left: Sequence[UpstreamRequest]) -> bool:
 
 
 def _typed_at(messages: Sequence[Json]) -> Iterator[int]:
-    """Where commands to the proxy stand, and its answers behind them."""
+    """Where commands to the proxy stand, and its answers behind them; no words behind results are one."""
+    results = False
     for at, message in enumerate(messages):
-        if _is_typed(message):
+        results = message["role"] == "tool" or (results and message["role"] != "assistant")
+        if _is_typed(message) and not results:
             answer = next((n for n in range(at + 1, len(messages)) if not _is_added_by_client(messages[n])), at)
             if answer == at or messages[answer]["role"] != "assistant":
                 yield at
@@ -693,9 +695,9 @@ def _unseen(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
                 yield f"request {asked.number}, L6: the client saw {mark!r}"
 
 
-def _tools(awake: Sequence[Round]) -> Iterator[str]:
+def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     """L7, and L2 of the array: an awake thread is offered the client's tools and behind them always the same of ours,
-    recall among them."""
+    recall among them; others only from a request on that may change the past."""
     constant: dict[str, tuple[str, ...]] = {}
     for each in awake:
         at = f"request {each.asked.number}"
@@ -708,6 +710,8 @@ def _tools(awake: Sequence[Round]) -> Iterator[str]:
             yield f"{at}, L7: recall is not offered"
         if not all(map(is_ours, names)) or len(set(names)) != len(names):
             yield f"{at}, L2: tools behind the client's that are not ours, or twice: {names}"
+        if each.asked.number in evidence.excused:
+            constant[each.asked.conversation] = ours
         if constant.setdefault(each.asked.conversation, ours) != ours:
             yield f"{at}, L2: our tools changed"
 

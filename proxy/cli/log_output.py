@@ -5,7 +5,8 @@
 
 Both have the same fields, escaped and shortened. Lines of level info may wait up to `FLUSH_DELAY_S` to be written
 together; anything graver is written at once with all lines before it, so the order stays and only a killed process
-loses the lines of its last moment.
+loses the lines of its last moment. A log that nobody reads (a stopped pager or terminal, a supervisor that hangs) never
+stops the proxy: lines wait in memory, then they are dropped and counted.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import select
+import socket
+import stat
 import sys
+import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -37,6 +44,10 @@ FLUSH_DELAY_S = 0.02
 """How long an info line waits for others, in seconds. Each write releases the interpreter lock, and taking it back from
 the thread that writes the store costs as much as the line: 16 us of CPU for each request under load. Formatting the
 lines of one flush takes the event loop 0.3 ms at 1,700 requests a second."""
+MAX_WAITING_BYTES = 1 << 20
+"""Bytes of lines that wait for a reader before lines are dropped: some 2,000 requests."""
+EXIT_WAIT_S = 1.0
+"""How long the end of the process waits for a slow reader of the log, in seconds."""
 _EMPTY_RECORD = logging.makeLogRecord({})
 _STANDARD_ATTRIBUTES = frozenset(vars(_EMPTY_RECORD)) | {"message", "asctime", "taskName"}
 
@@ -58,6 +69,117 @@ class MinimalLogRecord(logging.LogRecord):
         return getattr(_EMPTY_RECORD, name)
 
 
+class LogWriter:
+    """Writes pages of lines to a stream and never waits for its reader. What a pipe or a socket takes at once is
+    written at once; the rest, and everything for a terminal, is left to a thread. Files are written to as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._descriptor = _blocking_descriptor(stream)
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """Pages that the thread has not written, each with the number of its lines."""
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._has_thread = False
+        self.dropped_lines = 0
+
+    def write(self, page: str, lines: int) -> None:
+        if self._descriptor < 0:
+            self._write_file(page, lines)
+            return
+        data = page.encode("utf-8", "backslashreplace")
+        with self._changed:
+            if not self._waiting:
+                try:
+                    data = data[_write_at_once(self._descriptor, data) :]
+                except OSError:
+                    self.dropped_lines += lines
+                    return
+            if data:
+                self._leave_to_thread(data, lines)
+
+    def wait_until_written(self, timeout_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, timeout_s)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Lines wait for the reader of the log."""
+        return bool(self._waiting)
+
+    def _write_file(self, page: str, lines: int) -> None:
+        """Errors are not reported: there is nowhere to do that."""
+        try:
+            self._stream.write(page)
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.dropped_lines += lines
+
+    def _leave_to_thread(self, data: bytes, lines: int) -> None:
+        if self._waiting_bytes + len(data) > MAX_WAITING_BYTES:
+            self.dropped_lines += lines
+            return
+        self._waiting.append((data, lines))
+        self._waiting_bytes += len(data)
+        self._changed.notify_all()
+        if not self._has_thread:
+            self._has_thread = True
+            threading.Thread(target=self._write_waiting, name="log", daemon=True).start()
+
+    def _write_waiting(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                data, lines = self._waiting[0]
+            lost = 0 if _write_all(self._descriptor, data) else lines
+            with self._changed:
+                self._waiting.popleft()
+                self._waiting_bytes -= len(data)
+                self.dropped_lines += lost
+                self._changed.notify_all()
+
+
+def _blocking_descriptor(stream: TextIO) -> int:
+    """The descriptor of a stream whose reader can keep a writer waiting; -1 for files, `/dev/null` and streams without
+    a descriptor."""
+    try:
+        descriptor = stream.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return -1
+    can_block = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+    return descriptor if can_block else -1
+
+
+def _write_at_once(descriptor: int, data: bytes) -> int:
+    """Bytes of `data` that could be written without waiting. Raises OSError where the reader is gone."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISSOCK(mode):
+        with socket.socket(fileno=os.dup(descriptor)) as log_socket:
+            try:
+                return log_socket.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return 0
+    if not stat.S_ISFIFO(mode):
+        return 0  # a terminal may take a part and make us wait for the rest
+    writable, written = select.poll(), 0
+    writable.register(descriptor, select.POLLOUT)
+    # A pipe that says it can be written to takes so many bytes.
+    while written < len(data) and writable.poll(0):
+        written += os.write(descriptor, data[written : written + select.PIPE_BUF])
+    return written
+
+
+def _write_all(descriptor: int, data: bytes) -> bool:
+    """Whether all was written, however long that took."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        return False
+    return True
+
+
 class BufferedStreamHandler(logging.StreamHandler[TextIO]):
     """Writes lines together where an event loop runs, each by itself elsewhere. Records are formatted at that time,
     because many lines in a row cost half of what each costs between other work; so a logged value must not change."""
@@ -65,6 +187,13 @@ class BufferedStreamHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._said: list[logging.LogRecord] = []
+        self._writer = LogWriter(stream)
+        self._reported_drops = 0
+
+    @property
+    def dropped_lines(self) -> int:
+        """Lines that nobody has read: the log was full, or its reader gone."""
+        return self._writer.dropped_lines
 
     def emit(self, record: logging.LogRecord) -> None:
         self._said.append(record)
@@ -72,17 +201,28 @@ class BufferedStreamHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def flush(self) -> None:
-        """Write all waiting lines. Errors of the stream are ignored: there is nowhere to report them."""
+        """Write all waiting lines."""
         self.acquire()
         try:
             said, self._said = self._said, []
             if page := "".join([self._format_line(record) for record in said]):
-                self.stream.write(page)
-                self.stream.flush()
-        except (OSError, ValueError):
-            pass
+                self._writer.write(self._drop_notice() + page, len(said))
         finally:
             self.release()
+
+    def close(self) -> None:
+        """Wait a moment for a slow reader."""
+        self._writer.wait_until_written(EXIT_WAIT_S)
+        super().close()
+
+    def _drop_notice(self) -> str:
+        """A line that says how many lines are missing before it, once the log is read again."""
+        missing = self._writer.dropped_lines - self._reported_drops
+        if not missing or self._writer.is_waiting:
+            return ""
+        self._reported_drops += missing
+        told = {"levelno": logging.WARNING, "levelname": "WARNING", "name": __name__, "msg": "log lines dropped"}
+        return self._format_line(logging.makeLogRecord({**told, f"{FIELD_PREFIX}lines": missing}))
 
     def _format_line(self, record: logging.LogRecord) -> str:
         try:
@@ -185,7 +325,7 @@ def _value_text(value: object) -> str:
             return str(value)
 
 
-def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> None:
+def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> BufferedStreamHandler:
     """Write the log from `level` on to stderr; of libraries, from warning on."""
     handler = BufferedStreamHandler(sys.stderr)
     is_text = sys.stderr.isatty() if form == "auto" else form == "text"
@@ -194,3 +334,4 @@ def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> None
     logging.getLogger("proxy").setLevel(level.upper())
     logging.setLogRecordFactory(MinimalLogRecord)
     logging._srcfile = None  # a documented switch of the library: source locations are not looked up
+    return handler

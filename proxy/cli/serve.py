@@ -72,10 +72,11 @@ def serve(
 
 
 def _serve(settings: Config) -> None:
-    configure_logging(settings.log_level, settings.log_format)
+    log_handler = configure_logging(settings.log_level, settings.log_format)
     prepare_data_directory(settings)
     token = secrets.token_urlsafe(32)
     app = build_app(settings, operator_token=token)
+    app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
     here: list[ServerInfo] = []
 
     def ready(url: str) -> None:

@@ -10,7 +10,15 @@ from proxy.config.runtime import (
     with_pattern,
     without_pattern,
 )
-from proxy.config.sections import MAX_COUNT, Mode, SubagentSettings, SummarySettings, UpstreamSettings, WireFormat
+from proxy.config.sections import (
+    MAX_COUNT,
+    Mode,
+    NetworkSettings,
+    SubagentSettings,
+    SummarySettings,
+    UpstreamSettings,
+    WireFormat,
+)
 from proxy.config.sources import load_config, parse_assignments
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "Config",
     "LiveSettings",
     "Mode",
+    "NetworkSettings",
     "SubagentSettings",
     "SummarySettings",
     "UpstreamSettings",

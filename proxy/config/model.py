@@ -25,6 +25,7 @@ from proxy.config.sections import (
     Mode,
     ModelSettings,
     NameList,
+    NetworkSettings,
     ObservedTool,
     OutputRuleSettings,
     SettableNames,
@@ -74,6 +75,9 @@ class Config(StrictModel):
     """Providers by name. `--upstream URL` is short for `upstreams.default.url`.
     `default` serves every model that no other one names."""
 
+    network: NetworkSettings = NetworkSettings()
+    """Proxies and certificates of the network that upstreams are reached through."""
+
     models: dict[str, ModelSettings] = {}
     """Exceptions by model name or glob."""
 
@@ -90,8 +94,13 @@ class Config(StrictModel):
     allowed_hosts: NameList = ()
     """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
 
-    wake_at_tokens: int = Field(default=20_000, ge=0)
-    """Size of a request from which its thread gets frames. Below it requests pass byte for byte."""
+    allowed_origins: NameList = ()
+    """Origins of web pages that may use the API, besides desktop applications, which always may:
+    `https://chat.example`, `chrome-extension://*`. None of them may use `/stack`."""
+
+    wake_at_tokens: int | None = Field(default=None, ge=0)
+    """Size of a request from which its thread wakes at the user's words, whatever it costs. Unset: a thread is offered
+    our tools with its first request where they are small beside it, and wakes later only where that pays."""
 
     frame_max_tokens: int = Field(default=16_000, ge=1_000)
     """Work that grows past this without an end is cut at a border between two of its steps."""
@@ -215,7 +224,7 @@ class Config(StrictModel):
     """Hours that what a person says into a conversation waits for a request that can be told; then it expires."""
 
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Largest request body; above it 413. On `/stack` never more than 1 MiB."""
+    """Largest request body, decompressed; above it 413. On `/stack` never more than 1 MiB."""
 
     api_requests_per_minute: int = Field(default=600, ge=0)
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.
@@ -268,6 +277,19 @@ class Config(StrictModel):
             if "*" in host or not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", host):
                 raise ValueError(f"{host!r} is not a host name; write it without scheme, port or wildcard")
         return tuple(host.lower() for host in value)
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _normalize_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            scheme, _, host = origin.partition("://")
+            any_host = host == "*" and scheme not in ("http", "https")
+            if not any_host and not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._\[\]:-]*", origin):
+                raise ValueError(
+                    f"{origin!r} is not an origin; write scheme://host or scheme://host:port, without a path. "
+                    "`*` is a host for schemes of programs alone, and null is what any page can send"
+                )
+        return tuple(origin.lower() for origin in value)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Config:

@@ -97,10 +97,10 @@ class UpstreamSettings(StrictModel):
     """Seconds without a byte of the answer, before its first byte and between any two."""
 
     proxy: str | None = None
-    """HTTP proxy to leave through: `http://proxy.internal:3128`. The environment's proxy variables are not read."""
+    """HTTP proxy to leave through instead of the network's: `http://proxy.internal:3128`. Empty: none."""
 
     ca_file: Path | None = None
-    """Certificates to trust instead of the system's, as a PEM file."""
+    """Certificates to trust instead of the system's and the network's, as a PEM file."""
 
     verify: bool = True
     """Check the upstream's certificate. `false` is for a test bench."""
@@ -157,6 +157,23 @@ class UpstreamSettings(StrictModel):
                 "and that is not the client's to choose"
             )
         return self
+
+
+class NetworkSettings(StrictModel):
+    """How upstreams of kind http are reached from this network. litellm reads the same variables by itself."""
+
+    https_proxy: SecretStr | None = None
+    """HTTP proxy to `https://` upstreams, with a name and password where it wants them. Also `HTTPS_PROXY`."""
+
+    http_proxy: SecretStr | None = None
+    """HTTP proxy to `http://` upstreams. Also `HTTP_PROXY`. Both also `ALL_PROXY`."""
+
+    no_proxy: NameList = ()
+    """Hosts, domains, addresses and networks to reach directly; `*` for all. Also `NO_PROXY`. An upstream on this
+    machine is reached directly anyway, unless the proxy is on this machine too."""
+
+    ca_files: Annotated[tuple[Path, ...], BeforeValidator(_split_list)] = ()
+    """PEM files of certificates to trust beside the system's. Also `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS`."""
 
 
 class ObservedTool(StrictModel):

@@ -1,4 +1,5 @@
-"""Reads settings: flags > environment (`STACK_*`) > `proxy.yaml` > defaults, each key by itself.
+"""Reads settings: flags > environment (`STACK_*`, then `HTTPS_PROXY` and the like) > `proxy.yaml` > defaults, each key
+by itself.
 
 An unknown key or a value that is not allowed raises InvalidConfiguration, with one line that names the key, its source,
 the fault and what is allowed. Nothing else in the project reads the environment; it is an argument here.
@@ -31,6 +32,13 @@ _NOT_BUILT_YET = {
 _KEYS_WITH_OPTION = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
 """Keys with a command line option of the same name."""
 
+_NETWORK_VARIABLES = {
+    "https_proxy": ("HTTPS_PROXY", "ALL_PROXY"),
+    "http_proxy": ("HTTP_PROXY", "ALL_PROXY"),
+    "no_proxy": ("NO_PROXY",),
+}
+_CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+
 _SHORT_KEYS: dict[ConfigPath, ConfigPath] = {
     ("upstream",): ("upstreams", "default", "url"),
     ("retention",): ("retention_days",),
@@ -59,7 +67,8 @@ def load_config(
     send no requests upstream can leave `env:NAME` keys unresolved. Raises InvalidConfiguration with one line per
     fault."""
     environ = environ or {}
-    settings = [*_from_file(file), *_from_environ(environ), *_from_flags(flags or {})]
+    settings = [*_from_file(file), *_from_network_variables(environ), *_from_environ(environ)]
+    settings += _from_flags(flags or {})
     tree: dict[str, Any] = {}
     sources: dict[ConfigPath, str] = {}
     for setting in settings:
@@ -200,6 +209,20 @@ def _from_environ(environ: Mapping[str, str]) -> list[ConfiguredValue]:
     return settings
 
 
+def _from_network_variables(environ: Mapping[str, str]) -> list[ConfiguredValue]:
+    """Variables by which all programs learn of the network, in small letters or capitals."""
+    found = []
+    for key, names in _NETWORK_VARIABLES.items():
+        spelled = (spelling for name in names for spelling in (name.lower(), name))
+        name = next((spelling for spelling in spelled if environ.get(spelling, "").strip()), None)
+        if name is not None:
+            found.append(ConfiguredValue(("network", key), environ[name].replace(" ", ","), name))
+    files = {name: environ[name] for name in _CERTIFICATE_VARIABLES if environ.get(name, "").strip()}
+    if files:
+        found.append(ConfiguredValue(("network", "ca_files"), [*dict.fromkeys(files.values())], ", ".join(files)))
+    return found
+
+
 def _from_flags(flags: Mapping[str, object]) -> list[ConfiguredValue]:
     return [
         ConfiguredValue(_parse_key(key), value, _flag_for(key)) for key, value in flags.items() if value is not None
@@ -281,7 +304,11 @@ def _explain_error(detail: ErrorDetails, sources: Mapping[ConfigPath, str]) -> s
     if not path:
         return message
     # A value that may hold a secret is never shown: a password stands in a URL as easily as in a key.
-    secret = path[-1] in {"key", "url", "proxy"} or "options" in path or isinstance(detail["input"], dict)
+    secret = (
+        path[-1] in {"key", "url", "proxy", "https_proxy", "http_proxy"}
+        or "options" in path
+        or isinstance(detail["input"], dict)
+    )
     shown = "" if secret else f"{detail['input']!r}: "
     if detail["type"] == "literal_error":
         choices = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))

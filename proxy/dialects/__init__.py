@@ -2,6 +2,7 @@
 
 from proxy.dialects import body, raw_json
 from proxy.dialects.body import object_in
+from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect import (
@@ -50,6 +51,7 @@ __all__ = [
     "previous_id_in",
     "raw_json",
     "replace_surrogates",
+    "text_blocks_of",
     "usage_of",
     "with_token_counts",
 ]

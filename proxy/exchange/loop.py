@@ -13,8 +13,8 @@ from proxy.errors import ProxyError, StoreError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import LOOPING_CALL
 from proxy.exchange.notes.warnings import loop_refusal
 from proxy.exchange.recall_sources import find_related_ledgers, search_other_conversations
-from proxy.exchange.relay import fall_back_to_relay
-from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler
+from proxy.exchange.relay import continue_with_original, fall_back_to_relay
+from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
 from proxy.exchange.rounds import ContextRejected
 from proxy.exchange.turn import Turn
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
-    last_one, silent = False, False
+    last_one, silent, has_spoken = False, False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_overflow_error
     while True:
         try:
@@ -30,15 +30,16 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
                 turn, line, handler.client_response, no_calls=last_one, may_trim=not silent
             )
         except ContextRejected as error:
-            await _fall_back_or_fail(handler, error.code)
+            await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return
         if got is None:
             return
         complete, spoken = await handler.receive_round(turn, got)
+        has_spoken = has_spoken or bool(spoken.message.text.strip())
         if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, line, spoken)):
             line, silent = shorter, True
             continue
-        if complete and turn.round_number and _is_unusable_round(handler, spoken):
+        if complete and turn.round_number and is_unusable_round(handler, spoken):
             handler.record_response(spoken)
             await handler.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
             return
@@ -59,17 +60,34 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         # No round follows a call of the client's, so there is nothing to limit.
         last_one = not spoken.client_calls and _limit_is_reached(handler, turn)
         try:
-            await _run_stack_calls(handler, turn, spoken, refuse=last_one)
-            if spoken.client_calls:
-                await handler.finish(got.status)
-                return
-            update_refused_calls(handler, turn)
-            if not last_one:
-                handler.interrupts.deliver_steering_messages(turn, handler.record)
-            line = await handler.round_sender.build_context(turn)
+            next_line = await _run_hidden_round(handler, turn, spoken, is_last=last_one)
         except (StoreError, ContextRejected) as error:
-            await _fall_back_or_fail(handler, error.code)
+            await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return
+        if next_line is None:
+            await handler.finish(got.status)
+            return
+        line = next_line
+
+
+async def _run_hidden_round(
+    handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, is_last: bool
+) -> Context | None:
+    """Run the stack calls of a round; returns the context of the next one, None if the client has calls to answer.
+    Raises StoreError and ContextRejected."""
+    try:
+        await _run_stack_calls(handler, turn, spoken, refuse=is_last)
+        if spoken.client_calls:
+            return None
+        update_refused_calls(handler, turn)
+        if not is_last:
+            handler.interrupts.deliver_steering_messages(turn, handler.record)
+        return await handler.round_sender.build_context(turn)
+    except ProxyError:
+        raise
+    except Exception as error:  # our bookkeeping failed: the agent must not notice
+        log.exception("hidden round could not be carried out", extra={"request": handler.client_request.id})
+        raise ContextRejected("a hidden round failed inside the proxy", code="internal") from error
 
 
 def update_refused_calls(handler: RequestHandler, turn: Turn) -> None:
@@ -101,24 +119,15 @@ async def _shorten_failed_round(
     return shorter
 
 
-async def _fall_back_or_fail(handler: RequestHandler, reason: str) -> None:
-    """A hidden round could not be stored: send the client's own request if the client has seen nothing yet."""
-    if handler.reply.started:
+async def _fall_back_or_fail(handler: RequestHandler, reason: str, *, has_spoken: bool) -> None:
+    """A hidden round could not be stored: answer the client's own request instead, in the same stream where one has
+    begun. If the client has read words of this answer (`has_spoken`), they would come twice: the request fails."""
+    if not handler.reply.started:
+        await fall_back_to_relay(handler, reason)
+    elif has_spoken:
         await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code=reason))
     else:
-        await fall_back_to_relay(handler, reason)
-
-
-def _is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
-    """Whether the answer is no usable round: it has neither content nor an end, or a stream carries an HTML page or a
-    compressed body. Ending a begun stream there would look like success. A plain answer with content that only we
-    cannot read passes unchanged, and so does a failure that the provider reported."""
-    writing, message = handler.client_response.writer, spoken.message
-    if writing.is_error:
-        return handler.request.stream or not handler.reply.started
-    return writing.round_is_empty or not (
-        spoken.complete or writing.round_failed or message.text.strip() or message.calls
-    )
+        await continue_with_original(handler, reason)
 
 
 def _response_has_ended(handler: RequestHandler) -> bool:

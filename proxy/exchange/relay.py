@@ -8,10 +8,10 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
-from proxy.errors import StoreError, UpstreamError
+from proxy.errors import StoreError, UpstreamError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import client_chain
 from proxy.exchange.passthrough import is_success, without_bound_reasoning
-from proxy.exchange.request_handler import RequestHandler
+from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
 from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer
@@ -57,6 +57,30 @@ async def fall_back_to_relay(handler: RequestHandler, reason: str) -> None:
     handler.record.mark_bypassed(reason)
     handler.client_response = handler.new_client_response(intercept=False)
     await relay(handler, None)
+
+
+async def continue_with_original(handler: RequestHandler, reason: str) -> None:
+    """Answer the client's own request in a stream that has begun and of which nothing readable has left. As in
+    `fall_back_to_relay`, no turn is recorded."""
+    if handler.services.config.fail_policy == "closed":
+        await handler.refuse_unstored(reason)
+        return
+    handler.record.mark_bypassed(reason)
+    writer = handler.client_response.writer
+    writer.should_refuse = writer.should_continue = writer.should_retry = None
+    try:
+        got = await _send_original_or_shortened(handler)
+    except UpstreamError as error:
+        await handler.fail_turn(error)
+        return
+    if got is None:
+        return
+    complete, spoken = await handler.receive_round(None, got)
+    handler.record_response(spoken)
+    if complete and (is_unusable_round(handler, spoken) or (spoken.own_calls and not spoken.client_calls)):
+        await handler.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+        return
+    await handler.finish(got.status)
 
 
 async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:

@@ -152,3 +152,15 @@ class RequestHandler:
             turn.store_draft(writing.partial_response(), self.services.now())
         except StoreError:
             log.warning("draft not kept", extra={"request": self.client_request.id})
+
+
+def is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
+    """Whether the answer is no usable round: it has neither content nor an end, or a stream carries an HTML page or a
+    compressed body. Ending a begun stream there would look like success. A plain answer with content that only we
+    cannot read passes unchanged, and so does a failure that the provider reported."""
+    writing, message = handler.client_response.writer, spoken.message
+    if writing.is_error:
+        return handler.request.stream or not handler.reply.started
+    return writing.round_is_empty or not (
+        spoken.complete or writing.round_failed or message.text.strip() or message.calls
+    )

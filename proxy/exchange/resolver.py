@@ -139,7 +139,7 @@ class Resolver:
         """Collect names in a long new history in slices, so that other requests are served meanwhile. Changes nothing
         but caches. False if the thread sleeps."""
         request, new = parsed.request, new[-MAX_KEYWORD_SCAN:]
-        if mode == "off" or request.tokens < self.config.wake_at_tokens or not request.tool_names:
+        if mode == "off" or request.tokens < self.policy.smallest_awake or not request.tool_names:
             return False
         await in_slices(cache_names_in_slices(new))
         return True

@@ -32,7 +32,7 @@ from proxy.core.commands import (
 from proxy.core.frames import Tree
 from proxy.core.ledger import Lane, Message, Request, response_id_of
 from proxy.core.tools import inspect_tools as looking
-from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in
+from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, text_blocks_of
 from proxy.dialects import raw_json as slices
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
@@ -41,7 +41,6 @@ from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.resolver import ACTING_MODES
 from proxy.exchange.rounds import ClientRequest, ContextRejected, Services, count_request_tokens, parse_client_request
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.store import find_conversation
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ async def handle_slash_commands(
     request = passing.request
     if request is None or not [m for m in request.messages if m.role == "user" and COMMAND_WORD in m.text]:
         return passing, passing.client_request
-    found = find_commands(request.messages)
+    found = find_commands(request.messages, text_blocks_of)
     try:
         less = await _without_commands(passing, request, found.handled) if found.handled else passing
     except (RequestParseError, slices.JsonSplitError):  # the agent must not notice
@@ -159,8 +158,10 @@ async def _resolve_command(passing: PassthroughRequest, request: Request) -> tup
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
         all_of_it, kept_there = await resolve_references(parts, client_request, request)
     all_of_it = await count_request_tokens(parts, all_of_it)
-    at = find_commands(all_of_it.messages).pending
-    command, others = command_text(all_of_it.messages[at]), _without_message(all_of_it.messages, at)
+    at = find_commands(all_of_it.messages, text_blocks_of).pending
+    if at < 0:  # behind results of the answer that the request names: text for the agent
+        return "", "", None
+    command, others = command_text(all_of_it.messages[at], text_blocks_of), _without_message(all_of_it.messages, at)
     path_entry = replace(all_of_it, messages=() if kept_there else others)
     parsed = ParsedRequest(client_request.tenant, client_request.headers, path_entry, parts.now(), client_request.mode)
     async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
@@ -214,20 +215,16 @@ async def _run_command(parts: Services, placement: Placement | None, command: st
 
 
 async def _queue_message(parts: Services, placement: Placement, asked: SayCommand, name: str) -> str:
-    """Queue a message for this conversation's agent, or another one's of the tenant. Raises StoreError."""
-    tenant, there = placement.parsed_request.tenant, placement.conversation
+    """Queue a message for this conversation's agent. Raises StoreError."""
+    tenant = placement.parsed_request.tenant
     try:
-        if asked.conversation_prefix:
-            async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-                there = (await find_conversation(parts.recorder.store, tenant, asked.conversation_prefix)).id
         lane = Lane.FOLLOW_UP if asked.is_follow_up else Lane.STEER
         # the inbox reads from the newest request's record whether the message would be delivered
         parts.recorder.deferred_tasks.run_pending()
-        await parts.inbox.add_message(tenant, there, asked.text, lane, name=name)
+        await parts.inbox.add_message(tenant, placement.conversation, asked.text, lane, name=name)
     except (NotAllowed, NotFound) as refused:
         return str(refused)
-    whose = "The agent" if there == placement.conversation else f"The agent of {there}"
-    return f"{whose} is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
+    return f"The agent is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
 
 
 def _inspection_text(tree: Tree, what: str) -> str:

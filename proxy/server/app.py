@@ -22,7 +22,7 @@ from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
-from proxy.errors import Forbidden, ProxyError, StoreError, TooLarge
+from proxy.errors import Forbidden, ProxyError, StoreError
 from proxy.exchange import (
     AppServices,
     ClientRequest,
@@ -40,7 +40,9 @@ from proxy.exchange import passthrough as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
+from proxy.server.compressed_requests import decompress_request
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
 from proxy.upstream import ContextWindows, RawHeaders, Routes
@@ -249,18 +251,16 @@ class App:
         if (path in OWN_PATHS or path.startswith("/stack/")) and await self._answer_own_path(scope, receive, send):
             return
         request, reply = _new_request_id(), AsgiReply(send)
+        body = await _read_body(receive)  # too large a one is answered by the edge: the client is still sending
+        if body is None:
+            return
         try:
-            body = await _read_body(receive)
-            if body is None:
-                return
-            client_request = self._client_request(request, scope, body)
+            client_request = await decompress_request(self._client_request(request, scope, body), self.config)
             self.metrics.open_requests += 1
             try:
                 await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
             finally:
                 self.metrics.open_requests -= 1
-        except TooLarge:
-            raise  # the edge answers it: the client is still sending
         except ProxyError as error:
             await self._send_refusal(request, reply, error, path)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
@@ -366,6 +366,9 @@ class App:
         if responding.is_stored_response_request(client_request.method, client_request.path):
             await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
+        if (api := other_api_of(path)) is not None:
+            host = dict(client_request.headers).get(b"host", b"").decode("latin-1")
+            refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
         some = next(iter(self._services.values()))
         await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
 

@@ -10,13 +10,14 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from proxy.config import Config, is_loopback
 from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
-from proxy.errors import BadRequest, Forbidden, ProxyError, TooLarge
+from proxy.errors import BadRequest, Forbidden, MethodNotAllowed, ProxyError, TooLarge, UpgradeRefused
+from proxy.server.origins import AllowedOrigins, cross_origin_headers, is_own_origin, is_preflight, preflight_headers
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,27 @@ MAX_CACHED_CHECKS = 256
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _OWN_HEADER_PREFIX = b"x-stack-"
 _OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key"})
+_DASHED_NAMES = frozenset(
+    {
+        b"api-key",
+        b"content-encoding",
+        b"content-length",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"x-api-key",
+    }
+)
+"""Names with a dash that say who may ask, where a body ends, or what a connection is. Some servers read a name with an
+underscore as one of them (nginx, CGI, WSGI), so it is refused; any other name with an underscore passes upstream."""
+_HEADERS_OF_STATUS: Mapping[int, Headers] = {
+    MethodNotAllowed.status: [(b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")],
+    UpgradeRefused.status: [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")],
+}
+"""What RFC 9110 wants beside these statuses (sections 15.5.6 and 15.5.22)."""
 _DRAIN_S = 2.0
 """A client still sending its body can read the 413 only if we go on reading for a moment."""
 
@@ -76,6 +98,7 @@ class RequestGuard:
         self._on_refusal = refused
         self._limit = _BodyLimit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
+        self._origins = AllowedOrigins(config.allowed_origins)
         self._is_allowed_host_cached = memoize(MAX_CACHED_CHECKS)(self._is_allowed_host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,7 +114,8 @@ class RequestGuard:
         try:
             _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
             _refuse_hidden_path(scope["raw_path"])
-            self._refuse_foreign_requests(by_name)
+            self._refuse_foreign_requests(by_name, path)
+            _refuse_method(scope["method"], by_name)
             _refuse_announced_size(by_name, limit)
         except ProxyError as error:
             drain = (
@@ -100,6 +124,11 @@ class RequestGuard:
             await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
             return
         scope["headers"] = _without_own_headers(headers, by_name)
+        if b"origin" in by_name and not is_own_origin(origin := by_name[b"origin"].strip(), by_name[b"host"].strip()):
+            if is_preflight(scope["method"], by_name):
+                await _grant_preflight(origin, by_name, send)
+                return
+            send = _readable_by(origin, send)
         if b"transfer-encoding" in by_name:
             await self._serve_chunked(scope, _LimitedBody(receive, limit), send)
         else:  # its size is announced, and no more is read
@@ -123,6 +152,7 @@ class RequestGuard:
             (b"content-type", b"application/json"),
             (b"content-length", str(len(text)).encode()),
             (b"connection", b"close"),
+            *_HEADERS_OF_STATUS.get(error.status, ()),
         ]
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": text, "more_body": True})
@@ -130,15 +160,18 @@ class RequestGuard:
             await _drain_body(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _refuse_foreign_requests(self, headers: HeaderMap) -> None:
+    def _refuse_foreign_requests(self, headers: HeaderMap, path: str) -> None:
         """Raises Forbidden: a web page in the browser can reach this port, but not with our host name and origin."""
         host = headers.get(b"host", b"").strip()
         if not self._is_allowed_host_cached(host):
             raise _host_error(host)
-        for origin in _header_values(headers, b"origin"):
-            if origin.lower() not in (b"http://" + host.lower(), b"https://" + host.lower()):
-                raise Forbidden("Requests of web pages from another origin are not served.")
-        if b"cross-site" in _header_values(headers, b"sec-fetch-site"):
+        origins = _header_values(headers, b"origin")
+        for origin in origins:
+            if not self._origins.serves(origin, host, path):
+                raise _origin_error(origin, path)
+        if all(is_own_origin(origin, host) for origin in origins) and b"cross-site" in _header_values(
+            headers, b"sec-fetch-site"
+        ):
             raise Forbidden("Requests of web pages from another site are not served.")
 
     def _is_allowed_host(self, host: bytes) -> bool:
@@ -156,6 +189,37 @@ def _host_error(host: bytes) -> ProxyError:
     if (name := _host_name(host)) is None:
         return BadRequest("The request must have exactly one Host header, a name or address with an optional port.")
     return Forbidden(f"The host {name!r} is not one this proxy answers for; the operator can add it to allowed_hosts.")
+
+
+def _origin_error(origin: bytes, path: str) -> ProxyError:
+    if path.startswith(_MANAGEMENT_PREFIX):
+        return Forbidden("Requests of pages from another origin are not served here.")
+    named = origin.decode("latin-1")[:80]
+    return Forbidden(
+        f"Requests of web pages from the origin {named!r} are not served; the operator can add it to allowed_origins."
+    )
+
+
+async def _grant_preflight(origin: bytes, headers: HeaderMap, send: Send) -> None:
+    granted = preflight_headers(
+        origin,
+        headers[b"access-control-request-method"],
+        headers.get(b"access-control-request-headers", b"").replace(b"\n", b","),
+        private_network=b"access-control-request-private-network" in headers,
+    )
+    await send({"type": "http.response.start", "status": 204, "headers": granted})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _readable_by(origin: bytes, send: Send) -> Send:
+    """Sends answers that a page of `origin` may read."""
+
+    async def send_readable(message: AsgiMessage) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": cross_origin_headers(origin, message.get("headers", []))}
+        await send(message)
+
+    return send_readable
 
 
 def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:
@@ -184,12 +248,38 @@ def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str)
     if count > MAX_HEADERS:
         raise BadRequest(f"More than {MAX_HEADERS} headers.")
     if b"_" in b"".join(headers):
-        raise BadRequest("Header names with an underscore are not accepted: others read them as a dash.")
+        _refuse_look_alike_names(headers)
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if length is not None and not length.strip().isdigit():
         raise BadRequest("More than one Content-Length, or one that is not a number.")
     if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
         raise BadRequest("Transfer-Encoding must be a single chunked, without Content-Length, on HTTP/1.1.")
+
+
+def _refuse_look_alike_names(headers: HeaderMap) -> None:
+    """Raises BadRequest for a name with an underscore that another program may read as a header that counts here."""
+    for name in headers:
+        if b"_" in name and ((dashed := name.replace(b"_", b"-")) in _DASHED_NAMES or _is_own_header(dashed)):
+            words = f"The header {name.decode('latin-1')!r} looks like {dashed.decode('latin-1')!r} to other programs"
+            raise BadRequest(f"{words}, which means something else here. Write it with dashes, or leave it out.")
+
+
+def _is_own_header(name: bytes) -> bool:
+    return name.startswith(_OWN_HEADER_PREFIX)
+
+
+def _refuse_method(method: str, headers: HeaderMap) -> None:
+    """Raises MethodNotAllowed for TRACE, which would send a client's credentials back to whoever asks, and
+    UpgradeRefused for the handshake of a web socket: clients go on without one at once."""
+    if method == "TRACE":
+        raise MethodNotAllowed("TRACE is not answered here, nor passed on.")
+    if method == "GET" and (b"sec-websocket-key" in headers or is_websocket(headers.items())):
+        raise UpgradeRefused("Web sockets are not spoken here. Send the request by plain HTTP to the same path.")
+
+
+def is_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a client wants to change to a web socket."""
+    return any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers)
 
 
 def _refuse_hidden_path(raw_path: bytes) -> None:

@@ -1,8 +1,8 @@
 """Runs the application on a socket with uvicorn, and adds deadlines to its connections: `header_deadline_s` for
 headers, `body_deadline_s` for each 4 KiB of a body. Headers beyond 64 KiB are refused, trailers dropped.
 
-SIGTERM and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C ends at
-once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
+SIGTERM, SIGHUP and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C
+ends at once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import signal
 import socket
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
 from typing import Any
@@ -34,7 +35,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
-from proxy.server.guard import Application, Headers, OnRefusal, log_refusal
+from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
@@ -86,7 +87,8 @@ def serve(
         )
         server = _Server(settings, lambda: ready(_base_url(listener)), draining)
         logging.getLogger("uvicorn.error").addFilter(server.should_log)
-        server.run(sockets=[listener])
+        with _hangup_drains(server):
+            server.run(sockets=[listener])
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -142,6 +144,20 @@ class _Server(uvicorn.Server):
         if self.should_exit and isinstance(error, asyncio.CancelledError):
             return False
         return record.getMessage() not in _IGNORED_LOG_MESSAGES
+
+
+@contextmanager
+def _hangup_drains(server: _Server) -> Iterator[None]:
+    """A closed terminal (SIGHUP) drains as SIGTERM does; under `nohup`, where the signal is ignored, it stays so."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGHUP, server.handle_exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class _ResponseCycle(RequestResponseCycle):
@@ -209,6 +225,12 @@ class _ClientConnection(HttpToolsProtocol):
         self._in_headers = self._in_body = False
         self._wants_upgrade = False
         """Whether the request being read asks for another protocol."""
+        self._received = b""
+        """The data being parsed; where a head has begun and is not whole, also what came of it before."""
+        self._line_from = 0
+        """Where in it the next request line is looked for."""
+        self._is_rewritten = False
+        """Whether the head being parsed is one of ours."""
         self._header_bytes = 0
         self._body_bytes = 0
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
@@ -232,10 +254,13 @@ class _ClientConnection(HttpToolsProtocol):
             # the first may hold the end of another request.
             self._header_bytes += len(data)
         self._unset_keepalive_if_required()
+        self._received = self._received + data if self._received else data
         try:
             self._parse(memoryview(data))
         except HttpParserError:
             self.send_400_response("")
+        self._received = self._received[self._line_from :] if self._in_headers else b""
+        self._line_from = 0
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refusal = _HEADERS_TOO_LARGE
             self.send_400_response("")
@@ -243,7 +268,8 @@ class _ClientConnection(HttpToolsProtocol):
 
     def _parse(self, data: memoryview) -> None:
         """Ignore a request to change the protocol, as Java's client sends first: a server may decline by answering. The
-        parser would take the body for data of the other protocol, so the head is parsed again without it."""
+        parser would take the body for data of the other protocol, so the head is parsed again without it. The handshake
+        of a web socket stays visible to the guard, which refuses it: there `connection` goes, and what follows."""
         while True:
             try:
                 self.parser.feed_data(data)
@@ -254,11 +280,17 @@ class _ClientConnection(HttpToolsProtocol):
                     self.url,
                     self.parser.get_http_version().encode(),
                 )
-                headers = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                leaves_http = self.parser.get_method() == b"GET" and is_websocket(self.headers)
+                left_out = b"connection" if leaves_http else b"upgrade"
+                headers = [b"%b: %b" % header for header in self.headers if header[0] != left_out]
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the library has it
                 self._wants_upgrade = False
+                self._is_rewritten = True
                 self.parser.feed_data(b"\r\n".join([request_line, *headers, b"", b""]))
+                self._is_rewritten = False
+                if leaves_http:
+                    return
             else:
                 return
 
@@ -277,6 +309,7 @@ class _ClientConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._stop_header_clock()
+        self._check_request_line()
         if not self.url.startswith(b"/"):
             self._refusal = (400, "bad_request", "The request target must be a path.")
             raise _RequestRefused
@@ -291,6 +324,21 @@ class _ClientConnection(HttpToolsProtocol):
         # The library has no seam for this; the cycle has not begun to run yet.
         self.cycle.__class__ = _ResponseCycle
         self._in_body, self._body_bytes = True, 0
+
+    def _check_request_line(self) -> None:
+        """Refuses more than one space between the words of a request line, of which the parser says nothing."""
+        if self._is_rewritten:
+            return
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        at = self._received.find(line, self._line_from)
+        if at < 0:
+            self._refusal = (
+                400,
+                "bad_request",
+                "The request line must be: method, one space, path, one space, HTTP/1.1.",
+            )
+            raise _RequestRefused
+        self._line_from = at + len(line)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)

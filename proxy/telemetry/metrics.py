@@ -172,6 +172,7 @@ class Metrics:
         self.overhead = Histogram(OVERHEAD_BUCKETS_S)
         self.lag = Histogram(LAG_BUCKETS_S)
         self.open_requests = 0
+        self.dropped_log_lines: Callable[[], int] = lambda: 0
         self.recent = RecentRequests(clock)
         self._reasons, self._models, self._kinds, self._tools = LabelNames(), LabelNames(), LabelNames(), LabelNames()
 

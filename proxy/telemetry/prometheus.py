@@ -161,6 +161,7 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
     yield _gauge("store_queued_records", "Records that wait to be written", store.queued)
     yield _counter("store_dropped_records", "Records that were given up", (), [((), store.dropped)])
     yield _gauge("store_size_bytes", "The store on disk", store.size_bytes)
+    yield _counter("log_dropped_lines", "Lines of the log that nobody took", (), [((), metrics.dropped_log_lines())])
     yield _gauge("start_time_seconds", "When this process began, since the epoch", compaction_input.started_at / 1000)
     yield _labelled_gauge("build_info", "The version that runs", ("version",), [((__version__,), 1)])
 

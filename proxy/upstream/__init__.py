@@ -1,22 +1,36 @@
 """Sends requests to providers: routing, HTTP transport, context windows, and litellm for providers with other APIs."""
 
 from proxy.upstream import overflow_errors
+from proxy.upstream.content_coding import (
+    READABLE_CODINGS,
+    BrokenCoding,
+    DecodedTooLarge,
+    UnknownCoding,
+    codings_of,
+    decode_body,
+)
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
+    "READABLE_CODINGS",
     "Answer",
+    "BrokenCoding",
     "ConnectionPool",
     "ContextWindow",
     "ContextWindows",
+    "DecodedTooLarge",
     "HttpUpstream",
     "RawHeaders",
     "Route",
     "Routes",
+    "UnknownCoding",
     "UnknownModel",
     "Upstream",
+    "codings_of",
+    "decode_body",
     "outgoing_headers",
     "overflow_errors",
     "unavailable_reason",

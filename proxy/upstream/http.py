@@ -29,11 +29,13 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
+from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.config import UpstreamSettings
+from proxy.config import NetworkSettings, UpstreamSettings
 from proxy.core.memo import memoize
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from proxy.upstream.network import proxy_for, trusting_context
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -188,12 +190,20 @@ class HttpAnswer(Answer):
 class HttpUpstream(Upstream):
     """A provider at a URL. All share one connection pool."""
 
-    def __init__(self, name: str, settings: UpstreamSettings, pool: ConnectionPool) -> None:
+    def __init__(
+        self, name: str, settings: UpstreamSettings, pool: ConnectionPool, network: NetworkSettings | None = None
+    ) -> None:
         super().__init__(name, settings)
         self._pool = pool
         self._base, self._holds_version = _parse_base_url(settings.url)
-        self._ssl = _ssl_setting(name, settings)
-        self._proxy = URL(settings.proxy) if settings.proxy else None
+        network = network or NetworkSettings()
+        self._proxy = proxy_for(settings.url, settings.proxy, network)
+        self._is_plain_to_proxy = self._proxy is not None and URL(settings.url).scheme == "http"
+        self._proxy_headers: RawHeaders = []
+        if self._proxy and self._is_plain_to_proxy:
+            self._proxy_headers = [(name.encode(), value.encode()) for name, value in self._proxy.headers.items()]
+        uses_tls = "https" in (URL(settings.url).scheme, self._proxy.url.scheme if self._proxy else "")
+        self._ssl = _ssl_setting(name, settings, network) if uses_tls else True
         self._cached_destination: aiohttp.ClientRequest | None = None
         self._cached_target = memoize(_MAX_CACHED_TARGETS)(self._request_target)
         self._timeouts = aiohttp.ClientTimeout(
@@ -212,6 +222,8 @@ class HttpUpstream(Upstream):
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> HttpAnswer:
         """`headers` are sent unchanged; see `outgoing_headers`."""
+        if self._proxy_headers:
+            headers = [*self._proxy_headers, *headers]
         head = self._request_head(method, self._cached_target(path, query), headers, body)
         for attempts_left in (1, 0):
             reused = False
@@ -252,16 +264,20 @@ class HttpUpstream(Upstream):
         loop."""
         if self._cached_destination is None:
             loop = asyncio.get_running_loop()
+            url, proxy = URL(self._base), self._proxy
+            for_proxy = None
+            if proxy is not None and proxy.headers:
+                # The library adds the host with the first connection, and pools by the hash of these headers.
+                for_proxy = CIMultiDict({**proxy.headers, "Host": url.host_port_subcomponent or ""})
             self._cached_destination = aiohttp.ClientRequest(
-                "GET", URL(self._base), loop=loop, proxy=self._proxy, ssl=self._ssl
+                "GET", url, loop=loop, proxy=proxy.url if proxy else None, proxy_headers=for_proxy, ssl=self._ssl
             )
         return self._cached_destination
 
     def _request_target(self, path: str, query: bytes) -> tuple[bytes, bytes]:
         """Target of the request line, and the host. A plain-HTTP proxy gets the whole URL."""
         url = URL(self.url(path, query), encoded=True)
-        in_full = self._proxy is not None and url.scheme == "http"
-        target = str(url.with_fragment(None)) if in_full else url.raw_path_qs
+        target = str(url.with_fragment(None)) if self._is_plain_to_proxy else url.raw_path_qs
         return target.encode(), (url.host_port_subcomponent or "").encode()
 
     @staticmethod
@@ -286,6 +302,9 @@ class HttpUpstream(Upstream):
                 return UpstreamTimeout(f"upstream {self.name} did not accept a connection in {seconds:g} s")
             case TimeoutError():
                 return UpstreamTimeout(f"upstream {self.name} sent nothing for {self.settings.idle_timeout_s:g} s")
+            case aiohttp.ClientProxyConnectionError():
+                reason = _connect_failure_reason(error)
+                return UpstreamUnreachable(f"upstream {self.name}: the HTTP proxy to it cannot be reached: {reason}")
             case aiohttp.ClientConnectorError():
                 return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_connect_failure_reason(error)}")
             case aiohttp.ClientHttpProxyError():
@@ -425,11 +444,11 @@ def _parse_base_url(url: str) -> tuple[str, bool]:
     return base, any(part[:1] == "v" and part[1:2].isdigit() for part in parts)
 
 
-def _ssl_setting(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool:
+def _ssl_setting(name: str, settings: UpstreamSettings, network: NetworkSettings) -> ssl.SSLContext | bool:
     if not settings.verify:
         return False
     if settings.ca_file is None:
-        return True
+        return trusting_context(network.ca_files)
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as error:
@@ -438,6 +457,12 @@ def _ssl_setting(name: str, settings: UpstreamSettings) -> ssl.SSLContext | bool
 
 def _connect_failure_reason(error: aiohttp.ClientConnectorError) -> str:
     """Why there is no connection, in the system's words ("Connection refused")."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return (
+            f"its certificate is not trusted ({reason}); name the file of your authority's certificate in "
+            "network.ca_files, SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"
+        )
     if isinstance(error, aiohttp.ClientSSLError):
         return f"its certificate or TLS was not accepted ({error.os_error.strerror or error.os_error})"
     number = error.os_error.errno

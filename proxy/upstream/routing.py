@@ -70,7 +70,7 @@ class Routes:
     def _create_upstream(self, name: str, settings: UpstreamSettings) -> Upstream:
         if settings.kind == "litellm":
             return LitellmUpstream(name, settings)
-        return HttpUpstream(name, settings, self._pool)
+        return HttpUpstream(name, settings, self._pool, self._config.network)
 
     def warm(self) -> None:
         """Start slow preparations for the first request, without waiting."""

@@ -1,7 +1,6 @@
-"""Commands as processes of their own, on a store that was written record by record."""
+"""Commands on a store that was written record by record."""
 
 import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,25 +10,8 @@ from pathlib import Path
 import pytest
 
 from proxy.store.sql import open_store
+from tests.forked_commands import FinishedCommand, environment, run_command
 from tests.management.api.small_ledger import ESCAPES, Written, written
-
-HOUSE = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class FinishedCommand:
-    """How a command ended."""
-
-    code: int
-    out: str
-    errors: str
-    raw: bytes
-
-
-def environment(home: Path) -> dict[str, str]:
-    """Ours, without settings of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
-    return kept | {"HOME": str(home), "PYTHONPATH": str(HOUSE), "COLUMNS": "120", "PYTHONUTF8": "1"}
 
 
 def command(*words: str) -> list[str]:
@@ -44,16 +26,7 @@ class Shell:
     data: Path
 
     def run(self, *words: str, typed: str = "", env: dict[str, str] | None = None) -> FinishedCommand:
-        done = subprocess.run(
-            command(*words),
-            cwd=self.home,
-            env=environment(self.home) | (env or {}),
-            input=typed.encode(),
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-        return FinishedCommand(done.returncode, done.stdout.decode(), done.stderr.decode(), done.stdout)
+        return run_command(words, self.home, environment(self.home) | (env or {}), typed)
 
     def on_data(self, name: str, *words: str, typed: str = "") -> FinishedCommand:
         return self.run(name, *words, "--data", str(self.data), typed=typed)

@@ -4,9 +4,15 @@ import asyncio
 import io
 import json
 import logging
+import os
+import pty
 import re
+import socket
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 import pytest
 
@@ -209,3 +215,59 @@ async def test_a_stream_that_is_gone_stops_nobody(log: logging.Logger, stream: W
     stream.close()
 
     log.warning("nobody reads this")
+
+
+# -------------------------------------------------------------------------------------------------------- nobody reads
+@contextmanager
+def unread(kind: str) -> Iterator[tuple[TextIO, int]]:
+    """A stream that nobody reads, and the descriptor from which it could be read."""
+    if kind == "pipe":
+        reads, writes = os.pipe()
+    elif kind == "terminal":
+        reads, writes = pty.openpty()
+    else:
+        one, other = socket.socketpair()
+        reads, writes = one.detach(), other.detach()
+    with os.fdopen(writes, "w") as stream:
+        yield stream, reads
+    os.close(reads)
+
+
+def read_until(descriptor: int, word: bytes) -> bytes:
+    read = b""
+    while word not in read:
+        read += os.read(descriptor, 65536)
+    return read
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal", "socket"])
+def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_counts_what_is_lost(kind: str) -> None:
+    """What was kept is there in order once somebody reads, and a line says how many are missing."""
+    with unread(kind) as (stream, reads):
+        handler = BufferedStreamHandler(stream)
+        log = logging.Logger("proxy.test")
+        log.addHandler(handler)
+        for number in range(3_000):
+            log.warning("line %d %s.", number, "x" * 1_000)
+        lost = handler.dropped_lines
+        kept = read_until(reads, f"line {2_999 - lost} ".encode())
+        while handler._writer.is_waiting:
+            kept += os.read(reads, 65536)
+        log.warning("read again")
+        last = read_until(reads, b"read again")
+
+        numbers = [int(word) for word in re.findall(rb"line (\d+) x", kept)]
+        assert 0 < lost < 3_000
+        assert numbers == list(range(3_000 - lost))
+        assert b"log lines dropped" in kept + last
+        log.removeHandler(handler)
+
+
+def test_a_reader_that_is_gone_costs_only_the_lines() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as stream:
+        handler = BufferedStreamHandler(stream)
+        handler.emit(logging.makeLogRecord({"levelno": logging.WARNING, "msg": "to nobody"}))
+
+        assert handler.dropped_lines == 1

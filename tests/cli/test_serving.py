@@ -109,6 +109,18 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     assert not note.exists()
 
 
+def test_a_log_that_nobody_reads_stops_nobody(serving: Callable[..., Proxy]) -> None:
+    """A pipe holds 64 KiB, which is a hundred requests; its end is still there after it."""
+    proxy = serving()
+
+    told = {proxy.ask("GET", "/v1/models", host="evil.example")[0] for _ in range(400)}
+    assert told == {421}
+    assert proxy.ask("GET", "/health")[0] == 200
+    proxy.process.send_signal(signal.SIGTERM)
+    _, errors = proxy.process.communicate(timeout=30)
+    assert len(errors.splitlines()) == 401
+
+
 def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell, started: Starting) -> None:
     (shell.home / "slow.yaml").write_text('answers: [{text: "one two three", pace_ms: 60000}]')
     model = re.search(r"http://[\d.:]+", line_of(started("provider", "slow.yaml", "--port", "0").stdout))

@@ -11,16 +11,18 @@ import resource
 import sqlite3
 import statistics
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests import laws
+from tests.client_dialects import CHAT, MESSAGES, RESPONSES, TestDialect
 from tests.crash.killable import KillableProxy
 from tests.failures.conftest import Agent
-from tests.harness import Conversation, Stage, does, push
+from tests.harness import Conversation, Stage, does, op, push
+from tests.scenarios.speaking import meanwhile
 
 FIRST_S = 0.6
 """The first request may wait 300 ms for a lock (D5); twice that on a busy machine."""
@@ -31,7 +33,7 @@ ASKED = 12
 @contextmanager
 def locked(proxy: KillableProxy) -> Iterator[None]:
     """Another process holds the write lock."""
-    other = sqlite3.connect(proxy.database, isolation_level=None, timeout=5)
+    other = sqlite3.connect(proxy.database, isolation_level=None, timeout=5, check_same_thread=False)
     try:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -94,6 +96,61 @@ def test_a_hidden_round_that_cannot_be_kept_is_not_built_upon(
 
     assert (answer.status, answer.stack_status) == (200, "bypass; reason=store_locked")
     assert agent.frames() == before
+
+
+@pytest.mark.rows("X-14")
+@pytest.mark.parametrize(
+    ("tongue", "trouble", "rounds", "thinks"),
+    [
+        (CHAT, "locked", 0, False),
+        (CHAT, "full", 1, True),
+        (MESSAGES, "locked", 1, True),
+        (MESSAGES, "full", 0, False),
+        (RESPONSES, "locked", 1, False),
+        (RESPONSES, "full", 0, True),
+    ],
+    ids=lambda value: value.short if isinstance(value, TestDialect) else str(value),
+)
+def test_a_stream_that_has_begun_goes_on_without_us(
+    stage: Stage, provider: ScriptedProvider, trouble: str, rounds: int, thinks: bool, tongue: TestDialect
+) -> None:
+    """Nothing readable had left, so the client's own request is answered in the same stream."""
+    stage.tongue = tongue
+    proxy = KillableProxy(stage, wake_at_tokens=0, assembly_budget_ms=5_000).start()
+    chat = Conversation(proxy, streamed=True)
+    provider.will(says("hello"))
+    chat.says("do the work")
+    make_trouble, _ = TROUBLES[trouble]
+    thought = {"reasoning": "what is to be done?"} if thinks else {}
+    trouble_begins = ExitStack()
+
+    def begin() -> None:
+        trouble_begins.enter_context(make_trouble(proxy))
+
+    for _ in range(rounds):
+        provider.will(does(op("status"), **thought))
+    meanwhile(provider, 2 + rounds, begin, does(push("Lost"), **thought))
+    provider.will(says("an answer"))
+    with trouble_begins:
+        answer = chat.says("go on")
+
+    Agent(chat, provider).until_full()
+
+    assert (answer.status, answer.ended, answer.text, answer.calls) == (200, True, "an answer", [])
+    assert "Lost" not in proxy.statuses()
+
+
+def test_a_stream_whose_words_were_read_is_broken_off(proxy: KillableProxy, provider: ScriptedProvider) -> None:
+    """The answer to the client's own request would say them again."""
+    chat = Conversation(proxy, streamed=True)
+    provider.will(says("hello"))
+    chat.says("do the work")
+    with locked(proxy):
+        provider.will(does(push("Lost"), text="First I open a frame."), says("an answer"))
+        answer = chat.says("go on")
+
+    assert not answer.ended
+    assert answer.finishes == []
 
 
 def test_a_thread_does_not_wake_on_what_cannot_be_kept(proxy: KillableProxy, provider: ScriptedProvider) -> None:

@@ -93,7 +93,10 @@ def test_odd_items_are_taken_for_what_can_be_read(
     assert planner.proxy.statuses() == {"Build the formatter.": "in_progress", **frames}
 
 
-@pytest.mark.spoken_in("chat", reason="a bound of what is told, which knows no dialect; it takes long")
+@pytest.mark.spoken_in(
+    "chat", reason="a bound of what is told, which knows no dialect; the laws read a page for each frame"
+)
+@pytest.mark.long
 def test_a_list_of_thousands_is_bounded(provider: ScriptedProvider, planner: Conversation) -> None:
     many = [{"content": f"Item {n}", "status": "pending"} for n in range(5_000)]
     provider.will(does(call("TodoWrite", todos=many)), does(call("TodoWrite", todos=many)), says("There."))

@@ -133,6 +133,7 @@ def test_after_a_crash_the_work_goes_on_at_the_exact_subtask(
     assert told["next"] == {"frame": None, "title": None, "action": "Go on with Switch over."}
 
 
+@pytest.mark.long
 @pytest.mark.rows("S3-31")
 def test_other_first_words_after_a_crash_are_another_goal(
     killable: KillableProxy, looping: Conversation, stage: Stage, provider: ScriptedProvider

@@ -502,13 +502,22 @@ def test_a_title_request_beside_the_first_turn_never_wakes(
     assert texts(provider.received[-1].messages)[1:] == ["user: add a login", "assistant: one", "user: go on"]
 
 
-@pytest.mark.rows("X-06", "S1-100")
+SESSION_HEADERS = {
+    "opencode": ("x-session-id", "x-session-affinity"),
+    "pi": ("session_id",),
+    "older Codex": ("conversation_id", "session_id"),
+    "gateway": ("thread_id",),
+}
+
+
+@pytest.mark.rows("X-06", "S1-100", "X-26")
+@pytest.mark.parametrize("named", SESSION_HEADERS.values(), ids=SESSION_HEADERS)
 def test_the_clients_compaction_under_a_session_keeps_the_frames(
-    stage: Stage, provider: ScriptedProvider, chat: Conversation
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, named: tuple[str, ...]
 ) -> None:
     """X-06, CLIENTS 6 (opencode): the history is replaced by a summary, the session id stays: same conversation, same
     frames, and a block behind the newest message says where the work stands."""
-    chat.headers = {"x-session-id": "ses_1", "x-session-affinity": "ses_1"}
+    chat.headers = dict.fromkeys(named, "ses_1")
     provider.will(does(push("Auth", "login works")), says("I have begun the login."))
     chat.says("add a login")
     compaction = stage.chat(

@@ -156,7 +156,7 @@ def provider(model: str) -> Iterator[ScriptedProvider]:
 
 
 @pytest.mark.parametrize("play", PLAYS)
-@pytest.mark.parametrize("wake_at", [0, 3_000])
+@pytest.mark.parametrize("wake_at", [0, pytest.param(3_000, marks=pytest.mark.long)])
 def test_a_saving_told_is_never_larger_than_the_true_one(
     stage: Stage,
     provider: ScriptedProvider,
@@ -244,7 +244,7 @@ def test_a_client_that_leaves_in_the_last_round_has_saved_nothing_by_the_hidden_
 
 
 @pytest.mark.parametrize("play", PLAYS)
-@pytest.mark.parametrize("long_context", [4_500, 5_500])
+@pytest.mark.parametrize("long_context", [4_500, pytest.param(5_500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("model", ["gpt-5.4", "gemini-3.1-pro"], indirect=True)
 def test_a_long_request_is_charged_as_the_provider_does(
     stage: Stage,

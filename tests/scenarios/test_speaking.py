@@ -472,6 +472,7 @@ def test_asleep_inside_a_loop_that_must_open_with_its_reasoning_it_waits_for_the
 
 @pytest.mark.spoken_in("chat", reason="it is about the process, not about bytes")
 @pytest.mark.asked("plain")
+@pytest.mark.long
 def test_a_process_that_is_killed_tells_nothing_twice(stage: Stage, provider: ScriptedProvider) -> None:
     """Killed while the provider reads the words: they stand on the line of the next try, once. Killed between two
     hidden rounds: the turn that nobody saw is on no path, and the next try is told."""

@@ -240,21 +240,20 @@ def test_one_whose_answer_never_came_is_taken_out_as_well(stage: Stage, provider
     assert "/stack status" not in as_one_text(stage.lines()[-1])
 
 
-def test_behind_results_that_were_not_answered_it_leaves_them_to_the_next_request(
+def test_behind_results_that_were_not_answered_it_is_text_for_the_agent(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    """The person broke the agent off in its tool loop."""
+    """What stands there may be a tool's words, so it runs nothing; behind the agent's answer a command is one again."""
     chat = stage.chat()
-    provider.will(does(bash("ls")), says("done"))
+    provider.will(does(bash("ls")), says("done"), says("I know no such command."))
     chat.says("build a parser")
     call = chat.history[-1]["tool_calls"][0]["id"]
     chat.history.append({"role": "tool", "tool_call_id": call, "content": "a.py"})
 
+    assert chat.says("/stack push Lexer").text == "done"
+    assert "user: /stack push Lexer" in texts(stage.lines()[-1])
+    assert list(chat.proxy.statuses()) == ["build a parser"]
     typed(chat, provider, "/stack push Lexer")
-    chat.says("go on")
-
-    line = stage.lines()[-1]
-    assert "tool: a.py" in texts(line)
     assert chat.proxy.active() == "Lexer"
 
 
@@ -457,11 +456,10 @@ def test_a_frame_that_the_model_opened_returns_when_a_person_ends_it(stage: Stag
 def test_a_frame_of_the_model_that_is_at_work_is_not_ended_over_its_head(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
+    """Broken off before its tool had run, in a client that makes up no result."""
     chat = stage.chat()
     provider.will(does(push("Auth")), does(bash("cat")), says("done"))
     chat.says("add a login")
-    call = chat.history[-1]["tool_calls"][0]["id"]
-    chat.history.append({"role": "tool", "tool_call_id": call, "content": "secret.py"})
 
     refused = typed(chat, provider, "/stack pop")
 

@@ -61,20 +61,32 @@ def test_a_command_as_the_first_input_leaves_nothing_to_go_on_from(stage: Stage,
     assert chat.proxy.statuses() == {"build a parser": "in_progress"}
 
 
-def test_beside_results_that_only_this_request_holds_a_command_is_refused(
+def test_beside_results_that_only_this_request_holds_a_command_is_text(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    """The next request would go on from our answer without them; refused, the client still has them."""
+    """What stands there may be a tool's words."""
     chat = Forgetful(stage.proxy(), stage.streamed)
     provider.will(does(bash("ls")), says("done"))
     call = chat.says("build a parser").calls[0]["call_id"]
     result = {"type": "function_call_output", "call_id": call, "output": "a.py"}
 
-    refused = chat.asks(result, {"role": "user", "content": "/stack status"})
+    assert chat.asks(result, {"role": "user", "content": "/stack push Lexer"}).text == "done"
+    assert list(chat.proxy.statuses()) == ["build a parser"]
+
+
+def test_behind_other_words_that_only_this_request_holds_a_command_is_refused(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The next request would go on from our answer without them; refused, the client still has them."""
+    chat = Forgetful(stage.proxy(), stage.streamed)
+    provider.will(says("hello"), says("done"))
+    chat.says("build a parser")
+
+    refused = chat.asks({"role": "user", "content": "mind the tabs"}, {"role": "user", "content": "/stack status"})
 
     assert refused.status == 400
     assert "send the rest first" in refused.json["error"]["message"]
-    assert chat.returns("a.py").text == "done"
+    assert chat.says("mind the tabs").text == "done"
 
 
 def test_an_answer_of_ours_that_stands_behind_a_history_without_ids_is_gone_on_from_by_nobody(

@@ -139,7 +139,7 @@ def test_a8_a_client_key_of_ours_never_leaves_and_is_kept_as_a_hash(
     assert found([key.encode()], journal.text.encode() + contents(tmp_path) + wrong.body) == []
 
 
-def test_a8_proxy_variables_of_the_environment_are_not_used(
+def test_a8_proxy_variables_are_read_with_the_configuration_and_nowhere_else(
     start: Starting, provider: ScriptedProvider, journal: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):

@@ -49,7 +49,12 @@ REFUSED = {
     "space before the colon": GET + b"X-A : 1\r\n\r\n",
     "no name": GET + b": 1\r\n\r\n",
     "space in a name": GET + b"X A: 1\r\n\r\n",
-    "underscore in a name": GET + b"X_Stack_Session: 1\r\nX-Stack-Session: 2\r\n\r\n",
+    "an underscore in a name of ours": GET + b"X_Stack_Session: 1\r\nX-Stack-Session: 2\r\n\r\n",
+    "one underscore in a name of ours": GET + b"x-stack_mode: off\r\n\r\n",
+    "underscore in a length": POST + b"Content_Length: 3\r\nContent-Length: 2\r\n\r\n{}",
+    "underscore in a length alone": POST + b"content_length: 2\r\n\r\n",
+    "underscore in a transfer coding": POST + b"Transfer_Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}",
+    "underscore in a key": GET + b"X-Api_Key: k\r\n\r\n",
     "no host": b"GET /v1/x HTTP/1.1\r\n\r\n",
     "two hosts": GET + b"Host: 127.0.0.1\r\n\r\n",
     "empty host": b"GET /v1/x HTTP/1.1\r\nHost: \r\n\r\n",
@@ -75,6 +80,19 @@ REFUSED = {
     "no version": b"GET /v1/x\r\n" + HOST + b"\r\n",
     "version 2": b"GET /v1/x HTTP/2.0\r\n" + HOST + b"\r\n",
     "preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "two spaces before the path": b"GET  /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "two spaces before the version": b"GET /v1/x  HTTP/1.1\r\n" + HOST + b"\r\n",
+    "many spaces": b"GET   /v1/x     HTTP/1.1\r\n" + HOST + b"\r\n",
+    "space behind the version": b"GET /v1/x HTTP/1.1 \r\n" + HOST + b"\r\n",
+    "space before the method": b" GET /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "space in the path": b"GET /v1/x y HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tab before the path": b"GET\t/v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tab before the version": b"GET /v1/x\tHTTP/1.1\r\n" + HOST + b"\r\n",
+    "two spaces, and another protocol": b"POST  /v1/x HTTP/1.1\r\n" + HOST + CHANGING + b"Content-Length: 2\r\n\r\n{}",
+    "two spaces, HTTP/1.0": b"GET  /v1/x HTTP/1.0\r\n" + HOST + b"\r\n",
+    "version in small letters": b"GET /v1/x http/1.1\r\n" + HOST + b"\r\n",
+    "method in small letters": b"get /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "version 1.2": b"GET /v1/x HTTP/1.2\r\n" + HOST + b"\r\n",
     "unknown method": b"STEAL /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
     "TLS on a plain port": bytes.fromhex("16030100a5010000a10303") + bytes(100),
 }
@@ -117,7 +135,11 @@ ACCEPTED = {
     "HTTP/1.0": b"GET /v1/x HTTP/1.0\r\n" + HOST + b"\r\n",
     "HEAD": b"HEAD /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
     "OPTIONS": b"OPTIONS /v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
-    "upgrade that we do not take": GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    "upgrade that we do not take": GET + CHANGING + b"\r\n",
+    "empty upgrade, as nginx sends it": GET + b"Connection: upgrade\r\nUpgrade: \r\n\r\n",
+    "web socket with a body": POST + b"Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\n{}",
+    "empty lines in front": b"\r\n\r\n" + GET + b"\r\n",
+    "query and fragment": b"GET /v1/x?a=b%20c&d#e HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 
 
@@ -140,6 +162,48 @@ def test_query_and_path_pass_as_written(server: Served) -> None:
 def test_two_requests_in_one_packet_are_two_requests(server: Served) -> None:
     raw = server.says_all(GET + b"\r\n" + GET + b"Connection: close\r\n\r\n")
     assert raw.count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 1000])
+@pytest.mark.parametrize("length", [0, 2, 100_000])
+def test_a_request_line_is_checked_wherever_it_stands_in_what_is_received(
+    server: Served, pieces: int, length: int
+) -> None:
+    post = POST + b"Content-Length: %d\r\n\r\n" % length + bytes(length)
+    for spaces, passed in ((1, 4), (2, 3)):
+        last = b"GET" + spaces * b" " + b"/v1/x HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+        sent = post + GET + b"\r\n" + post + last
+        step = -(-len(sent) // pieces)
+        raw = server.says_all(*[sent[at : at + step] for at in range(0, len(sent), step)])
+        # Refused while those before it are still being answered, it ends the connection.
+        assert raw.count(b"HTTP/1.1 200") == passed or (spaces == 2 and raw.count(b"HTTP/1.1 200") < passed)
+
+
+def test_trace_is_answered_405(server: Served) -> None:
+    reply = server.say(b"TRACE /v1/x HTTP/1.1\r\n" + HOST + b"Authorization: Bearer secret\r\n\r\n")
+    assert (reply.statuses, reply.closed) == ([405], True)
+    assert reply.body["error"]["code"] == "method_not_allowed"
+    assert b"allow: GET, HEAD, POST" in reply.raw
+    assert b"secret" not in reply.raw
+
+
+HANDSHAKE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+
+@pytest.mark.rows("X-38")
+@pytest.mark.parametrize(
+    "headers",
+    [HANDSHAKE + KEY, KEY + HANDSHAKE, HANDSHAKE, KEY, b"upgrade: WebSocket\r\nconnection: keep-alive, Upgrade\r\n"],
+    ids=["usual", "other order", "without a key", "upgrade taken out on the way", "capitals"],
+)
+@pytest.mark.parametrize("path", [b"/v1/responses", b"/stack/events", b"/v1/realtime?model=m"])
+def test_a_web_socket_is_answered_426_at_once(server: Served, headers: bytes, path: bytes) -> None:
+    early = b"\x81\x85frame" if b"pgrade:" in headers else b""
+    reply = server.say(b"GET " + path + b" HTTP/1.1\r\n" + HOST + headers + b"\r\n" + early)
+    assert (reply.statuses, reply.closed) == ([426], True)
+    assert b"\r\nupgrade: HTTP/1.1\r\n" in reply.raw
+    assert reply.body["error"]["code"] == "no_web_sockets"
 
 
 def test_a_request_hidden_behind_a_refused_one_is_not_read(server: Served) -> None:

@@ -98,7 +98,7 @@ def test_port_0_takes_a_free_port_and_says_which(start: Start, host: str) -> Non
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_s13_a_signal_lets_running_streams_finish_and_exits_with_0(start: Start, number: signal.Signals) -> None:
     served = start()
     with served.connect() as streaming, served.connect() as idle:
@@ -117,6 +117,19 @@ def test_s13_a_signal_lets_running_streams_finish_and_exits_with_0(start: Start,
     assert served.process.wait(timeout=5) == 0
     with pytest.raises(ConnectionRefusedError):
         served.connect()
+
+
+def test_a_hangup_is_ignored_where_it_was_ignored_before(start: Start) -> None:
+    """As under `nohup`: the terminal is closed, and the proxy goes on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        served = start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    served.process.send_signal(signal.SIGHUP)
+    with served.connect() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_s13_a_stream_that_does_not_end_is_cut_when_the_time_is_over(start: Start) -> None:

@@ -270,6 +270,7 @@ def test_a3_more_messages_than_any_conversation_has_pass_as_they_came(
     assert_serves(proxy)
 
 
+@pytest.mark.long
 def test_a3_a_body_of_60_mib_passes_and_others_are_served_meanwhile(tmp_path: Path) -> None:
     """One user message. Client, proxy and provider share this interpreter, so the limit is a loose one; what it is
     for: work that grows with a message's size must not be done again and again on the event loop."""

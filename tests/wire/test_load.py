@@ -23,6 +23,7 @@ from tests.wire.talking import CHAT, ReceivedAnswer, ask, body_of, raw_request
 ROOT = Path(__file__).parents[2]
 STREAMS = 200
 MEBI = 1024 * 1024
+AWAKE = pytest.mark.parametrize("awake", [True, pytest.param(False, marks=pytest.mark.long)], ids=["awake", "asleep"])
 
 
 # ----------------------------------------------------------------------------------------------------------------- S11
@@ -96,7 +97,7 @@ def serve(provider: ScriptedProvider, data: Path, *settings: str) -> tuple[subpr
     return process, process.stdout.readline().split()[1].removesuffix("/v1")
 
 
-@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+@AWAKE
 def test_s13_a_stream_that_runs_at_the_end_is_finished_and_kept(
     provider: ScriptedProvider, tmp_path: Path, awake: bool
 ) -> None:
@@ -118,7 +119,7 @@ def test_s13_a_stream_that_runs_at_the_end_is_finished_and_kept(
         assert (booked["receipt"]["client_status"], booked["receipt"]["finish_reason"]) == (200, "stop")
 
 
-@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+@AWAKE
 def test_s13_a_stream_that_outlives_the_drain_is_broken_off_and_kept_as_partial(
     provider: ScriptedProvider, tmp_path: Path, awake: bool
 ) -> None:
@@ -139,8 +140,8 @@ def test_s13_a_stream_that_outlives_the_drain_is_broken_off_and_kept_as_partial(
     assert TOKEN not in complaints
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
-@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.long)], ids=["stream", "plain"])
+@AWAKE
 def test_s13_who_has_been_told_nothing_at_the_end_is_told_to_ask_again(
     provider: ScriptedProvider, tmp_path: Path, awake: bool, stream: bool
 ) -> None:
@@ -152,7 +153,7 @@ def test_s13_who_has_been_told_nothing_at_the_end_is_told_to_ask_again(
     assert told.json["error"]["code"] == "shutdown"
 
 
-@pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
+@AWAKE
 def test_s13_a_stream_of_messages_that_the_end_cuts_off_ends_with_an_error(
     provider: ScriptedProvider, tmp_path: Path, awake: bool
 ) -> None:

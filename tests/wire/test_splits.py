@@ -25,6 +25,8 @@ from tests.wire.talking import ask, body_of
 EVENTS = (("content-type", "text/event-stream; charset=utf-8"),)
 TEXT = "naïve 日本 🙂 done"
 USAGE: Json = {"stream_options": {"include_usage": True}}
+STEP = pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 7], ids=["each", "seventh"])
+"""At how many bytes from each other a stream is cut."""
 AWAKE = pytest.mark.parametrize("awake", [True, False], ids=["awake", "asleep"])
 
 
@@ -56,23 +58,26 @@ def split_wanted(received: ReceivedRequest) -> int:
     return int(said.rpartition(" ")[2])
 
 
+@STEP
 @AWAKE
 def test_s1_a_stream_cut_in_two_anywhere_leaves_as_it_came(
-    proxy: ServedProxy, provider: ScriptedProvider, awake: bool
+    proxy: ServedProxy, provider: ScriptedProvider, awake: bool, step: int
 ) -> None:
     provider.when("anywhere", lambda received: cut_at(MIXED, split_wanted(received)), loop=True)
 
     def leaves(at: int) -> bytes:
-        return ask(proxy.origin, body_of(f"anywhere {awake} {at}", awake=awake, stream=True)).body
+        return ask(proxy.origin, body_of(f"anywhere {awake} {step} {at}", awake=awake, stream=True)).body
 
+    places = range(1, len(MIXED.body), step)
     with ThreadPoolExecutor(6) as clients:
-        told = list(clients.map(leaves, range(1, len(MIXED.body))))
+        told = dict(zip(places, clients.map(leaves, places), strict=True))
 
-    assert [at for at, body in enumerate(told, 1) if body != MIXED.body] == []
+    assert [at for at, body in told.items() if body != MIXED.body] == []
 
 
+@STEP
 def test_s1_hidden_rounds_cut_in_two_anywhere_show_the_client_the_same(
-    proxy: ServedProxy, provider: ScriptedProvider
+    proxy: ServedProxy, provider: ScriptedProvider, step: int
 ) -> None:
     def plays(received: ReceivedRequest) -> ScriptedAnswer:
         reply = LAST if received.messages[-1]["role"] == "tool" else HIDDEN
@@ -81,14 +86,15 @@ def test_s1_hidden_rounds_cut_in_two_anywhere_show_the_client_the_same(
     provider.when("hidden", plays, loop=True)
 
     def seen(at: int) -> bytes:
-        return ask(proxy.origin, body_of(f"hidden {at}", awake=True, stream=True)).body
+        return ask(proxy.origin, body_of(f"hidden {step} {at}", awake=True, stream=True)).body
 
-    whole = ask(proxy.origin, body_of("hidden 9999", awake=True, stream=True))
+    whole = ask(proxy.origin, body_of(f"hidden {step} 9999", awake=True, stream=True))
     assert (whole.text, whole.finishes, b"stack" in whole.body) == ("é\n\n日本", ["stop"], False)
+    places = range(1, len(HIDDEN.body), step)
     with ThreadPoolExecutor(6) as clients:
-        told = list(clients.map(seen, range(1, len(HIDDEN.body))))
+        told = dict(zip(places, clients.map(seen, places), strict=True))
 
-    assert [at for at, body in enumerate(told, 1) if body != whole.body] == []
+    assert [at for at, body in told.items() if body != whole.body] == []
 
 
 def recorded(provider: ScriptedProvider, answer: ScriptedAnswer, *, stream: bool) -> FixedReply:

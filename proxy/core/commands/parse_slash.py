@@ -1,13 +1,15 @@
-"""Finds and parses the commands that a person types as a message, such as `/stack push Fix the parser`. Only a message
-that is a single command line, apart from what clients add to user text, is a command; any other text belongs to the
-agent. Answers of the proxy are recognised by `ANSWER_MARK`, because clients send them back with every later request.
-Commands and answers are removed from a request before anything else reads it."""
+"""Finds and parses the commands that a person types as a message, such as `/stack push Fix the parser`.
+
+Tool outputs, files and web pages are data, and must never speak as the person. So a command is a whole text block of
+one line, in a message that holds nothing else but whole elements of the client (`<system-reminder>` and the like), and
+no tool result may stand between it and the last assistant message. Any other text belongs to the agent. Answers of the
+proxy are recognised by `ANSWER_MARK`, because clients send them back with every later request.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -23,7 +25,7 @@ from proxy.core.commands.command_values import (
 )
 from proxy.core.frames import RETURN_STATUSES
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.observers import without_client_elements
+from proxy.core.observers import has_client_tag, is_client_elements, without_client_elements
 
 COMMAND_WORD = "/stack"
 ANSWER_MARK = "[callstack]"  # begins each answer to a command
@@ -33,16 +35,20 @@ MAX_MESSAGE_CHARACTERS = 200_000  # of a message, client additions included; lon
 _COMMAND = re.compile(rf"{COMMAND_WORD}(?:[ \t]+(?P<verb>\S+)(?:[ \t]+(?P<rest>\S.*))?)?[ \t]*")
 _POSSIBLE_COMMAND = re.compile(rf"{COMMAND_WORD}(?=[\s<]|\Z)")
 """Cheap pre-check, because every request carries its whole history; paths contain the word too."""
-_SAY_ARGUMENTS = re.compile(r"(?P<options>(?:(?:--follow-up|--to[ \t]+[^\s-]\S*)[ \t]+)*)(?P<text>\S.*)")
-_CONTENT_PART = re.compile(r'\{.*"type"\s*:')  # an image or file part, as the text of a message shows it
+_SAY_ARGUMENTS = re.compile(r"(?P<options>(?:--follow-up[ \t]+)*)(?P<text>\S.*)")
+_SAY_TARGET = re.compile(r"(?:--follow-up[ \t]+)*--to(?:[ \t]|\Z)")
+OTHER_CONVERSATION_TEXT = (
+    "A chat reaches only its own agent: a text that another agent reads could otherwise send words in your name. "
+    "Say it in a terminal: `callstack say CONVERSATION TEXT`."
+)
+BlocksOf = Callable[[Message], Sequence[str]]
+"""The text blocks of a client's message; none where something else than text stands in it or beside it."""
 
 
 class SayCommand(msgspec.Struct, frozen=True):
-    """Words for a running agent: this conversation's, or the one whose id begins with `conversation_prefix`. A
-    follow-up waits until the model has finished."""
+    """Words for the agent of this conversation. A follow-up waits until the model has finished."""
 
     text: str
-    conversation_prefix: str = ""
     is_follow_up: bool = False
 
 
@@ -59,31 +65,34 @@ class CommandPositions(msgspec.Struct, frozen=True):
     preceding_count: int = 0
 
 
-def command_text(message: Message) -> str:
+def command_text(message: Message, blocks_of: BlocksOf) -> str:
     """The command in a message, on one line; empty without one."""
     text = message.text
     if message.role != "user" or message.answers or len(text) > MAX_MESSAGE_CHARACTERS:
         return ""
-    if COMMAND_WORD not in text or not _POSSIBLE_COMMAND.search(
-        text
-    ):  # the first is the faster one, and enough for nearly all
+    if COMMAND_WORD not in text or not _POSSIBLE_COMMAND.search(text):  # the first is faster, and mostly enough
         return ""
-    command = without_client_elements(text, MAX_MESSAGE_CHARACTERS)
+    own_blocks = [block for block in map(str.strip, blocks_of(message)) if block and not is_client_elements(block)]
+    if len(own_blocks) != 1:
+        return ""
+    (command,) = own_blocks
     is_command = (
         len(command) <= MAX_COMMAND_CHARACTERS
         and _COMMAND.fullmatch(command) is not None
-        and not _CONTENT_PART.search(command)
+        and not has_client_tag(command)
     )
     return command if is_command else ""
 
 
-def find_commands(messages: Sequence[Message]) -> CommandPositions:
+def find_commands(messages: Sequence[Message], blocks_of: BlocksOf) -> CommandPositions:
     """The commands in a client's messages, oldest first. A command that the agent answered (the proxy was off) is not
     counted."""
     handled: set[int] = set()
     preceding_count = 0
+    behind_results = False
     for index, message in enumerate(messages):
-        if not command_text(message):
+        behind_results = message.role != "assistant" and (behind_results or _is_result(message))
+        if behind_results or not command_text(message, blocks_of):
             if preceding_count and index not in handled and not _is_added_by_client(message):
                 preceding_count = 0
             continue
@@ -99,6 +108,11 @@ def find_commands(messages: Sequence[Message]) -> CommandPositions:
             handled.add(index)
             preceding_count += 1
     return CommandPositions(frozenset(handled))
+
+
+def _is_result(message: Message) -> bool:
+    """Whether this is a tool's result. Whatever neither a person, the model nor the client says counts as one."""
+    return bool(message.answers) or message.role not in ("assistant", "user", *INSTRUCTION_ROLES)
 
 
 def _is_proxy_answer(message: Message) -> bool:
@@ -125,7 +139,7 @@ USAGE: Mapping[str, str] = {
     "pop STATUS RESULTS": "end the active frame as completed, failed or blocked",
     "invalidate FRAME | REASON": "a frame is no longer wanted, nor what is planned below it",
     "rename FRAME | TITLE | CRITERIA": "other words for a planned frame",
-    "say TEXT": "tell the agent with its next request; `--to CONVERSATION TEXT` another one, `--follow-up` at its end",
+    "say TEXT": "tell the agent with its next request; `--follow-up TEXT` when it has nothing more to do",
     HELP: "this text",
 }
 
@@ -190,14 +204,12 @@ def _parse_rename(rest: str) -> FrameCommand:
 
 
 def _parse_say(rest: str) -> SayCommand:
+    if _SAY_TARGET.match(rest):
+        raise InvalidCommand(OTHER_CONVERSATION_TEXT)
     match = _SAY_ARGUMENTS.fullmatch(rest)
     if match is None or match["text"].startswith("--"):
         raise _usage_error("say")
-    options = match["options"].split()
-    targets = [after for option, after in pairwise(options) if option == "--to"]
-    if len(targets) > 1:
-        raise _usage_error("say")
-    return SayCommand(match["text"], "".join(targets), "--follow-up" in options)
+    return SayCommand(match["text"], "--follow-up" in match["options"].split())
 
 
 def _split_fields(rest: str, count: int) -> list[str]:

@@ -196,7 +196,7 @@ def _plan(command_context: CommandContext, command: PlanCommand) -> CommandResul
     parent = _find_frame(command_context.tree, command.parent).id if command.parent else command_context.tree.active
     steps = [_plan_arguments(step) for step in command.steps]
     return _result_of(
-        command_context, plan_tools.plan(command_context.tool_context, {"parentSessionID": parent, "children": steps})
+        command_context, plan_tools.plan(command_context.tool_context, {"frame": parent, "children": steps})
     )
 
 
@@ -410,6 +410,6 @@ def _next_step_lines(tree: Tree) -> Iterator[str]:
         named = "; ".join(map(_frame_label, waiting[:MAX_PLANNED_IN_NOTE]))
         more = f"; +{len(waiting) - MAX_PLANNED_IN_NOTE} more" if len(waiting) > MAX_PLANNED_IN_NOTE else ""
         yield f"Planned under it, in this order: {named}{more}."
-        yield f"Work through them one by one: begin each with stack_frame_activate, the first is {waiting[0].id}."
+        yield f"Work through them one by one: activate each, the first is {waiting[0].id}."
     elif tree.active_frame.parent:
         yield "When its criteria are met, pop it with results."

@@ -17,7 +17,13 @@ from proxy.core.compaction.context_overflow import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.compaction.cost_gate import CachePrices, evaluate_rewrite, expected_requests
+from proxy.core.compaction.cost_gate import (
+    CachePrices,
+    evaluate_rewrite,
+    expected_requests,
+    untouched_cost,
+    within_outlay,
+)
 from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
 from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.compaction.llm_summary import (
@@ -90,7 +96,9 @@ __all__ = [
     "tokens_in_context",
     "tokens_removed_by_cuts",
     "unfoldable_frames",
+    "untouched_cost",
     "usable_summary",
     "user_messages",
     "withhold_results",
+    "within_outlay",
 ]

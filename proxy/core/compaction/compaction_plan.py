@@ -23,6 +23,7 @@ from proxy.core.compaction.cost_gate import (
     GateReason,
     GateVerdict,
     evaluate_rewrite,
+    within_outlay,
 )
 from proxy.core.compaction.facts import (
     artifacts_in_facts,
@@ -90,7 +91,8 @@ class CompactionInput(msgspec.Struct, frozen=True):
     wake now). `binds_reasoning`: the model refuses or drops reasoning behind a changed prefix. `provider_edits`: the
     provider edits the context itself, so its cache is unknown and nothing is folded to save money. `wake_is_appended`:
     waking changes no earlier message. `voids_reasoning`: waking comes together with a fold, and all earlier reasoning
-    becomes invalid.
+    becomes invalid. `paid` is what the conversation has cost so far without us, in fresh input tokens, where waking may
+    cost only a share of it.
     """
 
     newest_entry: str
@@ -106,6 +108,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
     provider_edits: bool = False
     wake_is_appended: bool = False
     voids_reasoning: bool = False
+    paid: float | None = None
 
 
 class TraceWriter(msgspec.Struct, frozen=True):
@@ -318,6 +321,8 @@ def _evaluate_candidates(
         cold=compaction_input.cold,
         window=compaction_input.window,
     )
+    if breaks_prefix:
+        verdict = within_outlay(verdict, compaction_input.paid, cold=compaction_input.cold)
     if compaction_input.provider_edits:
         return replace(verdict, is_worth_it=False, reason=GateReason.PROVIDER_TRIMMED)
     summarized = all(s.is_summarized for s in parts) and _may_compact_early(by_place, compaction_input)

@@ -7,9 +7,13 @@ the cache is cold, or if the window is nearly full. Every verdict carries its fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
+
+from proxy.core.ledger import Message
 
 EXPECTED_REQUESTS = 50
 """Expected further requests of a conversation with up to `YOUNG_CONVERSATION_REQUESTS` requests, and of an older one:
@@ -23,6 +27,10 @@ PRESSURE_SHARE = 0.6
 """A context longer than this share of the window is folded at any cost."""
 TAIL_REWRITE_SHARE = 0.25
 """A fold at the tail may resend at most this share of the tokens it saves."""
+
+
+WAKE_OUTLAY_SHARE = 0.02
+"""Waking may put a conversation behind by this share of what it would have cost so far without us."""
 
 
 class CachePrices(msgspec.Struct, frozen=True):
@@ -94,3 +102,33 @@ def evaluate_rewrite(
     else:
         reason = GateReason.COLD if cold else GateReason.GATE
     return GateVerdict(reason is not GateReason.NOT_YET, reason, rewrite, requests, prices, gain, cost)
+
+
+def outlay(rewrite: ContextRewrite, prices: CachePrices, *, cold: bool) -> float:
+    """How much dearer the rewrite makes this one request, in fresh input tokens; negative if it saves at once."""
+    came_in = (rewrite.compaction + rewrite.added) * prices.write
+    if cold:
+        return came_in - rewrite.removed * prices.write
+    return came_in + rewrite.behind * (prices.write - prices.read) - rewrite.removed * prices.read
+
+
+def within_outlay(verdict: GateVerdict, paid: float | None, *, cold: bool) -> GateVerdict:
+    """The verdict, refused where the rewrite would put a conversation that cost `paid` so far visibly behind. None for
+    `paid` sets no limit, and neither does a window that is nearly full."""
+    if paid is None or not verdict.is_worth_it or verdict.reason is GateReason.PRESSURE:
+        return verdict
+    if outlay(verdict.rewrite, verdict.prices, cold=cold) <= WAKE_OUTLAY_SHARE * paid:
+        return verdict
+    return replace(verdict, is_worth_it=False, reason=GateReason.NOT_YET)
+
+
+def untouched_cost(messages: Sequence[Message], head: int, prices: CachePrices) -> float:
+    """What the requests up to this history cost if the provider cached all of it, in fresh input tokens: each request
+    before an answer read what the one before it had written."""
+    total, written, paid = head, 0, 0.0
+    for message in messages:
+        if message.role == "assistant":
+            paid += written * prices.read + (total - written) * prices.write
+            written = total
+        total += message.tokens
+    return paid

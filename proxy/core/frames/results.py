@@ -39,8 +39,8 @@ MAX_CRITERION_CHARACTERS = 20_000
 EMPTY_SECTION = "none"
 
 REPLAN_ADVICE = (
-    "Re-plan before you go on. Still planned beside it: {named}. Keep, change (stack_frame_plan with frameID) "
-    "or invalidate them; another attempt is a push with retry_of={frame}."
+    "Re-plan before you go on. Still planned beside it: {named}. Keep or invalidate them, or plan others; another "
+    "attempt is a push with retry_of={frame}."
 )
 PLAN_FINISHED = "Nothing is left of this plan."
 POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."

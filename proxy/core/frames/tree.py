@@ -200,6 +200,11 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     def is_awake(self) -> bool:
         return self.wake_state is not None
 
+    @property
+    def offers_frames(self) -> bool:
+        """Whether the model was offered the tools that begin and end frames, not `stack_recall` alone."""
+        return self.wake_state is not None and bool(self.wake_state.guidance or self.wake_state.appended)
+
     @cached_property
     def removed_entries(self) -> frozenset[str]:
         """Entries that left the context by a fold or a trim."""

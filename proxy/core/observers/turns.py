@@ -97,11 +97,12 @@ def ends_with_user_message(messages: Sequence[Message]) -> bool:
     )
 
 
-_CLIENT_ELEMENT = re.compile(
-    r"<((?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
-    r"[-_][a-z_-]+|command-(?:name|message))\b[^>]*>.*?(?:</\1>|\Z)",
-    re.DOTALL,
+_CLIENT_TAG_NAME = (
+    r"(?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
+    r"[-_][a-z_-]+|command-(?:name|message)"
 )
+_CLIENT_ELEMENT = re.compile(rf"<({_CLIENT_TAG_NAME})\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL)
+_CLIENT_TAG = re.compile(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
 _TASK_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
 _COMMAND_ARGUMENTS_TAG = re.compile(r"</?command-args>")
 _CLIENT_TEXT = re.compile(
@@ -169,6 +170,21 @@ def without_client_elements(text: str, max_characters: int) -> str:
         if "<" in text
         else text[:max_characters].strip()
     )
+
+
+def is_client_elements(text: str) -> bool:
+    """Whether the text is nothing but whole elements of a client. One that is not closed, or that has text behind its
+    first closing tag, is not whole: what stands in it may have broken it open."""
+    return "<" in text and not _CLIENT_ELEMENT.sub(_closed_element_removed, text).strip()
+
+
+def _closed_element_removed(match: re.Match[str]) -> str:
+    return "" if match[0].endswith(f"</{match[1]}>") else match[0]
+
+
+def has_client_tag(text: str) -> bool:
+    """Whether a tag of a client's elements stands in the text, opening or closing."""
+    return "<" in text and _CLIENT_TAG.search(text) is not None
 
 
 def first_user_text(texts: Iterable[str], max_characters: int) -> str:

@@ -37,7 +37,7 @@ from proxy.core.policy import (
     tally_at,
 )
 from proxy.core.text import cut_for_display, extract_keywords, format_duration
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument, text_schema
 
 MAX_HISTORY_SHOWN = 20  # S1-129
 MAX_LIST_LENGTH = 1_000
@@ -292,57 +292,66 @@ def _count_argument(arguments: Mapping[str, Any], name: str) -> int | None:
     return None if number is None else int(number)
 
 
-_BOOLEAN_SCHEMA = {"type": "boolean"}
-_NUMBER_SCHEMA = {"type": "number"}
-_STRING_SCHEMA = {"type": "string"}
-_STRING_LIST_SCHEMA = {"type": "array", "items": _STRING_SCHEMA}
+def _flag_schema(description: str) -> Mapping[str, Any]:
+    return {"type": "boolean", "description": description}
+
+
+def _number_schema(description: str) -> Mapping[str, Any]:
+    return {"type": "number", "description": description}
+
+
+def _text_list_schema(description: str) -> Mapping[str, Any]:
+    return {"type": "array", "description": description, "items": {"type": "string"}}
 
 
 def _define_tool(op: str, description: str, run: Any, **properties: Mapping[str, Any]) -> Tool:
     parameters = {"type": "object", "properties": properties}
-    return Tool(f"stack_{op}", op, description, parameters, run, is_listed=False)
+    return Tool(f"stack_{op}", op, description, parameters, run)
 
 
 AUTONOMY = _define_tool(
     "autonomy",
     "Show how much the proxy decides about frames; change what the configuration allows.",
     configure_autonomy,
-    level={"type": "string", "enum": list(get_args(AutonomyLevel))},
-    pushThreshold=_NUMBER_SCHEMA,
-    popThreshold=_NUMBER_SCHEMA,
-    suggestInContext=_BOOLEAN_SCHEMA,
-    enableHeuristic=_STRING_SCHEMA,
-    disableHeuristic=_STRING_SCHEMA,
-    reset=_BOOLEAN_SCHEMA,
+    level={"type": "string", "description": "how much", "enum": list(get_args(AutonomyLevel))},
+    pushThreshold=_number_schema("confidence from which a push is due, 0 to 100"),
+    popThreshold=_number_schema("confidence from which a pop is due, 0 to 100"),
+    suggestInContext=_flag_schema("whether suggestions are shown to you"),
+    enableHeuristic=text_schema("name of a heuristic"),
+    disableHeuristic=text_schema("name of a heuristic"),
+    reset=_flag_schema("take back what was chosen for this conversation"),
 )
 SHOULD_PUSH = _define_tool(
     "should_push",
     "What speaks for a push now. What you leave out is observed.",
     should_push,
-    potentialGoal=_STRING_SCHEMA,
-    recentMessages=_NUMBER_SCHEMA,
-    recentFileChanges=_STRING_LIST_SCHEMA,
-    errorCount=_NUMBER_SCHEMA,
-    tokenCount=_NUMBER_SCHEMA,
+    potentialGoal=text_schema("the goal of the frame you might push"),
+    recentMessages=_number_schema("messages in the current frame"),
+    recentFileChanges=_text_list_schema("files changed in it"),
+    errorCount=_number_schema("errors in it"),
+    tokenCount=_number_schema("tokens in use"),
 )
 SHOULD_POP = _define_tool(
     "should_pop",
     "What speaks for a pop now, and as what. What you leave out is observed.",
     should_pop,
-    successSignals=_STRING_LIST_SCHEMA,
-    failureSignals=_STRING_LIST_SCHEMA,
-    noProgressTurns=_NUMBER_SCHEMA,
-    tokenCount=_NUMBER_SCHEMA,
-    contextLimit=_NUMBER_SCHEMA,
+    successSignals=_text_list_schema("what says that the work is done"),
+    failureSignals=_text_list_schema("what says that it cannot be done"),
+    noProgressTurns=_number_schema("turns without progress"),
+    tokenCount=_number_schema("tokens in use"),
+    contextLimit=_number_schema("tokens that fit your window"),
 )
 AUTO_SUGGEST = _define_tool(
     "auto_suggest",
     "Suggestions that wait: show, take back, turn on or off.",
     configure_suggestions,
-    enable=_BOOLEAN_SCHEMA,
-    clearPending=_BOOLEAN_SCHEMA,
-    showHistory=_BOOLEAN_SCHEMA,
+    enable=_flag_schema("turn suggestions in your context on or off"),
+    clearPending=_flag_schema("take back what waits"),
+    showHistory=_flag_schema("also show earlier suggestions"),
 )
 AUTONOMY_STATS = _define_tool(
-    "autonomy_stats", "Counts of suggestions and of what came of them.", show_autonomy_stats, reset=_BOOLEAN_SCHEMA
+    "autonomy_stats",
+    "Counts of suggestions and of what came of them.",
+    show_autonomy_stats,
+    reset=_flag_schema("begin the counts anew"),
 )

@@ -129,29 +129,59 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """`op` is the name behind the dispatcher. A tool that is not listed serves people and is offered only under
-    `tools: full`. A tool that limits its own length is never truncated."""
+    """`op` is the name behind the dispatcher. A tool that limits its own length is never truncated. `core_parameters`
+    is the shorter schema that the profile `core` offers; empty where it is the same."""
 
     name: str
     op: str
     description: str
     parameters: Mapping[str, Any]
     run: Callable[[ToolContext, Mapping[str, Any]], ToolResult]
-    is_listed: bool = True
     limits_own_length: bool = False
+    core_parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+def text_schema(description: str) -> Mapping[str, Any]:
+    """The schema of an argument that is a text."""
+    return {"type": "string", "description": description}
+
+
+FRAME_SCHEMA = text_schema("id or title; default: the current frame")
+
+
+FRAME_ARGUMENTS = ("frame", "frameID", "frame_id", "frameId", "sessionID", "session_id", "sessionId")
+"""`frame` is the name in every schema. The others are accepted: earlier schemas and the models' own habits use them."""
 
 
 def text_argument(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:
     """The first argument that is present, as text. Without any, raises ToolError with the text `required`, if given."""
     for name in names:
-        value = arguments.get(name)
-        if isinstance(value, str) and value.strip():
-            return value.strip()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
+        if text := _as_text(arguments.get(name)):
+            return text
     if required:
         raise ToolError(required)
     return ""
+
+
+def prose_argument(arguments: Mapping[str, Any], *names: str, required: str = "") -> str:
+    """As `text_argument`. Models also write prose as a list of texts, which is joined."""
+    joined = {
+        name: "; ".join(filter(None, map(_as_text, value)))
+        for name in names
+        if isinstance(value := arguments.get(name), list)
+    }
+    return text_argument({**arguments, **joined}, *names, required=required)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def frame_argument(arguments: Mapping[str, Any], required: str = "") -> str:
+    """The frame that is named, under any of `FRAME_ARGUMENTS`. Raises ToolError as `text_argument` does."""
+    return text_argument(arguments, *FRAME_ARGUMENTS, required=required)
 
 
 def flag_argument(arguments: Mapping[str, Any], name: str, *, default: bool = False) -> bool:

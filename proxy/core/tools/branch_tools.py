@@ -35,7 +35,7 @@ from proxy.core.ledger import Entry, EntryKind, Ledger, Request, Thread
 from proxy.core.observers import message_of
 from proxy.core.recall import StoredPiece, pieces_of, wrap_in_markers
 from proxy.core.text import cut_for_display, element, escape_xml
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, frame_argument, text_argument, text_schema
 from proxy.errors import NotAllowed
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # checkpoint or branch name; used in paths and markers
@@ -321,9 +321,7 @@ def render_copied_texts(source: str, texts: Sequence[CopiedText], nonce: str) ->
 RunTool = Callable[[ToolContext, Mapping[str, Any]], ToolResult]
 BRANCH_MISSING = "Error: branch is missing: the name of the branch to go to; main is the line it all began on."
 SOURCE_MISSING = "Error: branch is missing: the name of the branch to copy from."
-CHOICE_MISSING = (
-    "Error: say what to copy: messages (numbers such as 3 or [3, 4]), or frameID for what a frame returned."
-)
+CHOICE_MISSING = "Error: say what to copy: messages (numbers such as 3 or [3, 4]), or frame for what a frame returned."
 
 
 def _with_tool_errors(run: RunTool) -> RunTool:
@@ -397,7 +395,7 @@ def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
 @_with_tool_errors
 def inject(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     source = text_argument(arguments, "branch", required=SOURCE_MISSING)
-    frame = text_argument(arguments, "frameID", "frame_id", "frame")
+    frame = frame_argument(arguments)
     texts = copy_texts(tool_context.path_state, source, _message_numbers(arguments), frame)
     return ToolResult(render_copied_texts(source, texts, tool_context.nonce))
 
@@ -413,30 +411,37 @@ def _message_numbers(arguments: Mapping[str, Any]) -> list[int]:
     return numbers
 
 
-_STRING_SCHEMA = {"type": "string"}
 CHECKPOINT = Tool(
     "stack_checkpoint",
     "checkpoint",
     "Name this point of the conversation, so that a branch can begin here.",
-    {"type": "object", "properties": {"name": _STRING_SCHEMA}},
+    {"type": "object", "properties": {"name": text_schema("default: one is chosen")}},
     checkpoint,
-    is_listed=False,
 )
 BRANCH = Tool(
     "stack_branch",
     "branch",
     "Begin a new line of work at a checkpoint, with the user's next message; it knows nothing of what came after.",
-    {"type": "object", "properties": {"checkpoint": _STRING_SCHEMA, "name": _STRING_SCHEMA}},
+    {
+        "type": "object",
+        "properties": {
+            "checkpoint": text_schema("where it begins; default: the newest"),
+            "name": text_schema("of the branch; default: one is chosen"),
+            "reason": text_schema("why"),
+        },
+    },
     branch,
-    is_listed=False,
 )
 SWITCH = Tool(
     "stack_switch",
     "switch",
     "Go on with another branch (main is the first), with the user's next message.",
-    {"type": "object", "properties": {"branch": _STRING_SCHEMA}, "required": ["branch"]},
+    {
+        "type": "object",
+        "properties": {"branch": text_schema("its name"), "reason": text_schema("why")},
+        "required": ["branch"],
+    },
     switch,
-    is_listed=False,
 )
 INJECT = Tool(
     "stack_inject",
@@ -445,12 +450,11 @@ INJECT = Tool(
     {
         "type": "object",
         "properties": {
-            "branch": _STRING_SCHEMA,
-            "messages": {"type": "array", "items": {"type": "integer"}},
-            "frameID": _STRING_SCHEMA,
+            "branch": text_schema("the branch to copy from"),
+            "messages": {"type": "array", "description": "numbers of messages", "items": {"type": "integer"}},
+            "frame": text_schema("copy what this frame returned instead"),
         },
         "required": ["branch"],
     },
     inject,
-    is_listed=False,
 )

@@ -19,6 +19,17 @@ from proxy.core.tools.base import (
     text_argument,
 )
 
+_DESCRIPTIONS = {
+    "enabled": "whether subagents are tracked",
+    "minDuration": "ms of work from which one gets a frame",
+    "minMessageCount": "messages from which one gets a frame",
+    "autoCompleteOnIdle": "whether an idle one is ended",
+    "idleCompletionDelay": "ms after which it counts as idle",
+    "injectParentContext": "whether it is told its parent's task",
+    "propagateSummaries": "always on",
+    "addPattern": "regular expression for titles of subagents",
+    "removePattern": "a pattern to remove",
+}
 SETTING_NAMES = {
     "enabled": "enabled",
     "minDuration": "min_duration",
@@ -111,8 +122,15 @@ def _refusal_text(names: list[str]) -> str:
     return f"Error: you may only read this.{where}{always} Call it without arguments to see what holds."
 
 
-_FLAG, _NUMBER, _STRING = {"type": "boolean"}, {"type": "integer"}, {"type": "string"}
 _NUMBER_SETTINGS = frozenset({"minDuration", "minMessageCount", "idleCompletionDelay"})
+
+
+def _type_of(name: str) -> str:
+    if name in PATTERN_ARGUMENTS:
+        return "string"
+    return "integer" if name in _NUMBER_SETTINGS else "boolean"
+
+
 CONFIG = Tool(
     "stack_config",
     "config",
@@ -120,10 +138,8 @@ CONFIG = Tool(
     {
         "type": "object",
         "properties": {
-            **{name: _NUMBER if name in _NUMBER_SETTINGS else _FLAG for name in SETTING_NAMES},
-            **dict.fromkeys(PATTERN_ARGUMENTS, _STRING),
+            name: {"type": _type_of(name), "description": description} for name, description in _DESCRIPTIONS.items()
         },
     },
     configure_subagents,
-    is_listed=False,
 )

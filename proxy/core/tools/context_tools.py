@@ -22,8 +22,9 @@ from proxy.core.tools.base import (
     ToolContext,
     ToolError,
     ToolResult,
+    frame_argument,
     integer_argument,
-    text_argument,
+    text_schema,
 )
 from proxy.core.tools.inspect_tools import frame_named
 
@@ -235,7 +236,6 @@ CONTEXT_INFO = Tool(
     "What the context is made of.",
     _NO_PARAMETERS,
     show_context_info,
-    is_listed=False,
 )
 CONTEXT_PREVIEW = Tool(
     "stack_context_preview",
@@ -243,10 +243,11 @@ CONTEXT_PREVIEW = Tool(
     "The frame block as it was told.",
     {
         "type": "object",
-        "properties": {"maxLength": {"type": "integer", "description": f"default {DEFAULT_PREVIEW_CHARACTERS}"}},
+        "properties": {
+            "maxLength": {"type": "integer", "description": f"characters; default {DEFAULT_PREVIEW_CHARACTERS}"}
+        },
     },
     show_context_preview,
-    is_listed=False,
 )
 COMPACTION_INFO = Tool(
     "stack_compaction_info",
@@ -254,7 +255,6 @@ COMPACTION_INFO = Tool(
     "What left the context, and what is pending.",
     _NO_PARAMETERS,
     show_compaction_info,
-    is_listed=False,
 )
 
 
@@ -268,7 +268,7 @@ def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -
     holders = frames_with_block(tool_context.tree)
     if not holders:
         raise ToolError(NO_BLOCK)
-    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    reference = frame_argument(arguments)
     stale_frames = (
         [_require_block_holder(holders, block_holder(tool_context.tree, frame_named(tool_context.tree, reference)))]
         if reference
@@ -294,7 +294,6 @@ CACHE_CLEAR = Tool(
     "stack_cache_clear",
     "cache_clear",
     "Have what you were told of your frames written anew, when that breaks no cache.",
-    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "default: all"}}},
+    {"type": "object", "properties": {"frame": text_schema("id or title; default: all")}},
     clear_block_cache,
-    is_listed=False,
 )

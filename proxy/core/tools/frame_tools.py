@@ -49,7 +49,18 @@ from proxy.core.frames import (
 from proxy.core.observers import changed_paths_of, touched_file_labels
 from proxy.core.policy import next_message_effect
 from proxy.core.text import truncate_to_tokens
-from proxy.core.tools.base import UNBOUNDED, Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.base import (
+    FRAME_SCHEMA,
+    UNBOUNDED,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    frame_argument,
+    prose_argument,
+    text_argument,
+    text_schema,
+)
 from proxy.core.tools.branch_tools import checkpoint_before_push
 from proxy.core.tools.child_view import AUTO_VIEW, choose_view, view_costs_at
 
@@ -72,15 +83,15 @@ RESULTS_MISSING = (
 def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Open a frame under the active one; if the group has opened a frame already, plan it as a sibling."""
     title = text_argument(arguments, "title", required=TITLE_MISSING)
-    criteria = text_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
-    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
+    criteria = prose_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
+    compacted = prose_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
     )
     refuse_if_root_ended(tool_context.tree)
     if tool_context.call_group.opened_frame:
         return _plan_sibling(tool_context, title, criteria, compacted)
     if planned := _planned_frame_titled(tool_context.tree, title):
-        return activate(tool_context, {"sessionID": planned.id})
+        return activate(tool_context, {"frame": planned.id})
     if len(path_to(tool_context.tree, tool_context.tree.active)) >= tool_context.settings.max_depth:
         raise ToolError(
             f"Error: {tool_context.settings.max_depth} frames are open already. Pop one before you push another."
@@ -201,9 +212,9 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the active frame, or an ancestor and everything open below it, and return its results."""
-    target = _frame_to_pop(tool_context.tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame"))
+    target = _frame_to_pop(tool_context.tree, frame_argument(arguments))
     status = _parse_return_status(text_argument(arguments, "status"))
-    results = text_argument(arguments, "results", "result", required=RESULTS_MISSING)
+    results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
     if target.status in FINAL_STATUSES or status not in ALLOWED[target.status]:
         raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
     if not tool_context.call_group.has_only_stack_calls:
@@ -218,7 +229,7 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     for frame in open_below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
-    compacted = text_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
+    compacted = prose_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
         results, tool_context.count_tokens
     )
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
@@ -349,9 +360,7 @@ def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
 def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Begin a planned frame below the active one, or resume a blocked one as a new segment. A failed frame is tried
     again as a new frame."""
-    reference = text_argument(
-        arguments, "sessionID", "frameID", "frame_id", "frame", required="Error: sessionID is missing: which frame?"
-    )
+    reference = frame_argument(arguments, "Error: frame is missing: which one?")
     refuse_if_root_ended(tool_context.tree)
     tree = tool_context.tree
     frame = find_frame(tree, reference)
@@ -402,42 +411,49 @@ def _list_planned_frames(tree: Tree) -> str:
     return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
 
 
-_STRING_SCHEMA = {"type": "string"}
+_PUSH_SCHEMA = {
+    "title": text_schema("2-5 words"),
+    "successCriteria": text_schema("how to check that it is done"),
+    "retry_of": text_schema("failed frame this tries again"),
+}
+_PUSH_REQUIRED = ["title", "successCriteria"]
+_POP_SCHEMA = {
+    "status": {
+        "type": "string",
+        "description": "failed: not possible this way; blocked: has to wait",
+        "enum": ["completed", "failed", "blocked"],
+    },
+    "results": text_schema("outcome, files and names, decisions and why, what is open"),
+}
+_POP_REQUIRED = ["status", "results"]
 PUSH = Tool(
     "stack_frame_push",
     "push",
-    "Begin a distinct subtask as a frame of its own, under the current one. Its work leaves your context at its pop; "
-    "only its results stay.",
+    "Begin a subtask in a frame of its own.",
     {
         "type": "object",
-        "properties": {
-            "title": {"type": "string", "description": "2-5 words"},
-            "successCriteria": {"type": "string", "description": "how to verify it is done"},
-            "successCriteriaCompacted": _STRING_SCHEMA,
-        },
-        "required": ["title", "successCriteria"],
+        "properties": {**_PUSH_SCHEMA, "successCriteriaCompacted": text_schema("the criteria in a few words")},
+        "required": _PUSH_REQUIRED,
     },
     push,
     limits_own_length=True,
+    core_parameters={"type": "object", "properties": _PUSH_SCHEMA, "required": _PUSH_REQUIRED},
 )
 POP = Tool(
     "stack_frame_pop",
     "pop",
-    "End the current frame and return its results to the parent frame, which sees nothing else of it. Call it alone.",
+    "Return from the frame. Only its results stay. Call it alone.",
     {
         "type": "object",
         "properties": {
-            "status": {"type": "string", "enum": ["completed", "failed", "blocked"]},
-            "results": {
-                "type": "string",
-                "description": "done, found, decided, files touched, left open; on failure what was tried and why",
-            },
-            "resultsCompacted": _STRING_SCHEMA,
-            "frameID": {"type": "string", "description": "default: the current frame"},
+            **_POP_SCHEMA,
+            "resultsCompacted": text_schema("the results in a few words"),
+            "frame": FRAME_SCHEMA,
         },
-        "required": ["status", "results"],
+        "required": _POP_REQUIRED,
     },
     pop,
+    core_parameters={"type": "object", "properties": _POP_SCHEMA, "required": _POP_REQUIRED},
 )
 ACTIVATE = Tool(
     "stack_frame_activate",
@@ -445,8 +461,8 @@ ACTIVATE = Tool(
     "Begin a planned frame, or resume a blocked one.",
     {
         "type": "object",
-        "properties": {"sessionID": {"type": "string", "description": "its frame id"}},
-        "required": ["sessionID"],
+        "properties": {"frame": text_schema("id or title")},
+        "required": ["frame"],
     },
     activate,
     limits_own_length=True,

@@ -10,7 +10,18 @@ from typing import Any
 from proxy.core.context import with_open_frame_artifacts
 from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
+from proxy.core.tools.base import (
+    FRAME_ARGUMENTS,
+    FRAME_SCHEMA,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    flag_argument,
+    frame_argument,
+    text_argument,
+    text_schema,
+)
 
 STATE_VERSION = 1  # of the shape of `tree_state` (S1-07, S1-08)
 MAX_STATUS_CHARACTERS = 60  # S1-107
@@ -101,7 +112,7 @@ def _status_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
 
 def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """The drawn tree. With `showFull` false, only the active path and its direct children."""
-    reference = text_argument(arguments, "rootID", "root_id")
+    reference = text_argument(arguments, "rootID", "root_id", *FRAME_ARGUMENTS)
     tree = _tree_with_artifacts(tool_context)
     root = frame_named(tree, reference) if reference else None
     full, details = flag_argument(arguments, "showFull", default=True), flag_argument(arguments, "showDetails")
@@ -170,8 +181,8 @@ def _status_counts(tree: Tree) -> str:
 
 def show_details(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     tree = _tree_with_artifacts(tool_context)
-    missing = f"Error: frameID is missing: an id or a title. {known_frames_text(tree)}"
-    frame = frame_named(tree, text_argument(arguments, "frameID", "frame_id", "sessionID", "frame", required=missing))
+    missing = f"Error: frame is missing: an id or a title. {known_frames_text(tree)}"
+    frame = frame_named(tree, frame_argument(arguments, missing))
     return ToolResult("\n".join(_frame_fields(tree, frame)))
 
 
@@ -206,7 +217,7 @@ def _list_lines(name: str, items: Sequence[str]) -> Iterator[str]:
 
 def get_summary(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """A frame's results, artifacts and decisions, also before it ends."""
-    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    reference = frame_argument(arguments)
     tree = _tree_with_artifacts(tool_context)
     frame = frame_named(tree, reference) if reference else tree.active_frame
     return ToolResult("\n".join(_summary_lines(frame)))
@@ -275,8 +286,8 @@ TREE = Tool(
         "type": "object",
         "properties": {
             "showFull": {"type": "boolean", "description": "default true; false: the active path only"},
-            "rootID": {"type": "string"},
-            "showDetails": {"type": "boolean"},
+            "frame": text_schema("the root of the tree to draw; default: all"),
+            "showDetails": {"type": "boolean", "description": "with criteria and results; default false"},
         },
     },
     show_tree,
@@ -287,8 +298,8 @@ DETAILS = Tool(
     "Everything known of one frame.",
     {
         "type": "object",
-        "properties": {"frameID": {"type": "string", "description": "id or title"}},
-        "required": ["frameID"],
+        "properties": {"frame": text_schema("id or title")},
+        "required": ["frame"],
     },
     show_details,
 )
@@ -297,7 +308,6 @@ GET_SUMMARY = Tool(
     "stack_get_summary",
     "get_summary",
     "What a frame came to.",
-    {"type": "object", "properties": {"sessionID": {"type": "string", "description": "id or title; default: active"}}},
+    {"type": "object", "properties": {"frame": FRAME_SCHEMA}},
     get_summary,
-    is_listed=False,
 )

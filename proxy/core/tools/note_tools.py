@@ -26,7 +26,17 @@ from proxy.core.frames import (
 )
 from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display, remove_illegal_xml, truncate_to_tokens
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.base import (
+    FRAME_SCHEMA,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    frame_argument,
+    prose_argument,
+    text_argument,
+    text_schema,
+)
 from proxy.core.tools.branch_tools import answered_request_entry
 from proxy.core.tools.inspect_tools import frame_named
 
@@ -48,7 +58,7 @@ def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> 
         )
     entries = _frame_entries(tool_context, frame)
     facts = facts_of(entries, tool_context.settings.tool_roles)
-    text = remove_illegal_xml(text_argument(arguments, "note", "summary")).strip() or _last_assistant_text(entries)
+    text = remove_illegal_xml(prose_argument(arguments, "note", "summary")).strip() or _last_assistant_text(entries)
     if not text and not facts.steps:
         raise ToolError(NOTHING_TO_SUMMARIZE.format(frame=frame.id))
     summary = truncate_to_tokens(text, MAX_NOTE_TOKENS, tool_context.count_tokens, CUT_MARKER)
@@ -106,7 +116,6 @@ SUMMARIZE = Tool(
         "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
     },
     summarize_frame,
-    is_listed=False,
 )
 
 
@@ -126,8 +135,8 @@ def add_artifact(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Too
 def add_decision(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Record a decision with its reason. `supersedes` names an earlier decision of the frame, which is kept as
     ended."""
-    decision = text_argument(arguments, "decision", required=DECISION_MISSING)
-    reason = text_argument(arguments, "reason", "rationale")
+    decision = prose_argument(arguments, "decision", required=DECISION_MISSING)
+    reason = prose_argument(arguments, "reason", "rationale")
     frame = _target_frame(tool_context, arguments)
     whole = f"{decision}{REASON_SEPARATOR}{reason})" if reason else decision
     if whole in frame.decisions:
@@ -156,25 +165,37 @@ def _superseded_decision(frame: Frame, reference: str) -> str:
 
 def _target_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Frame:
     """The named frame, else the active one. Raises ToolError if it has ended."""
-    reference = text_argument(arguments, "frameID", "frame_id")
+    reference = frame_argument(arguments)
     frame = frame_named(tool_context.tree, reference) if reference else tool_context.tree.active_frame
     if frame.status in FINAL_STATUSES:
         raise ToolError(f"Error: frame {frame.id} is {frame.status}; note it on an open frame.")
     return frame
 
 
-_STRING_SCHEMA = {"type": "string"}
 ADD_ARTIFACT = Tool(
     "stack_add_artifact",
     "add_artifact",
     "Note a file or other thing the frame made.",
-    {"type": "object", "properties": {"artifact": _STRING_SCHEMA}, "required": ["artifact"]},
+    {
+        "type": "object",
+        "properties": {"artifact": text_schema("a path, or what else was made"), "frame": FRAME_SCHEMA},
+        "required": ["artifact"],
+    },
     add_artifact,
 )
 ADD_DECISION = Tool(
     "stack_add_decision",
     "add_decision",
     "Note a decision and its reason.",
-    {"type": "object", "properties": {"decision": _STRING_SCHEMA, "reason": _STRING_SCHEMA}, "required": ["decision"]},
+    {
+        "type": "object",
+        "properties": {
+            "decision": text_schema("what was decided"),
+            "reason": text_schema("why"),
+            "supersedes": text_schema("the earlier decision of the frame that it replaces, or words of it"),
+            "frame": FRAME_SCHEMA,
+        },
+        "required": ["decision"],
+    },
     add_decision,
 )

@@ -29,8 +29,20 @@ from proxy.core.frames import (
     reduce,
     return_path,
 )
+from proxy.core.observers import decode_json_or_text
 from proxy.core.text import cut_for_display
-from proxy.core.tools.base import CallGroup, Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.base import (
+    FRAME_SCHEMA,
+    CallGroup,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    frame_argument,
+    prose_argument,
+    text_argument,
+    text_schema,
+)
 from proxy.core.tools.frame_tools import (
     CRITERIA_MISSING,
     TITLE_MISSING,
@@ -41,6 +53,10 @@ from proxy.core.tools.frame_tools import (
     refuse_if_root_ended,
 )
 
+CHILDREN_WRONG = (
+    'Error: children must be a list of texts, each "title: how to check it", or of objects with title and '
+    "successCriteria."
+)
 MAX_PLANNED_FRAMES = 40  # of one call
 MAX_SHOWN_CHARACTERS = 200  # of a title or criterion repeated in an answer
 NUMBERS_PER_CALL = 1_000
@@ -48,14 +64,14 @@ NUMBERS_PER_CALL = 1_000
 
 
 def plan(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Plan one frame, several children, or both; with `frameID`, change a planned frame. All or nothing."""
-    if reference := text_argument(arguments, "frameID", "frame_id"):
+    """Plan one frame, several children, or both; with `replan`, change a planned frame. All or nothing."""
+    if reference := text_argument(arguments, "replan", "frameID", "frame_id"):
         return _replan(tool_context, reference, arguments)
-    parent = _parent_frame(tool_context.tree, text_argument(arguments, "parentSessionID", "parent"))
+    parent = _parent_frame(tool_context.tree, text_argument(arguments, "frame", "parentSessionID", "parent"))
     events = _planned_events(tool_context, parent.id, arguments)
     if not events:
         raise ToolError(
-            "Error: nothing to plan. Give title and successCriteria, or children: [{title, successCriteria}, ...]."
+            "Error: nothing to plan. Give children, each as 'title: how to check it', or title and successCriteria."
         )
     tree = tool_context.tree
     for event in events:
@@ -74,8 +90,8 @@ def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[s
 
     def walk(item: Mapping[str, Any], above: str) -> Iterator[FramePlanned]:
         title = text_argument(item, "title", required=TITLE_MISSING)
-        criteria = text_argument(item, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
-        compacted = text_argument(item, "successCriteriaCompacted") or derive_compaction(
+        criteria = prose_argument(item, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
+        compacted = prose_argument(item, "successCriteriaCompacted") or derive_compaction(
             criteria, tool_context.count_tokens
         )
         event = FramePlanned(new(), above, title, criteria, compacted)
@@ -93,10 +109,20 @@ def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[s
 
 
 def _children_argument(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The children as objects. Models also write lists of texts, and the whole list as one text."""
     items = item.get("children") or []
-    if not isinstance(items, list) or not all(isinstance(c, dict) for c in items):
-        raise ToolError("Error: children must be a list of objects with title and successCriteria.")
-    return items
+    if isinstance(items, str):
+        decoded = decode_json_or_text(items)
+        items = decoded if isinstance(decoded, list) else [line for line in items.splitlines() if line.strip()]
+    if not isinstance(items, list) or not all(isinstance(child, dict | str) for child in items):
+        raise ToolError(CHILDREN_WRONG)
+    return [child if isinstance(child, dict) else _child_from_text(child) for child in items]
+
+
+def _child_from_text(text: str) -> Mapping[str, Any]:
+    """`title: how to check it`. A text without a colon is both."""
+    title, _, criteria = text.strip().lstrip("-* ").partition(": ")
+    return {"title": title, "successCriteria": criteria.strip() or title}
 
 
 def _parent_frame(tree: Tree, reference: str) -> Frame:
@@ -114,7 +140,7 @@ def _parent_frame(tree: Tree, reference: str) -> Frame:
 def _plan_text(tree: Tree, parent: Frame, events: tuple[FramePlanned, ...]) -> str:
     following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
     begin = (
-        f"Begin with stack_frame_activate {following.id} ({cut_for_display(following.title, MAX_SHOWN_CHARACTERS)})."
+        f"To begin, activate {following.id} ({cut_for_display(following.title, MAX_SHOWN_CHARACTERS)})."
         if following
         else ""
     )
@@ -140,8 +166,8 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
             f"Error: frame {frame.id} is {frame.status}; title and criteria change only while a frame is planned."
         )
     title = text_argument(arguments, "title") or frame.title
-    criteria = text_argument(arguments, "successCriteria") or frame.criteria
-    compacted = text_argument(arguments, "successCriteriaCompacted") or derive_compaction(
+    criteria = prose_argument(arguments, "successCriteria") or frame.criteria
+    compacted = prose_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
     )
     events = _planned_events(tool_context, frame.id, {"children": _children_argument(arguments)})
@@ -152,10 +178,10 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
 
 
 def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    reason = text_argument(
+    reason = prose_argument(
         arguments, "reason", required="Error: reason is missing. Say why the frame is no longer relevant."
     )
-    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    reference = frame_argument(arguments)
     tree = tool_context.tree
     frame = find_frame(tree, reference) if reference else tree.active_frame
     if frame is None:
@@ -212,26 +238,38 @@ def _invalidated_text(
     return " ".join(lines) + location_text(tool_context, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
 
 
-_CHILD_SCHEMA = {
-    "type": "object",
-    "properties": {"title": {"type": "string"}, "successCriteria": {"type": "string"}},
-    "required": ["title", "successCriteria"],
+_FRAME_TEXTS = {"title": text_schema("2-5 words"), "successCriteria": text_schema("how to check that it is done")}
+_CHILDREN_SCHEMA = {
+    "type": "array",
+    "description": "in the order in which you will do them",
+    "items": {"type": "object", "properties": _FRAME_TEXTS, "required": ["title", "successCriteria"]},
 }
+_PARENT_SCHEMA = text_schema("the frame to plan under; default: the current one")
 PLAN = Tool(
     "stack_frame_plan",
     "plan",
-    "Plan frames before you begin them: one by title and successCriteria, or several as children.",
+    "Plan frames below the current one.",
     {
         "type": "object",
         "properties": {
-            "title": {"type": "string"},
-            "successCriteria": {"type": "string"},
-            "children": {"type": "array", "items": _CHILD_SCHEMA},
-            "parentSessionID": {"type": "string", "description": "default: the current frame"},
-            "frameID": {"type": "string", "description": "change this planned frame"},
+            **_FRAME_TEXTS,
+            "children": _CHILDREN_SCHEMA,
+            "frame": _PARENT_SCHEMA,
+            "replan": text_schema("change this planned frame instead"),
         },
     },
     plan,
+    core_parameters={
+        "type": "object",
+        "properties": {
+            "children": {
+                "type": "array",
+                "description": "title: how to check it, in order",
+                "items": {"type": "string"},
+            }
+        },
+        "required": ["children"],
+    },
 )
 PLAN_CHILDREN = Tool(
     "stack_frame_plan_children",
@@ -239,7 +277,7 @@ PLAN_CHILDREN = Tool(
     "Plan several frames under one parent.",
     {
         "type": "object",
-        "properties": {"parentSessionID": {"type": "string"}, "children": {"type": "array", "items": _CHILD_SCHEMA}},
+        "properties": {"frame": _PARENT_SCHEMA, "children": _CHILDREN_SCHEMA},
         "required": ["children"],
     },
     plan,
@@ -250,7 +288,7 @@ INVALIDATE = Tool(
     "Mark a frame as no longer relevant; its planned children go with it.",
     {
         "type": "object",
-        "properties": {"sessionID": {"type": "string"}, "reason": {"type": "string"}},
+        "properties": {"frame": FRAME_SCHEMA, "reason": text_schema("why it is no longer relevant")},
         "required": ["reason"],
     },
     invalidate,

@@ -49,7 +49,15 @@ from proxy.core.recall import (
     split_by_visibility,
 )
 from proxy.core.text import cut_for_display
-from proxy.core.tools.base import CrossConversationHits, Tool, ToolContext, ToolError, ToolResult, text_argument
+from proxy.core.tools.base import (
+    CrossConversationHits,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    text_argument,
+    text_schema,
+)
 from proxy.core.tools.inspect_tools import known_frames_text
 
 MIN_ENTRY_PREFIX = 6  # shortest unique prefix of an entry id
@@ -411,13 +419,13 @@ def _page_position_text(first: int, last: int, pages: int, *, has_more: bool) ->
 RECALL = Tool(
     "stack_recall",
     "recall",
-    "Read stored messages and outputs that left your context, unchanged.",
+    "Read what left your context, unchanged.",
     {
         "type": "object",
         "properties": {
-            "ref": {"type": "string", "description": "ref, frame id, title or file path; none: everything"},
-            "query": {"type": "string", "description": "only texts with all these words, in the frame and below"},
-            "page": {"type": "string", "description": "2, or 2-4"},
+            "ref": text_schema("ref, frame, title or file path; none: all"),
+            "query": text_schema("only texts with all these words"),
+            "page": text_schema("2 or 2-4"),
         },
     },
     recall,

@@ -15,7 +15,16 @@ import msgspec
 from proxy.core.frames import RETURN_STATUSES, Frame, FramePopped, Status, Tree, decode_event, find_frame
 from proxy.core.ledger import Ledger
 from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument
+from proxy.core.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    flag_argument,
+    frame_argument,
+    text_argument,
+    text_schema,
+)
 from proxy.core.tools.frame_tools import pop
 
 SUBAGENT_ORIGIN = "subagent"
@@ -27,7 +36,7 @@ MAX_LISTED_SUBAGENTS = 20
 
 def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the frame of a subagent, or this conversation's root where it is itself a subagent's."""
-    reference = text_argument(arguments, "sessionID", "frameID", "frame_id", "frame")
+    reference = frame_argument(arguments)
     status, summary = text_argument(arguments, "status"), text_argument(arguments, "summary", "results")
     if tool_context.ledger.conversation.parent and reference in (
         "",
@@ -36,7 +45,7 @@ def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -
     ):
         return pop(
             tool_context,
-            {"frameID": tool_context.tree.root.id, "status": status, "results": summary or RESULTS_MISSING_NOTE},
+            {"frame": tool_context.tree.root.id, "status": status, "results": summary or RESULTS_MISSING_NOTE},
         )
     frame = tracked_subagent(tool_context.tree, reference)
     event = subagent_end_event(frame, status, summary)
@@ -53,8 +62,8 @@ def tracked_subagent(tree: Tree, reference: str) -> Frame:
     if not reference:
         if len(in_progress) == 1:
             return in_progress[0]
-        which = "Say which by sessionID." if in_progress else "None is at work."
-        raise ToolError(f"Error: sessionID is missing. {which} {_list_tracked(tracked)}")
+        which = "Say which by frame." if in_progress else "None is at work."
+        raise ToolError(f"Error: frame is missing. {which} {_list_tracked(tracked)}")
     frame = find_frame(tree, reference) or next((f for f in tracked if f.conversation == reference), None)
     if frame is None or frame not in tracked:
         raise ToolError(
@@ -89,13 +98,12 @@ SUBAGENT_COMPLETE = Tool(
     {
         "type": "object",
         "properties": {
-            "sessionID": {"type": "string", "description": "its frame; default: the only one at work"},
-            "status": {"type": "string", "enum": sorted(RETURN_STATUSES)},
-            "summary": {"type": "string"},
+            "frame": text_schema("its frame; default: the only one at work"),
+            "status": {"type": "string", "description": "default: completed", "enum": sorted(RETURN_STATUSES)},
+            "summary": text_schema("what it came to"),
         },
     },
     complete_subagent,
-    is_listed=False,
 )
 
 
@@ -205,15 +213,28 @@ STATS = Tool(
     "stack_stats",
     "stats",
     "Subagents of this conversation, counted.",
-    {"type": "object", "properties": {"reset": {"type": "boolean"}, "showActive": {"type": "boolean"}}},
+    {
+        "type": "object",
+        "properties": {
+            "reset": {"type": "boolean", "description": "only people may: count anew"},
+            "showActive": {"type": "boolean", "description": "also list those at work; default: true"},
+        },
+    },
     show_subagent_stats,
-    is_listed=False,
 )
 SUBAGENT_LIST = Tool(
     "stack_subagent_list",
     "subagent_list",
     "The subagents of this conversation.",
-    {"type": "object", "properties": {"filter": {"type": "string", "enum": list(SUBAGENT_FILTERS)}}},
+    {
+        "type": "object",
+        "properties": {
+            "filter": {
+                "type": "string",
+                "description": f"which to list; default: {SUBAGENT_FILTERS[0]}",
+                "enum": list(SUBAGENT_FILTERS),
+            }
+        },
+    },
     list_subagents,
-    is_listed=False,
 )

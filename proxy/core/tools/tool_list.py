@@ -26,7 +26,7 @@ from proxy.core.tools import (
     recall_tool,
     subagent_tools,
 )
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_schema
 
 # The order is part of what the model reads: a change of it invalidates prompt caches.
 TOOLS: tuple[Tool, ...] = (
@@ -68,9 +68,10 @@ CORE_TOOLS = (
     frame_tools.PUSH,
     frame_tools.POP,
     plan_tools.PLAN,
-    frame_tools.ACTIVATE,
     recall_tool.RECALL,
 )
+# Named by the dispatcher; it reaches every other tool too.
+_DISPATCHER_OPS = ("activate", "invalidate", "add_decision", "details", "tree")
 _BY_NAME: Mapping[str, Tool] = {
     name: tool
     for tool in TOOLS
@@ -90,30 +91,40 @@ BYTES_PER_CHARACTER = 4
 def tool_definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
     """The definitions to offer, in constant order; `profile` is core, full, or passive (recall alone)."""
     if profile == "passive":
-        return (_definition_of(recall_tool.RECALL),)
+        return (_core_definition_of(recall_tool.RECALL),)
     if profile == "full":
-        return tuple(map(_definition_of, (*CORE_TOOLS, *_DISPATCHED_TOOLS)))
-    return (*map(_definition_of, CORE_TOOLS), _dispatcher_definition())
+        tools = (*CORE_TOOLS, *_DISPATCHED_TOOLS)
+        return tuple(_definition(tool.name, tool.description, tool.parameters) for tool in tools)
+    return (*map(_core_definition_of, CORE_TOOLS), _DISPATCHER_DEFINITION)
 
 
-def _definition_of(tool: Tool) -> Mapping[str, Any]:
-    return _definition(tool.name, tool.description, tool.parameters)
+def _core_definition_of(tool: Tool) -> Mapping[str, Any]:
+    return _definition(tool.name, tool.description, tool.core_parameters or tool.parameters)
 
 
 def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"name": name, "description": description, "parameters": parameters}
 
 
-def _dispatcher_definition() -> Mapping[str, Any]:
-    listed_tools = [t for t in _DISPATCHED_TOOLS if t.is_listed]
-    ops = [t.op for t in listed_tools]
-    properties = {"op": {"type": "string", "enum": ops}, "args": {"type": "object"}}
-    listed = "; ".join(f"{t.op}({', '.join(t.parameters.get('properties', {}))})" for t in listed_tools)
-    return _definition(
-        DISPATCHER,
-        f"Other frame operations: {listed}.",
-        {"type": "object", "properties": properties, "required": ["op"]},
-    )
+_DISPATCHER_DEFINITION = _definition(
+    DISPATCHER,
+    "Other frame operations.",
+    {
+        "type": "object",
+        "properties": {
+            "op": {
+                "type": "string",
+                "description": "activate begins a planned or blocked frame",
+                "enum": list(_DISPATCHER_OPS),
+            },
+            "frame": text_schema("id or title"),
+            "reason": text_schema("why"),
+            "decision": text_schema("what to note"),
+            "supersedes": text_schema("decision it replaces"),
+        },
+        "required": ["op"],
+    },
+)
 
 
 def run(tool_context: ToolContext, call: Call) -> ToolResult:

@@ -71,6 +71,27 @@ def text_of(content: object) -> str:
     return "" if content is None else _canonical_json(content)
 
 
+def text_blocks_of(message: Message) -> tuple[str, ...]:
+    """The text blocks of a client's message in any dialect, in order; a content that is a string is one block. Empty
+    where the content holds something else than text, and for what was split off a message with tool results (its wire
+    is an array), because such text was not sent alone."""
+    try:
+        said = slices.parse(message.wire)
+    except slices.JsonSplitError:
+        return ()
+    content = said.get("content") if isinstance(said, dict) else None
+    parts = content if isinstance(content, list) else [content]
+    blocks = [_text_block(part) for part in parts]
+    return tuple(block for block in blocks if block is not None) if None not in blocks else ()
+
+
+def _text_block(part: object) -> str | None:
+    """The text of a part; None for a part that is not text."""
+    if isinstance(part, dict) and part.get("type") in TEXT_PARTS:
+        part = part.get("text")
+    return part if isinstance(part, str) else None
+
+
 def _part(part: object) -> str:
     if isinstance(part, str):
         return part

@@ -93,7 +93,7 @@ class IntroductionNote:
     policy: ContextPolicy
 
     def __call__(self, placement: Placement) -> Placement:
-        if placement.mode == "passive":
+        if not placement.guides_model:
             return placement
         if placement.match_kind is not MatchKind.COMPACTED and not self._block_is_lost(placement):
             return placement

@@ -207,7 +207,7 @@ class RootNote:
 
     def __call__(self, placement: Placement) -> Placement:
         root, request = placement.path_state.tree.unannounced_root, placement.request
-        if not root or placement.mode != "active":
+        if not root or not placement.guides_model:
             return placement
         if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
             return placement

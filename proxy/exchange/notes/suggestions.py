@@ -56,7 +56,7 @@ class SuggestionNote:
             )
             if events := decide_automatic_frames(where, reading, seen, rules):
                 return self.note_writer.record_events(placement, events)
-        return self._suggest(placement, seen, rules)
+        return self._suggest(placement, seen, rules) if placement.guides_model else placement
 
     @cached_property
     def _configured_rules(self) -> AutonomyRules:

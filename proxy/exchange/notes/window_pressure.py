@@ -30,7 +30,7 @@ class PressureWarning:
     def __call__(self, placement: Placement) -> Placement:
         request, waking = placement.request, placement.path_state.tree.wake_state
         takes = self.config.pressure_warning > 0 and self.note_writer.takes_text_after_results(request.model)
-        if placement.mode != "active" or not takes or waking is None:
+        if not placement.guides_model or not takes or waking is None:
             return placement
         window = self.policy.window_of(request.model, placement.conversation)
         room = WindowLimits(window.tokens, window.limit, self.config.pressure_warning)

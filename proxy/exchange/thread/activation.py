@@ -1,9 +1,8 @@
 """Decides when a thread wakes, and which finished work is compacted.
 
-An asleep thread passes byte for byte. It wakes at a large request that ends with user text, or inside a tool loop if a
-compaction pays for waking too. Apart from the first case, a cached prefix is changed only where that pays
-(`stack.economics`). A thread without tools never wakes. Reasoning that its provider binds to the prefix is dropped with
-it, for good. Returns events; records and sends nothing.
+An asleep thread passes byte for byte. It wakes with its first request, when nothing is cached, if our tools are small
+beside that (`offer`); later only where a compaction pays for waking too. A thread without tools never wakes. Reasoning
+that its provider binds to the prefix is dropped with it, for good. Returns events; records and sends nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ from proxy.core.compaction import (
     plan_unfolds,
     reasoning_tokens,
     tokens_removed_by_cuts,
+    untouched_cost,
+    within_outlay,
 )
 from proxy.core.context import (
     MessageComposer,
@@ -65,6 +66,7 @@ from proxy.core.recall import RestoreOptions
 from proxy.core.tools import ToolSettings
 from proxy.dialects import AppendedTools, Dialect, Headers, never_holds_compaction
 from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
+from proxy.exchange.thread.offer import RECALL_SHARE, Offer, choose_offer
 from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
@@ -158,7 +160,7 @@ class ContextPolicy:
 
     def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
         if here.path_state.tree.is_awake:
-            again = self._move_guidance_to_front(here)
+            again = (*self._move_guidance_to_front(here), *self._add_core_tools(here))
             if self._loop_needs_reasoning(here):
                 return PolicyDecision(again)
             done = self._plan_compaction(here, None)
@@ -167,7 +169,48 @@ class ContextPolicy:
         wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
         if reason := self._reason_to_sleep(here.request, wanted=wanted):
             return PolicyDecision(reason=reason)
-        return self._wake(here)
+        if self.config.wake_at_tokens is None and _is_opening(here) and not wanted:
+            woken = self._offer_event(here)
+            return PolicyDecision((woken,)) if woken else PolicyDecision(reason="small")
+        return self._wake(here, wanted=wanted)
+
+    # ------------------------------------------------------------------------------------------------------- offering
+    @property
+    def smallest_awake(self) -> int:
+        """Tokens of the smallest request whose thread may be awake."""
+        if self.config.wake_at_tokens is not None:
+            return self.config.wake_at_tokens
+        return int(self.count_memoized(self.tools_by_mode["passive"]) / RECALL_SHARE)
+
+    def _offered_by_size(self, here: PolicyInput) -> Offer:
+        recall = self.count_memoized(self.tools_by_mode["passive"])
+        core = self.count_memoized(self.tools_by_mode["active"]) + self.count_memoized(self._guidance(here))
+        return choose_offer(here.request.tokens, core, recall, passive=here.mode == "passive")
+
+    def _offer_event(self, here: PolicyInput) -> ThreadWoken | None:
+        """What the thread is offered with its first request; None where nothing is small beside it."""
+        match self._offered_by_size(here):
+            case Offer.CORE:
+                return ThreadWoken(self._guidance(here), self.tools_by_mode["active"])
+            case Offer.RECALL:
+                return ThreadWoken("", self.tools_by_mode["passive"])
+            case Offer.NOTHING:
+                return None
+
+    def _add_core_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
+        """Offer the core tools to a thread that has `stack_recall` alone, where its cache is cold or its client changes
+        the head anyway."""
+        tree, request, since = here.path_state.tree, here.request, here.previous_thread
+        if self.config.wake_at_tokens is not None or here.mode == "passive" or tree.offers_frames:
+            return ()
+        changed = since is not None and (since.system_hash, since.tools_hash) != (
+            request.system_hash,
+            request.tools_hash,
+        )
+        if not (changed or self._is_cold(here)) or not ends_with_user_message(request.messages):
+            return ()
+        woken = self._offer_event(here)
+        return (woken, *self._drop_bound_reasoning(here)) if woken and woken.guidance else ()
 
     # --------------------------------------------------------------------------------------------------------- waking
     def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
@@ -177,25 +220,26 @@ class ContextPolicy:
             return "no_tools"
         if request.tool_choice not in ("auto", "required") or request.wants_structured_output:
             return "no_choice"
-        return "small" if request.tokens < self.config.wake_at_tokens and not wanted else ""
+        return "small" if request.tokens < self.smallest_awake and not wanted else ""
 
-    def _wake(self, here: PolicyInput) -> PolicyDecision:
-        """Wake, with all compactions that are due. At user text the cost does not matter; inside a tool loop a
-        compaction or a cut of a new output must pay for both. Appended tools break no prefix, so then a compaction must
-        pay by itself."""
+    def _wake(self, here: PolicyInput, *, wanted: bool) -> PolicyDecision:
+        """Wake, with all compactions that are due. A compaction or a cut of a new output must pay for both, unless the
+        thread is `wanted` awake; with `wake_at_tokens` set, that holds inside a tool loop alone. Appended tools break
+        no prefix, so then a compaction must pay by itself."""
         in_loop = not ends_with_user_message(here.request.messages)
+        must_pay = in_loop or (self.config.wake_at_tokens is None and not wanted)
         if in_loop and self._loop_needs_reasoning(here):
             return PolicyDecision(reason="in_loop")
-        woken = self.wake_event(here)
+        woken = self._wake_event(here, wanted=wanted)
         added = sum(map(self.count_memoized, woken.texts))
         appended = bool(woken.appended)
         done = self._plan_compaction(here, None if appended and not in_loop else added, appended=appended)
         decisions = done.decisions
-        if in_loop and not done.events and not here.message_is_waiting:
+        if must_pay and not done.events and not here.message_is_waiting:
             cut = self._wake_with_truncation(here, decisions)
             decisions = (cut,) if cut else decisions
             if cut is None or not cut.verdict.is_worth_it:
-                return PolicyDecision((), decisions, "in_loop")
+                return PolicyDecision((), decisions, "in_loop" if in_loop else "no_gain")
         return PolicyDecision((woken, *([] if appended else self._drop_bound_reasoning(here)), *done.events), decisions)
 
     def _wake_with_truncation(
@@ -228,10 +272,13 @@ class ContextPolicy:
                 cold=compaction_input.cold,
                 window=compaction_input.window,
             )
+        verdict = within_outlay(verdict, compaction_input.paid, cold=compaction_input.cold)
         return CompactionDecision("wake", (), verdict)
 
-    def wake_event(self, here: PolicyInput) -> ThreadWoken:
+    def _wake_event(self, here: PolicyInput, *, wanted: bool) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
+        if self.config.wake_at_tokens is None and not wanted and self._offered_by_size(here) is not Offer.CORE:
+            return ThreadWoken("", self.tools_by_mode["passive"])
         in_front = self._leading_wake_event(here)
         if (how := self._appended_tools(here)) is None:
             return in_front
@@ -241,8 +288,17 @@ class ContextPolicy:
     def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
         if here.mode == "passive":
             return ThreadWoken("", self.tools_by_mode["passive"])
-        told = guidance_text(self.config.guidance, here.request.tool_names, self.inference_rules.tool_roles)
-        return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
+        return ThreadWoken(
+            self._guidance(here) + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"]
+        )
+
+    def _guidance(self, here: PolicyInput) -> str:
+        return guidance_text(
+            self.config.guidance,
+            here.request.tool_names,
+            self.inference_rules.tool_roles,
+            mirrors_plans=self.config.mirror_plans,
+        )
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -374,7 +430,7 @@ class ContextPolicy:
             now=here.now,
             prices=CachePrices(1.0, 1.0) if uncached else CachePrices(tariff.read, tariff.write),
             requests=expected_requests(len(usages)),
-            cold=uncached or _cache_is_cold(here, tariff.ttl_s),
+            cold=self._is_cold(here),
             window=window.tokens if window.is_binding else 0,
             frame_max=frame_max,
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
@@ -382,7 +438,22 @@ class ContextPolicy:
             binds_reasoning=self._binds_reasoning(here),
             provider_edits=here.path_state.tree.provider_edited_context,
             wake_is_appended=appended,
+            paid=self._paid_untouched(here) if added is not None and self.config.wake_at_tokens is None else None,
         )
+
+    def _paid_untouched(self, here: PolicyInput) -> float:
+        """What the conversation has cost so far without us."""
+        tariff, request = self._tariff(here), here.request
+        head = sum(m.tokens for m in request.head) + request.tools_tokens
+        return untouched_cost(request.messages, head, CachePrices(tariff.read, tariff.write))
+
+    def _is_cold(self, here: PolicyInput) -> bool:
+        """Whether the provider caches nothing of this thread any more."""
+        usages = [made.spoken.usage for made in rounds_of(here.path_state.entries) if made.spoken.usage]
+        tariff = _tariff_in_use(self._tariff(here), usages)
+        if not usages and self.config.wake_at_tokens is None:  # seen for the first time: others may have warmed it
+            return False
+        return _stopped_reporting_cache(usages) or _cache_is_cold(here, tariff.ttl_s)
 
     def _minimize_outputs(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """With view `minimal`, shorten older results to one line each when the time is right."""
@@ -482,6 +553,11 @@ def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request,
         return False
     told = dialect.must_open_with_reasoning(request)
     return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+
+
+def _is_opening(here: PolicyInput) -> bool:
+    """Whether the conversation has no answer yet, so that nothing of it is cached."""
+    return not any(m.role == "assistant" for m in here.request.messages)
 
 
 def _breaks_cache(event: FrameEvent) -> bool:

@@ -76,6 +76,11 @@ class Placement(msgspec.Struct, frozen=True):
         return self.path_state.tree.active
 
     @property
+    def guides_model(self) -> bool:
+        """Whether the model may be told of frames: it was offered the tools for them, and the mode is `active`."""
+        return self.mode == "active" and self.path_state.tree.offers_frames
+
+    @property
     def is_rendered(self) -> bool:
         return self.status == "full"
 

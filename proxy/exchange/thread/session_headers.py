@@ -14,8 +14,11 @@ SESSION_HEADERS = (
     b"x-session-affinity",
     b"thread-id",
     b"x-claude-code-session-id",
+    b"thread_id",
+    b"conversation_id",
+    b"session_id",
 )
-"""Ours first; opencode's two, which are equal; Codex; Claude Code."""
+"""Ours first; opencode's two, which are equal; Codex; Claude Code; pi, older Codex, gateways, the narrowest first."""
 AGENT_HEADER = b"x-claude-code-agent-id"
 """One of the agents that share a Claude Code session; the main agent sends none."""
 PARENT_HEADERS = (b"x-parent-session-id", b"x-codex-parent-thread-id")

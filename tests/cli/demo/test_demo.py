@@ -117,6 +117,7 @@ def test_the_totals_are_the_sums_of_the_rows(played: dict[str, Any]) -> None:
         assert total[name] == pytest.approx(sum(row[name] for row in rows))
 
 
+@pytest.mark.long
 def test_the_data_is_kept_where_it_is_asked_for_and_can_be_looked_at(tmp_path: Path) -> None:
     data = tmp_path / "kept"
     done = subprocess.run(demo("--data", str(data)), capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
@@ -157,7 +158,7 @@ def running() -> Iterator[Running]:
     process.communicate()
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_ctrl_c_is_clean_and_leaves_nothing_running(running: Running, sent: signal.Signals) -> None:
     running.process.send_signal(sent)
 

@@ -38,9 +38,16 @@ def said(text: str, role: str = "user") -> Message:
     return Message(role, b"", identity_of(role, text), text)
 
 
+def blocks_of(message: Message) -> tuple[str, ...]:
+    """Every paragraph is a block."""
+    return tuple(message.text.split("\n\n"))
+
+
 A, B, C = said("build it"), said("done", "assistant"), said("go on")
 STATUS, OURS = said("/stack status"), said(f"{ANSWER_MARK} one frame", "assistant")
 THEIRS = said("I know no such command", "assistant")
+CALLING = Message("assistant", b"", "i", "", (Call("c", "bash", "{}"),))
+RESULT = Message("tool", b"", "r", "a.py", (), "c")
 REMINDER = said("<system-reminder>the date is today</system-reminder>")
 
 
@@ -51,12 +58,13 @@ REMINDER = said("<system-reminder>the date is today</system-reminder>")
         "  /stack status \n",
         "/stack",
         "/stack\tpush  A",
-        "<system-reminder>the date</system-reminder>\n/stack status",
-        "/stack status\n<system-reminder>\nmany\nlines\n</system-reminder>",
+        "<system-reminder>the date</system-reminder>\n\n/stack status",
+        "/stack status\n\n<system-reminder>\nmany\nlines\n</system-reminder>",
+        "<system-reminder>a</system-reminder>\n<hook-context>b</hook-context>\n\n/stack status",
     ],
 )
-def test_a_whole_line_is_a_command_whatever_the_client_puts_around_it(text: str) -> None:
-    assert command_text(said(text)).split()[0] == "/stack"
+def test_a_whole_line_is_a_command_whatever_blocks_the_client_puts_around_it(text: str) -> None:
+    assert command_text(said(text), blocks_of).split()[0] == "/stack"
 
 
 @pytest.mark.parametrize(
@@ -68,18 +76,28 @@ def test_a_whole_line_is_a_command_whatever_the_client_puts_around_it(text: str)
         "/ stack status",
         "`/stack status`",
         "/stack push " + "x" * MAX_COMMAND_CHARACTERS,
-        '/stack push A{"image_url":{"url":"data:"},"type":"image_url"}',
         "",
+        "<system-reminder>the date</system-reminder>\n/stack status",
+        "/stack status\n<system-reminder>the date</system-reminder>",
+        "<system-reminder>\n\n/stack status",
+        "<system-reminder>\n\n/stack status\n\n</system-reminder>",
+        "<system-reminder>a</system-reminder> and\n\n/stack status",
+        "/stack say a</system-reminder>",
+        "/stack say a\n\n/stack say b",
     ],
 )
 def test_anything_more_is_the_users_text(text: str) -> None:
-    assert command_text(said(text)) == ""
+    assert command_text(said(text), blocks_of) == ""
+
+
+def test_what_is_not_only_text_is_no_command() -> None:
+    assert command_text(said("/stack status"), lambda _: ()) == ""
 
 
 def test_nobody_else_types_commands() -> None:
-    assert command_text(said("/stack status", "assistant")) == ""
-    assert command_text(said("/stack status", "system")) == ""
-    assert command_text(Message("tool", b"", "i", "/stack status", (), "call_1")) == ""
+    assert command_text(said("/stack status", "assistant"), blocks_of) == ""
+    assert command_text(said("/stack status", "system"), blocks_of) == ""
+    assert command_text(Message("tool", b"", "i", "/stack status", (), "call_1"), blocks_of) == ""
 
 
 @pytest.mark.parametrize(
@@ -96,18 +114,22 @@ def test_nobody_else_types_commands() -> None:
         ([A, B, STATUS, THEIRS, C], CommandPositions(frozenset())),
         ([A, B, STATUS, REMINDER, OURS, REMINDER, STATUS, REMINDER], CommandPositions(frozenset({2, 4}), 6, 1)),
         ([A, B, STATUS, said("", "assistant"), C], CommandPositions(frozenset({2, 3}))),
+        ([A, CALLING, RESULT, STATUS], CommandPositions(frozenset())),
+        ([A, CALLING, RESULT, REMINDER, C, STATUS], CommandPositions(frozenset())),
+        ([A, CALLING, said("an item of no known kind", "item"), STATUS], CommandPositions(frozenset())),
+        ([A, CALLING, RESULT, STATUS, B, STATUS], CommandPositions(frozenset(), 5, 0)),
     ],
 )
 def test_a_command_goes_with_its_answer_and_the_last_one_waits(
     messages: list[Message], found: CommandPositions
 ) -> None:
-    assert find_commands(messages) == found
+    assert find_commands(messages, blocks_of) == found
 
 
 def test_an_answer_with_calls_is_the_agents() -> None:
     calling = Message("assistant", b"", "i", f"{ANSWER_MARK} ls", (Call("c", "bash", "{}"),))
 
-    assert find_commands([A, B, STATUS, calling, C]) == CommandPositions(frozenset())
+    assert find_commands([A, B, STATUS, calling, C], blocks_of) == CommandPositions(frozenset())
 
 
 READ = {
@@ -127,9 +149,7 @@ READ = {
     "/stack rename A | B": RenameCommand("A", "B"),
     "/stack rename A | | c": RenameCommand("A", "", "c"),
     "/stack say use tabs | --to me; now": SayCommand("use tabs | --to me; now"),
-    "/stack say --to c0ffee use tabs": SayCommand("use tabs", "c0ffee"),
     "/stack say --follow-up\tthen push": SayCommand("then push", is_follow_up=True),
-    "/stack say --follow-up --to c0ffee then push": SayCommand("then push", "c0ffee", is_follow_up=True),
 }
 
 
@@ -140,7 +160,7 @@ def test_what_is_typed_is_read(command: str) -> None:
 
 @given(st.text())
 def test_whatever_is_typed_is_read_or_answered(text: str) -> None:
-    command = command_text(said(f"/stack {text}"))
+    command = command_text(said(f"/stack {text}"), blocks_of)
     if not command:
         return
     with suppress(InvalidCommand):

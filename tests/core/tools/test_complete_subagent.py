@@ -46,7 +46,7 @@ def test_without_a_status_it_is_completed_and_without_a_summary_that_is_told() -
         ((), {"sessionID": "fsub"}, "'fsub' is not tracked"),
         ((delegated(),), {"sessionID": "froot"}, "'froot' is not tracked"),
         ((delegated(),), {"sessionID": "froot"}, "A frame of yours ends with stack_frame_pop."),
-        ((delegated(), delegated("ftwo", "Other")), {}, "Say which by sessionID. Tracked: fsub Find flaky tests"),
+        ((delegated(), delegated("ftwo", "Other")), {}, "Say which by frame. Tracked: fsub Find flaky tests"),
         ((delegated(), popped("fsub")), {"sessionID": "fsub"}, "subagent fsub is already completed"),
         ((delegated(), popped("fsub")), {}, "None is at work. Tracked: fsub"),
         ((delegated(),), {"status": "planned"}, "status 'planned' is none of blocked, completed, failed"),

@@ -12,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.accounting import load_o200k
 from proxy.core import tools
-from proxy.core.frames.events import SubagentStarted
+from proxy.core.context import guidance_text
+from proxy.core.frames.events import FramePlanned, SubagentStarted
 from proxy.core.ledger.messages import Call
+from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.tools.base import ToolContext
+from proxy.dialects import DIALECTS, Dialect
 from tests.core.forest import count
 from tests.core.tools.test_inspect_tools import STORY, desk_after
 
@@ -166,18 +170,97 @@ def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
         assert not told.startswith("Error"), (name, told)
 
 
+@pytest.mark.rows("S1-134", "S1-168")
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
+@pytest.mark.parametrize("offered", [("bash",), ("bash", "TodoWrite")], ids=["no plan tool", "a plan tool"])
+def test_what_is_offered_is_slim(dialect: Dialect, offered: tuple[str, ...]) -> None:
+    """In the bytes of each dialect: the core with its guidance at most 600 tokens, recall alone at most 110."""
+    tokens = load_o200k()
+    core, recall = (dialect.tools_json(tools.tool_definitions(profile)).decode() for profile in ("core", "passive"))
+
+    assert tokens(core) + tokens(guidance_text("mirror", offered, DEFAULT_TOOL_ROLES)) <= 600
+    assert tokens(recall) <= 110
+
+
 @pytest.mark.rows("S1-134")
-def test_the_list_is_small_constant_and_names_each_once() -> None:
-    """At most 1,200 tokens (and 800 by design) with the dispatcher; the same bytes whenever it is asked for."""
-    core = json.dumps(tools.tool_definitions("core"))
-    assert count(core) <= 800
-    for profile in ("core", "full", "passive"):
-        listed = tools.tool_definitions(profile)
-        assert json.dumps(listed) == json.dumps(tools.tool_definitions(profile))
-        names = [tool["name"] for tool in listed]
-        assert len(set(names)) == len(names)
-    behind = set(tools.tool_definitions("core")[-1]["parameters"]["properties"]["op"]["enum"])
-    assert behind <= {tool.op for tool in tools.TOOLS}
+@pytest.mark.parametrize("profile", ["core", "full", "passive"])
+def test_the_list_is_constant_and_names_each_once(profile: str) -> None:
+    listed = tools.tool_definitions(profile)
+
+    assert json.dumps(listed) == json.dumps(tools.tool_definitions(profile))
+    names = [tool["name"] for tool in listed]
+    assert len(set(names)) == len(names)
+
+
+def described(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each argument of a schema, nested ones included, with its description."""
+    for name, value in schema.get("properties", {}).items():
+        yield f"{path}{name}", value.get("description", "")
+        yield from described(value, f"{path}{name}.")
+    if "items" in schema:
+        yield from described(schema["items"], f"{path}[].")
+
+
+@pytest.mark.rows("S1-168")
+@pytest.mark.parametrize("profile", ["core", "full", "passive"])
+def test_every_argument_has_a_description_and_a_frame_has_one_name(profile: str) -> None:
+    arguments = [each for tool in tools.tool_definitions(profile) for each in described(tool["parameters"])]
+
+    assert all(text for _, text in arguments), arguments
+    assert not {"frameID", "frame_id", "sessionID", "parentSessionID", "rootID"} & {name for name, _ in arguments}
+
+
+@pytest.mark.rows("S1-168", "S1-111", "S1-125")
+@pytest.mark.parametrize("profile", ["core", "full"])
+def test_the_schemas_hold_what_our_words_recommend(profile: str) -> None:
+    listed = {tool["name"]: dict(described(tool["parameters"])) for tool in tools.tool_definitions(profile)}
+
+    assert "retry_of" in listed["stack_frame_push"]
+    noting, ending = ("stack", "stack") if profile == "core" else ("stack_add_decision", "stack_frame_invalidate")
+    assert {"decision", "supersedes", "reason"} <= set(listed[noting])
+    assert {"frame", "reason"} <= set(listed[ending])
+    if profile == "core":
+        ops = tools.tool_definitions("core")[-1]["parameters"]["properties"]["op"]["enum"]
+        assert {"activate", "add_decision", "invalidate"} <= set(ops) <= {tool.op for tool in tools.TOOLS}
+
+
+@pytest.mark.rows("S1-168")
+@pytest.mark.parametrize("name", ["frame", "frameID", "frame_id", "frameId", "sessionID", "session_id", "sessionId"])
+def test_a_frame_is_found_under_every_name_that_models_use(name: str) -> None:
+    for tool in ("stack_frame_details", "stack_get_summary", "stack_tree"):
+        assert "Auth" in asked(tool, json.dumps({name: "Auth"}), desk())
+    assert asked("stack_add_decision", json.dumps({"decision": "Tables", name: "Nope"}), desk()).startswith("Error: no")
+    assert "there is no frame" in asked("stack_frame_pop", json.dumps({"results": "x", name: "Nope"}), desk())
+    assert "there is no frame" in asked("stack_frame_activate", json.dumps({name: "Nope"}), desk())
+    assert "there is no frame" in asked("stack_frame_invalidate", json.dumps({"reason": "x", name: "Nope"}), desk())
+
+
+@pytest.mark.rows("S1-168")
+def test_a_list_of_criteria_is_joined() -> None:
+    arguments = {"title": "Lexer", "successCriteria": ["all tokens are read", "no warning"]}
+
+    assert "all tokens are read; no warning" in asked("stack_frame_push", json.dumps(arguments), desk())
+
+
+@pytest.mark.rows("S1-168", "S1-122")
+@pytest.mark.parametrize(
+    "children",
+    [
+        ["Lexer: all tokens are read", "Parser: all trees are built"],
+        "- Lexer: all tokens are read\n- Parser: all trees are built\n",
+        '["Lexer: all tokens are read", "Parser: all trees are built"]',
+        [{"title": "Lexer", "successCriteria": "all tokens are read"}, "Parser: all trees are built"],
+    ],
+    ids=["texts", "lines", "encoded", "mixed"],
+)
+def test_children_are_planned_in_whatever_form_they_are_written(children: object) -> None:
+    arguments = {"children": children}
+    call = Call("c", "stack_frame_plan", json.dumps(arguments))
+
+    events = tools.run(desk(), call).events
+
+    planned = [(event.title, event.criteria) for event in events if isinstance(event, FramePlanned)]
+    assert planned == [("Lexer", "all tokens are read"), ("Parser", "all trees are built")]
 
 
 @pytest.mark.rows("S1-132")

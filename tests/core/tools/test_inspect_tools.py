@@ -180,7 +180,7 @@ def test_an_unknown_frame_is_an_error_that_names_the_known_ones() -> None:
 @pytest.mark.rows("S1-132")
 def test_details_without_an_id_are_an_error() -> None:
     """S1-132."""
-    assert ask(desk_after(*STORY), "stack_frame_details").startswith("Error: frameID is missing")
+    assert ask(desk_after(*STORY), "stack_frame_details").startswith("Error: frame is missing")
 
 
 # --------------------------------------------------------------------------------------------------------------- state
