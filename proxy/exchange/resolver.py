@@ -279,7 +279,16 @@ class Resolver:
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
             since = _thread_on_branch(path_state.branches, told or before)
         return Placement(
-            parsed, cached, path_state, node, thread, "asleep", match_kind=found.kind, previous_thread=since, mode=mode
+            parsed,
+            cached,
+            path_state,
+            node,
+            thread,
+            "asleep",
+            match_kind=found.kind,
+            previous_thread=since,
+            mode=mode,
+            call_ids=found.call_ids,
         )
 
     def _follow_path(  # noqa: PLR0913  where the request stands, and what is new in it

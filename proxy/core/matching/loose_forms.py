@@ -6,6 +6,7 @@ and results told as text. Slower than identities, so only what no identity finds
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from unicodedata import is_normalized, normalize
@@ -26,6 +27,7 @@ MAX_LABEL_CHARACTERS = 120
 """The introduction is looked for in so many first characters."""
 
 _LINE_END = re.compile(r"[ \t]*\r?\n")
+_ID = re.compile(r"\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{6,}")
 _WHITE_SPACE = re.compile(r"\s+")
 
 
@@ -149,9 +151,10 @@ def _spellings(value: object) -> Iterator[str]:
     """How a value may stand in a text: as it is, as JSON, as JSON within JSON."""
     if isinstance(value, str):
         yield squeezed(value)
-        once = msgspec.json.encode(value).decode()[1:-1]
-        yield squeezed(once)
-        yield squeezed(msgspec.json.encode(once).decode()[1:-1])
+        for ascii_only in (False, True):
+            once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+            yield squeezed(once)
+            yield squeezed(json.dumps(once, ensure_ascii=ascii_only)[1:-1])
     else:
         yield msgspec.json.encode(value).decode()
         if isinstance(value, bool):
@@ -161,6 +164,14 @@ def _spellings(value: object) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- results
+def same_told_result(ours: str, theirs: str) -> bool:
+    """Whether two texts tell the same output behind an introduction that differs in the ids of calls alone."""
+    if RESULT_LABEL.search(ours[:MAX_LABEL_CHARACTERS]) is None:
+        return False
+    pairs = [_ID.sub("#", text[:MAX_LABEL_CHARACTERS]) + text[MAX_LABEL_CHARACTERS:] for text in (ours, theirs)]
+    return squeezed(pairs[0]) == squeezed(pairs[1])
+
+
 def count_told_results(results: Sequence[str], text: str) -> int:
     """How many of these outputs, from the first on, a user's message tells as text, and nothing else. 0 for any other
     message."""

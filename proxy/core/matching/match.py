@@ -39,8 +39,8 @@ class MatchKind(StrEnum):
 class Match(msgspec.Struct, frozen=True):
     """Where a request continues. `path` are the known entries of its first messages, in order; `aliases` the stored
     entries that later messages are another form of, by position; `adopts` the entry whose state continues. `exact` is
-    how many of `path` are known by their identity. `call_ids` are the stored ids of the newest known answer's calls by
-    those of the client, where it makes them anew."""
+    how many of `path` are known by their identity, or -1 for all. `call_ids` are the stored ids of known calls by those
+    of the client, where it makes them anew."""
 
     kind: MatchKind
     path: tuple[Entry, ...] = ()

@@ -24,7 +24,7 @@ from proxy.core.ledger import (
     visible_calls,
     visible_text,
 )
-from proxy.core.matching.loose_forms import count_told_results, same_answer, same_text
+from proxy.core.matching.loose_forms import count_told_results, same_answer, same_text, same_told_result
 from proxy.core.matching.rewritten_history import is_pruned_form
 
 MAX_CANDIDATES = 16
@@ -42,16 +42,17 @@ _SAME_IDS: Mapping[str, str] = MappingProxyType({})
 
 
 class LooseWalk(NamedTuple):
-    """`path` are the known entries of a history's first messages, in order; `call_ids` are the stored ids of the newest
-    answer's calls by those of the client, where it made them anew."""
+    """`path` are the known entries of a history's first messages, in order; `call_ids` are the stored ids of its calls
+    by those of the client, where it made them anew."""
 
     path: tuple[Entry, ...]
     call_ids: Mapping[str, str]
 
 
 class _Step(NamedTuple):
-    """A way through the ledger that ends at `entry`, or begins where that is None. `call_ids`: see `LooseWalk`;
-    `is_loose`: no identity found the entry; `has_new_ids`: the ids of a call on the way are others."""
+    """A way through the ledger that ends at `entry`, or begins where that is None. `call_ids` are those of the newest
+    answer (see `LooseWalk`); `is_loose`: no identity found the entry; `has_new_ids`: a call on the way has another
+    id."""
 
     entry: Entry | None
     before: _Step | None
@@ -99,7 +100,8 @@ def walk_loosely(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry,
     _remember_forms(ledger, way)
     # a silent turn may stand where the last known message stood
     known = path if first.entry is None else (*path[:-1], first.entry)
-    return LooseWalk((*known, *[step.entry for step in way if step.entry]), end.call_ids)
+    call_ids = {theirs: ours for step in way for theirs, ours in step.call_ids.items()}
+    return LooseWalk((*known, *[step.entry for step in way if step.entry]), call_ids)
 
 
 def _is_sure(messages: Sequence[Message], end: _Step) -> bool:
@@ -129,9 +131,7 @@ def _steps(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
         way.to(entry, message)
         for entry in _message_children(ledger, way.tip)
         if entry.message and _is_same(entry.message, message, way.call_ids)
-    ]
-    if not found and message.role == "user" and (last := _last_told_result(ledger, way.tip, message)):
-        found = [way.to(last, message)]
+    ] or list(_steps_over_told_result(ledger, way, message))
     yield from found
     if not found and way.entry and (silent := _silent_turn(ledger, way.tip)):
         replaced = way._replace(entry=silent, is_loose=False, identity="")
@@ -146,6 +146,28 @@ def _steps_over_answer(ledger: Ledger, way: _Step, message: Message) -> Iterator
             continue
         if (rounds and is_echoed_by(rounds, message)) or same_answer(text, calls, message):
             yield way.to(entry, message, ids)
+
+
+def _steps_over_told_result(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
+    """The way over results that a user's message tells as text, or that it told before under other ids."""
+    if message.role != "user" or not _follows_calls(ledger, way.tip):
+        return
+    if last := _last_told_result(ledger, way.tip, message):
+        yield way.to(last, message)
+        return
+    for entry in _message_children(ledger, way.tip):
+        if entry.message and entry.message.role == "user" and same_told_result(entry.message.text, message.text):
+            yield way.to(entry, message)
+
+
+def _follows_calls(ledger: Ledger, tip: str) -> bool:
+    """Whether nothing but messages of the user stands between the calls of an answer and what follows `tip`."""
+    for _ in range(MAX_CANDIDATES):
+        entry = ledger.entries.get(tip)
+        if entry is None or entry.message is None or entry.message.role != "user":
+            break
+        tip = entry.parent
+    return bool(visible_calls(ledger.rounds.get(tip, ())))
 
 
 def _step_over_pieces(ledger: Ledger, way: _Step, messages: Sequence[Message]) -> _Step | None:

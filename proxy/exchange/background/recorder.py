@@ -7,6 +7,7 @@ logged.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -297,13 +298,32 @@ class RequestRecordBuilder(msgspec.Struct):
             receipt.created,
             receipt.status,
             msgspec.json.encode(receipt),
-            without_secrets(self.recorder.dialect.client_body(standing.request), fields),
+            without_secrets(body_to_store(standing, self.recorder.dialect.client_body(standing.request)), fields),
         )
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
         try:
             self.recorder.store.write(self.tenant, (kept, *sent))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
+
+
+def body_to_store(standing: Placement, body: Body) -> Body:
+    """The client's body, with the stored ids of known calls where the client makes them anew with each request: else
+    each request would add the whole history to the store."""
+    if not standing.call_ids:
+        return body
+    known = {_quoted(theirs): _quoted(ours) for theirs, ours in standing.call_ids.items()}
+    changed: dict[bytes, bytes] = {}
+    for source in standing.request.slices:
+        ids = {_quoted(i) for m in source.messages for i in (m.answers, *[c.id for c in m.calls])} & known.keys()
+        # A run of items stands in the body without the brackets of its array.
+        for piece in (source.raw, source.raw[1:-1].strip()) if ids else ():
+            changed[piece] = re.sub(b"|".join(map(re.escape, ids)), lambda found: known[found[0]], piece)
+    return tuple(changed.get(piece, piece) for piece in body)
+
+
+def _quoted(call_id: str) -> bytes:
+    return b'"' + call_id.encode("utf-8", "surrogatepass") + b'"'
 
 
 def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:

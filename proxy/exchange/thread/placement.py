@@ -3,7 +3,7 @@ copies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 from msgspec.structs import replace
@@ -56,6 +56,8 @@ class Placement(msgspec.Struct, frozen=True):
     """All decisions of the cost gate, also those not to compact."""
     parent_task: ParentTask | None = None
     """A subagent's task, if it is to be told with this request."""
+    call_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The stored ids of known calls by those of the client, where it makes them anew."""
 
     @property
     def request(self) -> Request:
