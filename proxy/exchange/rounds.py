@@ -31,7 +31,7 @@ from proxy.core.compaction import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
+from proxy.core.context import AnswersLeftOut, Context, alternate_roles, answers_with_stale_reasoning, unpaired_calls
 from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import Message, ModelResponse, Request
 from proxy.core.observers import message_of
@@ -547,7 +547,11 @@ async def shorten_request(parts: Services, route: Route, overlong: OversizedRequ
     if kept is None:
         return None
     trace = replace(dialect.user_message(kept.trace), tokens=parts.count_memoized(kept.trace))
-    return ShortenedRequest(_with_messages(parts, route, request, (*kept.before, trace), kept.after), trace.tokens)
+    before, after = (*kept.before, trace), tuple(kept.after)
+    if parts.config.tariff_of(route.model).roles == "alternate":
+        left_out = AnswersLeftOut(request.messages)
+        before, after = (), alternate_roles((*before, *after), {id(trace)}, parts.composer, left_out)
+    return ShortenedRequest(_with_messages(parts, route, request, before, after), trace.tokens)
 
 
 def _with_messages(

@@ -37,7 +37,12 @@ from proxy.exchange.notes.window_pressure import PressureWarning
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import Services
-from proxy.exchange.thread.activation import ContextPolicy, client_model_binds_reasoning, forbids_user_after_result
+from proxy.exchange.thread.activation import (
+    ContextPolicy,
+    client_model_binds_reasoning,
+    forbids_user_after_result,
+    must_alternate,
+)
 from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
@@ -113,6 +118,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         response_ids_in=partial(response_ids_of, dialect),
         round_to_store=partial(round_to_store, dialect),
         forbids_user_after_result=partial(forbids_user_after_result, config),
+        must_alternate=partial(must_alternate, config),
         binds_reasoning=partial(client_model_binds_reasoning, config, dialect),
         block_format_for=partial(block_format_for, config),
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),

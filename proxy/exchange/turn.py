@@ -18,6 +18,7 @@ from proxy.core.context import (
     FLAT_FORMAT,
     BlockFormat,
     Context,
+    ContextForm,
     MessageComposer,
     answers_with_stale_reasoning,
     build_context,
@@ -88,6 +89,8 @@ class Toolkit:
     """A round as it is stored, with what else the client may name."""
     forbids_user_after_result: Callable[[str], bool] = lambda _: False
     """Whether the model takes no user message after a tool result."""
+    must_alternate: Callable[[str], bool] = lambda _: False
+    """Whether user and assistant must alternate for the model."""
     binds_reasoning: Callable[[str], bool] = lambda _: False
     """Whether the model takes reasoning only after the prefix that it was made with."""
     block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
@@ -115,6 +118,8 @@ class Turn(msgspec.Struct, eq=False):
     recalled_tokens: int = 0
     is_relayed: bool = False
     """It answers the client's own bytes."""
+    is_mild: bool = False
+    """Its requests carry as little of ours as possible, because the provider refused more."""
 
     @classmethod
     def begin(
@@ -142,9 +147,13 @@ class Turn(msgspec.Struct, eq=False):
 
     def _context_of(self, path_state: PathState) -> Context:
         kit, model = self.toolkit, self.placement.request.model
-        return build_context(
-            path_state, kit.composer, suffixed=kit.forbids_user_after_result(model), bound=kit.binds_reasoning(model)
+        form = ContextForm(
+            suffixed=kit.forbids_user_after_result(model),
+            alternate=self.is_mild or kit.must_alternate(model),
+            bound=kit.binds_reasoning(model),
+            guided=not self.is_mild,
         )
+        return build_context(path_state, kit.composer, form)
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run_stack_calls(

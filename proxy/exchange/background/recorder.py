@@ -52,7 +52,7 @@ HEAD_CACHE_SIZE = 256
 REASONING_REMOVAL_KINDS = frozenset({"folded", REASONING_REMOVED})
 UNKNOWN_TOOL = "unknown"
 """Stands for a tool that does not exist: the model made up its name, so it is neither logged nor counted."""
-ASLEEP_REASONS_IN_HEADER = frozenset({"name_clash", "legacy_functions"})
+ASLEEP_REASONS_IN_HEADER = frozenset({"name_clash", "legacy_functions", "too_many_tools"})
 """The header tells only reasons that somebody must fix; others change from request to request, and clients compare the
 word `asleep`."""
 

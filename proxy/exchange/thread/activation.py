@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import dropwhile
 
 import msgspec
@@ -75,6 +76,7 @@ MAX_COMPACTED_BLOCK_TOKENS = 300
 """Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
 """Restored file contents may fill one part in so many of the window."""
+NO_TOOLS = "[]"
 UNCACHED_ROUNDS_LIMIT = 2
 """After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
@@ -158,7 +160,7 @@ class ContextPolicy:
 
     def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
         if here.path_state.tree.is_awake:
-            again = self._move_guidance_to_front(here)
+            again = self._move_guidance_to_front(here) or self._offer_fewer_tools(here)
             if self._loop_needs_reasoning(here):
                 return PolicyDecision(again)
             done = self._plan_compaction(here, None)
@@ -167,6 +169,8 @@ class ContextPolicy:
         wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
         if reason := self._reason_to_sleep(here.request, wanted=wanted):
             return PolicyDecision(reason=reason)
+        if self._tools_that_fit(here) == NO_TOOLS:
+            return PolicyDecision(reason="too_many_tools")
         return self._wake(here)
 
     # --------------------------------------------------------------------------------------------------------- waking
@@ -233,16 +237,36 @@ class ContextPolicy:
     def wake_event(self, here: PolicyInput) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
         in_front = self._leading_wake_event(here)
-        if (how := self._appended_tools(here)) is None:
+        if (how := self._appended_tools(here)) is None or in_front.tools != self._wanted_tools(here):
             return in_front
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
         return ThreadWoken("", "", wire.decode(), here.entry_id)
 
     def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
-        if here.mode == "passive":
-            return ThreadWoken("", self.tools_by_mode["passive"])
+        if here.mode == "passive" or self._tools_that_fit(here) != self._wanted_tools(here):
+            return ThreadWoken("", self._tools_that_fit(here))
         told = guidance_text(self.config.guidance, here.request.tool_names, self.inference_rules.tool_roles)
         return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
+
+    def _wanted_tools(self, here: PolicyInput) -> str:
+        return self.tools_by_mode["passive" if here.mode == "passive" else "active"]
+
+    def _tools_that_fit(self, here: PolicyInput) -> str:
+        """Our tools within the cap on tools of the model: all of them, else those to recall, else none."""
+        most, theirs = self._tariff(here).most_tools, len(here.request.tool_names)
+        offers = (self._wanted_tools(here), self.tools_by_mode["passive"])
+        return next((tools for tools in offers if not most or theirs + tool_count(tools) <= most), NO_TOOLS)
+
+    def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
+        """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
+        waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
+        if waking is None or not most or waking.tools == NO_TOOLS:
+            return ()
+        ours = tool_count(waking.tools or self._wanted_tools(here))
+        if len(here.request.tool_names) + ours <= most:
+            return ()
+        event = ThreadWoken("", self._tools_that_fit(here), at=here.entry_id)
+        return (event, *self._drop_bound_reasoning(here))
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -475,6 +499,11 @@ def forbids_user_after_result(config: Config, model: str) -> bool:
     return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
+def must_alternate(config: Config, model: str) -> bool:
+    """By the client's model name: whether user and assistant must alternate."""
+    return config.tariff_of(config.upstream_model_of(model)).roles == "alternate"
+
+
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
     upstream's model name."""
@@ -482,6 +511,12 @@ def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request,
         return False
     told = dialect.must_open_with_reasoning(request)
     return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+
+
+@lru_cache(maxsize=64)
+def tool_count(tools: str) -> int:
+    """How many tools are in a JSON array of them."""
+    return len(msgspec.json.decode(tools)) if tools else 0
 
 
 def _breaks_cache(event: FrameEvent) -> bool:
