@@ -47,7 +47,7 @@ from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
-from proxy.upstream import ContextWindow, ContextWindows, Routes, UnknownModel
+from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, Routes, UnknownModel
 
 NONCE_DIGITS = 12
 """Hex digits."""
@@ -77,6 +77,7 @@ class AppServices:
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
     summarizer: Summarizer | None = None
     """None if it is off."""
+    learned_forms: LearnedForms = field(default_factory=LearnedForms)
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -164,6 +165,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         inbox=process.inbox,
         in_flight=process.in_flight,
         summarizer=process.summarizer,
+        learned_forms=process.learned_forms,
     )
 
 

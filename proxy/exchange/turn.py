@@ -66,6 +66,7 @@ from proxy.exchange.background.in_flight import Snapshot
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.thread.placement import Placement
 from proxy.store import AnchorRecord, ConversationCache
+from proxy.upstream import RequestForm
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +119,8 @@ class Turn(msgspec.Struct, eq=False):
     recalled_tokens: int = 0
     is_relayed: bool = False
     """It answers the client's own bytes."""
-    is_mild: bool = False
-    """Its requests carry as little of ours as possible, because the provider refused more."""
+    form: RequestForm = RequestForm.FULL
+    """How much of ours its requests carry: less than all where the provider refused that."""
 
     @classmethod
     def begin(
@@ -149,9 +150,9 @@ class Turn(msgspec.Struct, eq=False):
         kit, model = self.toolkit, self.placement.request.model
         form = ContextForm(
             suffixed=kit.forbids_user_after_result(model),
-            alternate=self.is_mild or kit.must_alternate(model),
+            alternate=self.form is not RequestForm.FULL or kit.must_alternate(model),
             bound=kit.binds_reasoning(model),
-            guided=not self.is_mild,
+            guided=self.form is RequestForm.FULL,
         )
         return build_context(path_state, kit.composer, form)
 
