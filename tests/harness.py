@@ -540,6 +540,8 @@ class Stage:
     excused: set[int] = field(default_factory=set)
     looks_into_store: bool = True
     tongue: TestDialect = CHAT
+    judged: bool = True
+    """False where a provider refuses the form of requests: the laws are about lines that it takes."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -653,7 +655,7 @@ def running_stage(
     stage = Stage(provider, folder, streamed, tongue=tongue)
     try:
         yield stage
-        found = stage.breaches()
+        found = stage.breaches() if stage.judged else []
         assert not found, "\n".join(found)
     finally:
         stage.stop()

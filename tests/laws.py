@@ -345,15 +345,24 @@ def _is_cut(whole: Json, shown: Json) -> bool:
 def _is_more(whole: Json, shown: Json) -> bool:
     """A note that points at what left the line: it stands as it was, and what it points at behind it. So do the words
     of a person, for a model that takes none behind a result."""
+    if whole["role"] == "user" and shown["role"] == "user":  # a text of ours joined it, where roles must alternate
+        return bool(said := text_of(whole)) and said in text_of(shown)
     same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
     behind = text_of(shown).removeprefix(text_of(whole)) if text_of(shown).startswith(text_of(whole)) else ""
     return same and (GIVEN_AGAIN in behind or behind.strip().startswith(SAID))
+
+
+ANSWER_LEFT_OUT = "(The answer that stood here has left this conversation; what was done is summarized above.)"
+MOST_TOOLS = 128
+"""What models take that are not known to take more."""
 
 
 def _is_retold(message: Json) -> bool:
     """A result in words of ours: cut, cleared, told in a line, with what its note points at, or with a person's words
     at its end."""
     said = text_of(message)
+    if said == ANSWER_LEFT_OUT:
+        return True
     ours = said.startswith(CLEARED) or GIVEN_AGAIN in said or f"\n\n{SAID}" in said
     return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))
 
@@ -492,8 +501,11 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
     if strange:
         yield f"has in its past what no event tells of: {strange[0][:160]}"
     theirs = {_mark(m) for m in Body.read(each.asked.body).messages if m["role"] == "user"}
-    gone = [w for m, w in zip(before.messages, before.written, strict=True) if _mark_of_user(m) in theirs]
-    if lost := [w for w in gone if w not in after.written]:
+    said = [(m, w) for m, w in zip(before.messages, before.written, strict=True) if _mark_of_user(m) in theirs]
+    # A trace may join what the user said before it: then the words are all there, in a message that goes on.
+    shown = [text_of(m) for m in after.messages if m["role"] == "user"]
+    gone = ((m, w) for m, w in said if w not in after.written)
+    if lost := [w for m, w in gone if not any(text_of(m) in text for text in shown)]:
         yield f"lost what the user said: {lost[0][:160]}"
 
 
@@ -706,12 +718,15 @@ def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
             yield f"{at}, L2: the client's tools changed on the way"
         ours = each.body.tools[len(theirs) :]
         names = [json.loads(tool)["function"]["name"] for tool in ours]
-        if "stack_recall" not in names:
+        if "stack_recall" not in names and len(theirs) < MOST_TOOLS:
             yield f"{at}, L7: recall is not offered"
         if not all(map(is_ours, names)) or len(set(names)) != len(names):
             yield f"{at}, L2: tools behind the client's that are not ours, or twice: {names}"
-        if each.asked.number in evidence.excused:
-            constant[each.asked.conversation] = ours
+        if (
+            each.asked.number in evidence.excused
+            or len(theirs) + len(constant.get(each.asked.conversation, ())) > MOST_TOOLS
+        ):
+            constant[each.asked.conversation] = ours  # changed on purpose, or fewer fit beside those of the client
         if constant.setdefault(each.asked.conversation, ours) != ours:
             yield f"{at}, L2: our tools changed"
 

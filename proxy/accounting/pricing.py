@@ -29,6 +29,9 @@ ReasoningBinding = Literal["none", "drop", "error"]
 """What happens to reasoning whose prefix changed: nothing, it is dropped, or the request is refused."""
 AfterTool = Literal["message", "suffix"]
 """Whether a user message may stand behind tool results, or must be appended to the message before it."""
+RoleOrder = Literal["any", "alternate"]
+"""Whether messages may come in any order of roles, or user and assistant must alternate. Calls and results do not
+count: between two user messages there must be an answer in words."""
 ThinkingInLoop = Literal["required", "optional"]
 Appendable = Literal["system", "tools"]
 
@@ -65,6 +68,9 @@ class Tariff(msgspec.Struct, frozen=True):
     after_tool: AfterTool = "message"
     append: tuple[Appendable, ...] = ()
     """What can be added in mid-conversation without touching the prefix."""
+    roles: RoleOrder = "any"
+    most_tools: int = 128
+    """Most tools that a request may offer; 0 where there is no such limit."""
     known: bool = True
     """False: a declared price stands in for the one we do not know."""
     window_known: bool = True
@@ -96,9 +102,16 @@ UNKNOWN_TARIFF = Tariff(
     known=False,
     window_known=False,
     as_of="",
+    roles="alternate",
     source="default_tariff",
 )
-"""For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something."""
+"""For every other model: read 0.1, write 1.0, and a round price, so that shares of it still mean something. Chat
+templates of local models often insist on alternating roles."""
+KNOWN_APIS: Mapping[str, Mapping[str, Any]] = {
+    "claude": {"roles": "any", "most_tools": 0},
+    **{family: {"roles": "any"} for family in ("chatgpt", "deepseek", "gemini", "gpt", "grok", "o")},
+}
+"""What the APIs of families accept, whatever the model of the family is; `o` is for `o3`."""
 
 
 class ConfiguredTariff(msgspec.Struct, frozen=True):
@@ -131,6 +144,7 @@ TARIFFS: tuple[Tariff, ...] = (
         max_output=128_000,
         binding="error",
         append=("system", "tools"),
+        most_tools=0,
     ),
     Tariff(
         ("claude-opus-5[-.]5",),
@@ -143,6 +157,7 @@ TARIFFS: tuple[Tariff, ...] = (
         max_output=128_000,
         binding="error",
         append=("system", "tools"),
+        most_tools=0,
     ),
     Tariff(
         ("claude-sonnet-5[-.]5",),
@@ -155,11 +170,12 @@ TARIFFS: tuple[Tariff, ...] = (
         max_output=128_000,
         binding="error",
         append=("system", "tools"),
+        most_tools=0,
     ),
-    Tariff(("claude-opus-5",), 5.0, 25.0, 0.1, 1.25, 512, window=1_000_000, max_output=128_000),
-    Tariff(("claude-opus-4[-.]8",), 5.0, 25.0, 0.1, 1.25, 1024, window=1_000_000, max_output=128_000),
-    Tariff(("claude-opus-4[-.]7",), 5.0, 25.0, 0.1, 1.25, 2048, window=1_000_000, max_output=128_000),
-    Tariff(("claude-opus-4[-.]6",), 5.0, 25.0, 0.1, 1.25, 4096, window=1_000_000, max_output=128_000),
+    Tariff(("claude-opus-5",), 5.0, 25.0, 0.1, 1.25, 512, window=1_000_000, max_output=128_000, most_tools=0),
+    Tariff(("claude-opus-4[-.]8",), 5.0, 25.0, 0.1, 1.25, 1024, window=1_000_000, max_output=128_000, most_tools=0),
+    Tariff(("claude-opus-4[-.]7",), 5.0, 25.0, 0.1, 1.25, 2048, window=1_000_000, max_output=128_000, most_tools=0),
+    Tariff(("claude-opus-4[-.]6",), 5.0, 25.0, 0.1, 1.25, 4096, window=1_000_000, max_output=128_000, most_tools=0),
     Tariff(
         ("claude-opus-4[-.]5",),
         5.0,
@@ -170,6 +186,7 @@ TARIFFS: tuple[Tariff, ...] = (
         window=200_000,
         max_output=64_000,
         thinking_in_loop="required",
+        most_tools=0,
     ),
     # An open issue of the vendor's SDK sees 2,048 in practice for Sonnet 4.6.
     Tariff(
@@ -182,8 +199,9 @@ TARIFFS: tuple[Tariff, ...] = (
         window=200_000,
         max_output=64_000,
         thinking_in_loop="required",
+        most_tools=0,
     ),
-    Tariff(("claude-sonnet-4[-.]6",), 3.0, 15.0, 0.1, 1.25, 2048, window=1_000_000, max_output=64_000),
+    Tariff(("claude-sonnet-4[-.]6",), 3.0, 15.0, 0.1, 1.25, 2048, window=1_000_000, max_output=64_000, most_tools=0),
     Tariff(
         ("claude-haiku-4[-.]5",),
         1.0,
@@ -194,6 +212,7 @@ TARIFFS: tuple[Tariff, ...] = (
         window=200_000,
         max_output=64_000,
         thinking_in_loop="required",
+        most_tools=0,
     ),
     # --------------------------------------------------------------------------------------------------------- OpenAI
     # Cached in steps of 128; "minutes" is taken as ten. A long request makes "the full session" dear, which is taken as
@@ -289,10 +308,11 @@ TARIFFS: tuple[Tariff, ...] = (
     # -------------------------------------------------------------------------------------------------------- Mistral
     # Prices were not looked up; the trait is what its API answers ("Unexpected role 'user' after role 'tool'").
     Tariff(
-        ("mistral-*", "magistral-*", "devstral-*", "codestral-*"),
+        ("mistral-*", "magistral-*", "devstral-*", "codestral-*", "ministral-*"),
         1.0,
         step=128,
         after_tool="suffix",
+        roles="alternate",
         known=False,
         window_known=False,
         as_of="",
@@ -341,15 +361,23 @@ class Tariffs:
         built_in: Sequence[Tariff] = TARIFFS,
     ) -> None:
         self.configured, self.default, self.built_in = tuple(configured), default, tuple(built_in)
+        self._defaults = {
+            family: replace(
+                default, **{n: v for n, v in traits.items() if getattr(default, n) == getattr(UNKNOWN_TARIFF, n)}
+            )
+            for family, traits in KNOWN_APIS.items()
+        }
         self.tariff_of = memoize(1024)(self._find_tariff)
 
     def _find_tariff(self, model: str) -> Tariff:
         name, written = plain_name(model), model.strip().lower()
         base, built_in_length = _longest_match(self.built_in, (name,))
         row, length = _longest_match(self.configured, (name, written))
-        if row is None or length < built_in_length:
-            return base or self.default
-        return _apply_overrides(base or self.default, row)
+        base = base or self._default_of(model)
+        return base if row is None or length < built_in_length else _apply_overrides(base, row)
+
+    def _default_of(self, model: str) -> Tariff:
+        return self._defaults.get(family_of(model), self.default)
 
     def all_tariffs(self) -> tuple[Tariff, ...]:
         """Every row as its first name gets it, the configured ones first, the default last."""
@@ -360,7 +388,7 @@ class Tariffs:
         )
 
     def _base_of(self, row: ConfiguredTariff) -> Tariff:
-        return _longest_match(self.built_in, (plain_name(row.names[0]),))[0] or self.default
+        return _longest_match(self.built_in, (plain_name(row.names[0]),))[0] or self._default_of(row.names[0])
 
 
 def _longest_match(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow | None, int]:

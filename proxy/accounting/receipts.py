@@ -82,6 +82,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the gate was asked with this request, in order."""
     lost_reasoning: int = 0
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
+    form: str = ""
+    """`mild`, `bare` or `own`: the form that its provider took after it had refused the full one; else empty."""
 
 
 class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):

@@ -46,6 +46,10 @@ MAX_CONVERSATIONS_CHECKED = 50
 """Conversations checked for readability: those worked in last."""
 MAX_BYPASS_SHARE = 0.01
 """A larger share of bypassed requests is a finding."""
+REFUSED_FORM_TEXT = (
+    "{0} at {1} refused requests with all of our texts and tools; {2} were sent in the form {3}. If its chat template "
+    "or its cap on tools is the cause, say so in its tariff row (roles, most_tools)"
+)
 MAX_ERROR_SHARE = 0.05
 """A larger share of failed requests is a finding; providers fail now and then."""
 SET_ASIDE_HINT = "serve will set it aside and begin a new one"
@@ -94,6 +98,7 @@ def run_checks(config: Config, file: Path | None) -> Iterator[Check]:
     yield _check_port(config, server)
     if server is not None:
         yield _check_recent_bypasses(server)
+        yield from _check_refused_forms(server)
     yield from run_async(_check_upstreams(config, server))
     yield _check_tokenizer()
     yield from _check_data_directory(config)
@@ -132,6 +137,18 @@ def _check_recent_bypasses(server: ServerInfo) -> Check:
     words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
     state: CheckState = "finding" if alarm.value else "ok"
     return Check(state, "last 5 minutes", f"{text} ({words})" if words else text)
+
+
+def _check_refused_forms(server: ServerInfo) -> Iterator[Check]:
+    """Names the models whose provider refused the full form of a request since the proxy began."""
+    try:
+        families = {f.name: f.samples for f in text_string_to_metric_families(fetch_page(server, "/metrics"))}
+    except (ProxyError, ValueError):
+        return  # the check before told of it
+    samples = families.get("callstack_milder_requests", ())
+    for sample in (s for s in samples if s.name.endswith("_total") and s.value):
+        upstream, model, form = (sample.labels[name] for name in ("upstream", "model", "form"))
+        yield Check("finding", "request form", REFUSED_FORM_TEXT.format(model, upstream, int(sample.value), form))
 
 
 # ----------------------------------------------------------------------------------------------------------- upstream

@@ -204,6 +204,7 @@ def traits_of(row: Tariff) -> str:
         ("reasoning in tool loops", row.thinking_in_loop == "required"),
         (f"needs {' '.join(row.required)}", bool(row.required)),
         ("no user after tool", row.after_tool == "suffix"),
+        ("roles alternate", row.roles == "alternate"),
         (f"appends {' '.join(row.append)}", bool(row.append)),
     )
     return ", ".join(word for word, holds in said if holds)

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.accounting import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBinding, ThinkingInLoop
+from proxy.accounting import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBinding, RoleOrder, ThinkingInLoop
 from proxy.core.policy import ModelSettable, clamp_threshold
 
 Mode = Literal["off", "shadow", "passive", "active"]
@@ -287,6 +287,12 @@ class TariffSettings(StrictModel):
 
     append: Annotated[tuple[Appendable, ...], BeforeValidator(_split_list)] = UNKNOWN_TARIFF.append
     """What can be added in mid-conversation without touching the prefix: `system`, `tools`."""
+
+    roles: RoleOrder = UNKNOWN_TARIFF.roles
+    """`any`, or `alternate`: between two user messages there must be an answer; then texts of ours join a message."""
+
+    most_tools: int = Field(default=UNKNOWN_TARIFF.most_tools, ge=0)
+    """Most tools that a request may offer, the client's and ours together; 0: no limit."""
 
     @model_validator(mode="after")
     def _check_window(self) -> TariffSettings:

@@ -18,6 +18,8 @@ from proxy.dialects.parse_cache import countable_text
 
 MAX_CACHED_MESSAGES = 4096
 """Written messages kept."""
+MAX_CACHED_JOINED_MESSAGES = 256
+"""Joined messages kept; they hold content of the client's."""
 
 
 class DialectComposer:
@@ -27,6 +29,7 @@ class DialectComposer:
         self._dialect = dialect
         self._count = count
         self._written: OrderedDict[tuple[str, str, str], Message] = OrderedDict()
+        self._joined: OrderedDict[tuple[bytes, bytes], Message] = OrderedDict()
 
     def tool_result(self, call: str, text: str) -> Message:
         return self._cached("tool", call, text, lambda: self._dialect.tool_result(call, text))
@@ -45,6 +48,20 @@ class DialectComposer:
     def with_content(self, message: Message, text: str) -> Message:
         """A stored result in other words."""
         return self._cached(message.role, message.identity, text, lambda: self._dialect.with_content(message, text))
+
+    def joined(self, first: Message, second: Message) -> Message | None:
+        """A user message or a result with the content of a user message behind its own; None where that cannot be
+        written."""
+        key = (first.wire, second.wire)
+        made = self._joined.pop(key, None) or self._dialect.joined(first, second)
+        if made is not None:
+            self._joined[key] = made
+            if len(self._joined) > MAX_CACHED_JOINED_MESSAGES:
+                self._joined.popitem(last=False)
+        return made
+
+    def assistant_message(self, text: str) -> Message:
+        return self._cached("assistant", "", text, lambda: self._dialect.assistant_message(text))
 
     def parse_appended_tools(self, wire: str) -> Message:
         """What a thread was given when it woke, where that stands among its messages."""

@@ -191,6 +191,11 @@ class Dialect:
     """The same message with this text for its content; every other member as it was. Its tokens are not counted."""
     with_call_id: Callable[[Message, str], Message]
     """The same result, of the call with this id; every other member as it was."""
+    joined: Callable[[Message, Message], Message | None]
+    """A user message or a result, with the content of a user message behind its own; every other member as it was.
+    Its tokens are those of both. None where that cannot be written."""
+    assistant_message: Callable[[str], Message]
+    """An answer of ours in these words, to stand for one that is not shown."""
     error_body: Callable[[int, str, str], bytes]
     """An error of ours in the API's own shape, from its HTTP status, its words and its code."""
     new_response_writer: ResponseWriterFactory

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
     last_one, silent, has_spoken = False, False, False
-    handler.client_response.writer.should_retry = handler.round_sender.is_overflow_error
+    handler.client_response.writer.should_retry = handler.round_sender.is_retryable_error
     while True:
         try:
             got = await handler.round_sender.send(
@@ -110,7 +110,7 @@ async def _shorten_failed_round(
     if writing.can_retry_empty_round:
         shorter = await handler.round_sender.shorten_after_empty_answer(turn, line)
     elif refusal := writing.retryable_error:
-        shorter = await handler.round_sender.shorten_after_refusal(turn, line, refusal)
+        shorter = await handler.round_sender.replace_after_error(turn, line, refusal)
     else:
         return None
     if shorter is not None:

@@ -30,6 +30,8 @@ async def relay(handler: RequestHandler, turn: Turn | None) -> None:
         return
     if got is None:
         return
+    if not is_success(got):
+        handler.record.form = ""  # our additions were not the cause
     if not is_success(got) and handler.placement.status != "bypass":
         handler.record.mark_failed("upstream_error")
     _, spoken = await handler.receive_round(turn, got)
@@ -106,6 +108,7 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     too_long = handler.round_sender.was_refused_for_length(got.status, refusal)
     if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
         return await handler.round_sender.send_original(shorter)
+    handler.record.form = ""
     handler.record.mark_failed("upstream_error")
     handler.record.finish(got.status)
     await handler.client_response.send_refusal(got, refusal)

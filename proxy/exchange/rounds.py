@@ -31,7 +31,7 @@ from proxy.core.compaction import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
+from proxy.core.context import AnswersLeftOut, Context, alternate_roles, answers_with_stale_reasoning, unpaired_calls
 from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import Message, ModelResponse, Request
 from proxy.core.observers import message_of
@@ -48,6 +48,7 @@ from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.resolver import Resolver
 from proxy.exchange.thread.activation import (
+    NO_TOOLS,
     binds_reasoning,
     must_open_with_reasoning,
     newest_assistant_entry,
@@ -56,7 +57,18 @@ from proxy.exchange.thread.activation import (
 from proxy.exchange.thread.quoted_history import QuoteFinder, QuoteRenderOptions
 from proxy.exchange.turn import Toolkit, Turn
 from proxy.store import ConversationCache
-from proxy.upstream import Answer, ContextWindow, ContextWindows, RawHeaders, Route, Routes, outgoing_headers
+from proxy.upstream import (
+    Answer,
+    ContextWindow,
+    ContextWindows,
+    LearnedForms,
+    RawHeaders,
+    RequestForm,
+    Route,
+    Routes,
+    outgoing_headers,
+    request_forms,
+)
 from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
@@ -127,6 +139,8 @@ class Services:
     in_flight: InFlight
     summarizer: Summarizer | None = None
     """None if it is off."""
+    learned_forms: LearnedForms = field(default_factory=LearnedForms)
+    """What upstreams accept that refused the full form of a request."""
     models_without_usage: set[tuple[str, str]] = field(default_factory=set)
     """(upstream, model) pairs that refuse the usage option."""
 
@@ -157,6 +171,8 @@ class RoundSender:
         self._window_key = (route.upstream.name, route.model, conversation)
         self._sent_tokens = 0
         """Tokens of the last round sent."""
+        self._refused_form: bool | None = None
+        """Whether a refusal of the full form named its cause; None where there was none."""
 
     def window(self) -> ContextWindow:
         return self._services.context_windows.window(*self._window_key)
@@ -175,6 +191,8 @@ class RoundSender:
             raise ContextRejected(
                 "the tool loop opens with reasoning that no line of ours was there for", code="in_loop"
             )
+        if not turn.round_number:
+            self._use_learned_form(turn)
         line = turn.build_context()
         await turn.wait_until_durable(None if turn.round_number else line.left_out)
         window = self.window()
@@ -235,9 +253,59 @@ class RoundSender:
 
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools, and of our guidance."""
-        waking = turn.path_state.tree.wake_state
         weigh = self._services.count_memoized
-        return (weigh(waking.tools), weigh(waking.guidance)) if waking else (0, 0)
+        tools, guidance = self._stack_offer(turn)
+        return weigh(tools), weigh(guidance)
+
+    def _stack_offer(self, turn: Turn) -> tuple[str, str]:
+        """Our tools as JSON and our guidance, as the form of the turn has them."""
+        waking = turn.path_state.tree.wake_state
+        if waking is None or turn.form is RequestForm.BARE:
+            return "", ""
+        if turn.form is RequestForm.FULL:
+            return waking.tools, waking.guidance
+        return (self._recall_tools if waking.tools or waking.appended else ""), ""
+
+    @property
+    def _recall_tools(self) -> str:
+        return self._services.resolver.policy.tools_by_mode["passive"]
+
+    # -------------------------------------------------------------------------------------------------- milder forms
+    def _use_learned_form(self, turn: Turn) -> None:
+        """Raises ContextRejected where only the client's own request is accepted."""
+        form = self._services.learned_forms.form_for(self._route.upstream.name, self._route.model)
+        if form is RequestForm.FULL or (form is RequestForm.OWN and self._services.config.fail_policy == "closed"):
+            return
+        self._record.form = form
+        if form is RequestForm.OWN:
+            raise ContextRejected("the provider refuses every form but the client's own", code="form")
+        turn.form = form
+
+    def _milder_context(self, turn: Turn, status: int, refusal: bytes) -> Context | None:
+        """The context in a milder form, if this one was refused for its form and there is one."""
+        if turn.form is not RequestForm.FULL or not self._was_refused_for_form(status, refusal):
+            return None
+        self._refused_form = request_forms.is_explained(status, refusal)
+        tools, _ = self._stack_offer(turn)
+        keeps_recall = tools not in ("", NO_TOOLS, self._recall_tools) and not request_forms.is_about_tools(refusal)
+        turn.form = RequestForm.MILD if keeps_recall else RequestForm.BARE
+        self._record.form = turn.form
+        return turn.build_context()
+
+    def _was_refused_for_form(self, status: int, refusal: bytes) -> bool:
+        knows_api = self._services.config.tariff_of(self._route.model).roles == "any"
+        return not overflow.is_overflow(status, refusal, self._sent_tokens) and request_forms.is_form_refusal(
+            status, refusal, knows_api=knows_api
+        )
+
+    def _learn_form(self, *, complete: bool) -> None:
+        """Remember the form that was answered."""
+        forms, key = self._services.learned_forms, (self._route.upstream.name, self._route.model)
+        if complete and not self._record.form:
+            forms.confirm_full(*key)
+        elif complete and self._refused_form is not None:
+            forms.learn(*key, RequestForm(self._record.form), explained=self._refused_form)
+            self._refused_form = None
 
     def _request_tokens(self, turn: Turn, line: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
@@ -346,11 +414,16 @@ class RoundSender:
                 self._record.add_retry()
                 continue
             shorter = await self._shorten_refused(turn, line, got.status, refusal) if may_trim else None
-            may_trim = False
+            may_trim = may_trim and not overflow.is_overflow(got.status, refusal, self._sent_tokens)
+            waits = tries and (got.status == 429 or got.status >= 500)
+            explained = request_forms.is_explained(got.status, refusal)
             if shorter is not None:
                 line = shorter
                 self._record.add_retry()
-            elif tries and (got.status == 429 or got.status >= 500):
+            elif (explained or not waits) and (milder := self._milder_context(turn, got.status, refusal)):
+                line = whole = milder
+                self._record.add_retry()
+            elif waits:
                 tries -= 1
                 self._record.add_retry()
                 await asyncio.sleep(_retry_delay(got))
@@ -359,6 +432,10 @@ class RoundSender:
             ):
                 self._record.add_retry()
                 raise ContextRejected("the line was refused for its length, the client's body may fit", code="window")
+            elif self._own_form_is_left(delivery, got.status, refusal):
+                self._record.add_retry()
+                self._record.form = RequestForm.OWN
+                raise ContextRejected("the line was refused for its form, the client's body may pass", code="form")
             else:
                 await self._pass_refusal(delivery, got, refusal)
                 return None
@@ -386,13 +463,22 @@ class RoundSender:
             return None
         return await self._shorten_below(turn, line, self._request_tokens(turn, line))
 
-    def is_overflow_error(self, error: bytes) -> bool:
-        """Whether an error inside an answer says that the round was too long."""
-        return bool(error.strip()) and overflow.is_overflow(400, error)
+    def _own_form_is_left(self, delivery: ClientResponse, status: int, refusal: bytes) -> bool:
+        """Whether the client's own request may be accepted where every form of ours was refused."""
+        may_send = not delivery.reply.started and self._services.config.fail_policy != "closed"
+        return may_send and self._was_refused_for_form(status, refusal)
 
-    async def shorten_after_refusal(self, turn: Turn, line: Context, error: bytes) -> Context | None:
-        """A shorter context after an overflow error inside an answer that had begun."""
-        return await self._shorten_refused(turn, line, 400, error)
+    def is_retryable_error(self, error: bytes) -> bool:
+        """Whether an error inside an answer says that the round was too long, or in a form that is not accepted."""
+        if not error.strip():
+            return False
+        return overflow.is_overflow(400, error) or (not self._record.form and _is_form_error(error))
+
+    async def replace_after_error(self, turn: Turn, line: Context, error: bytes) -> Context | None:
+        """A shorter or milder context after such an error inside an answer that had begun."""
+        if overflow.is_overflow(400, error):
+            return await self._shorten_refused(turn, line, 400, error)
+        return self._milder_context(turn, 400, error) if _is_form_error(error) else None
 
     async def _shorten_below(self, turn: Turn, line: Context, refused: int) -> Context | None:
         window, enough = self.window(), int(refused * KEPT_WINDOW_SHARE)
@@ -433,10 +519,12 @@ class RoundSender:
         return await self._shorten_below(turn, line, self._sent_tokens) if self._sent_tokens >= enough else None
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
-        """Learn from the provider's token count how much fits."""
+        """Learn from the provider's token count how much fits, and which form it accepts."""
         self._services.context_windows.learn_from_usage(*self._window_key, self._sent_tokens, spoken.usage)
+        self._learn_form(complete=spoken.complete)
 
     async def _pass_refusal(self, delivery: ClientResponse, got: Answer, refusal: bytes) -> None:
+        self._record.form = ""
         self._record.mark_failed("upstream_error")
         self._record.finish(got.status)
         await delivery.send_refusal(got, refusal)
@@ -445,13 +533,14 @@ class RoundSender:
         waking = turn.path_state.tree.wake_state
         if waking is None:
             raise ContextRejected("an asleep thread is not rendered", code="internal")
-        head = self._services.dialect.extend_head(self._request, waking.guidance)
+        offered, guidance = self._stack_offer(turn)
+        head = self._services.dialect.extend_head(self._request, guidance)
         wanted = RenderOptions(
-            waking.tools.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
+            offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
         )
         body = self._services.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
-        chain = sent_chain(self._request, waking.guidance, waking.tools, tools + texts, line.messages)
+        chain = sent_chain(self._request, guidance, offered, tools + texts, line.messages)
         self._record.add_sent_round(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent_tokens = self._request_tokens(turn, line)
         return body
@@ -468,6 +557,11 @@ class RoundSender:
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
         return got
+
+
+def _is_form_error(error: bytes) -> bool:
+    """Whether an error inside an answer that began well says that the request's form is at fault."""
+    return request_forms.is_form_refusal(500, error, knows_api=True)
 
 
 def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:
@@ -547,7 +641,11 @@ async def shorten_request(parts: Services, route: Route, overlong: OversizedRequ
     if kept is None:
         return None
     trace = replace(dialect.user_message(kept.trace), tokens=parts.count_memoized(kept.trace))
-    return ShortenedRequest(_with_messages(parts, route, request, (*kept.before, trace), kept.after), trace.tokens)
+    before, after = (*kept.before, trace), tuple(kept.after)
+    if parts.config.tariff_of(route.model).roles == "alternate":
+        left_out = AnswersLeftOut(request.messages)
+        before, after = (), alternate_roles((*before, *after), {id(trace)}, parts.composer, left_out)
+    return ShortenedRequest(_with_messages(parts, route, request, before, after), trace.tokens)
 
 
 def _with_messages(

@@ -37,12 +37,17 @@ from proxy.exchange.notes.window_pressure import PressureWarning
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import Services
-from proxy.exchange.thread.activation import ContextPolicy, client_model_binds_reasoning, forbids_user_after_result
+from proxy.exchange.thread.activation import (
+    ContextPolicy,
+    client_model_binds_reasoning,
+    forbids_user_after_result,
+    must_alternate,
+)
 from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
-from proxy.upstream import ContextWindow, ContextWindows, Routes, UnknownModel
+from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, Routes, UnknownModel
 
 NONCE_DIGITS = 12
 """Hex digits."""
@@ -72,6 +77,7 @@ class AppServices:
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
     summarizer: Summarizer | None = None
     """None if it is off."""
+    learned_forms: LearnedForms = field(default_factory=LearnedForms)
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -113,6 +119,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         response_ids_in=partial(response_ids_of, dialect),
         round_to_store=partial(round_to_store, dialect),
         forbids_user_after_result=partial(forbids_user_after_result, config),
+        must_alternate=partial(must_alternate, config),
         binds_reasoning=partial(client_model_binds_reasoning, config, dialect),
         block_format_for=partial(block_format_for, config),
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
@@ -158,6 +165,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         inbox=process.inbox,
         in_flight=process.in_flight,
         summarizer=process.summarizer,
+        learned_forms=process.learned_forms,
     )
 
 

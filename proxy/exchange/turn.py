@@ -18,6 +18,7 @@ from proxy.core.context import (
     FLAT_FORMAT,
     BlockFormat,
     Context,
+    ContextForm,
     MessageComposer,
     answers_with_stale_reasoning,
     build_context,
@@ -65,6 +66,7 @@ from proxy.exchange.background.in_flight import Snapshot
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.thread.placement import Placement
 from proxy.store import AnchorRecord, ConversationCache
+from proxy.upstream import RequestForm
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,8 @@ class Toolkit:
     """A round as it is stored, with what else the client may name."""
     forbids_user_after_result: Callable[[str], bool] = lambda _: False
     """Whether the model takes no user message after a tool result."""
+    must_alternate: Callable[[str], bool] = lambda _: False
+    """Whether user and assistant must alternate for the model."""
     binds_reasoning: Callable[[str], bool] = lambda _: False
     """Whether the model takes reasoning only after the prefix that it was made with."""
     block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
@@ -115,6 +119,8 @@ class Turn(msgspec.Struct, eq=False):
     recalled_tokens: int = 0
     is_relayed: bool = False
     """It answers the client's own bytes."""
+    form: RequestForm = RequestForm.FULL
+    """How much of ours its requests carry: less than all where the provider refused that."""
 
     @classmethod
     def begin(
@@ -142,9 +148,13 @@ class Turn(msgspec.Struct, eq=False):
 
     def _context_of(self, path_state: PathState) -> Context:
         kit, model = self.toolkit, self.placement.request.model
-        return build_context(
-            path_state, kit.composer, suffixed=kit.forbids_user_after_result(model), bound=kit.binds_reasoning(model)
+        form = ContextForm(
+            suffixed=kit.forbids_user_after_result(model),
+            alternate=self.form is not RequestForm.FULL or kit.must_alternate(model),
+            bound=kit.binds_reasoning(model),
+            guided=self.form is RequestForm.FULL,
         )
+        return build_context(path_state, kit.composer, form)
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run_stack_calls(

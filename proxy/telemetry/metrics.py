@@ -168,6 +168,8 @@ class Metrics:
         """Summaries of folded spans: `kept`, or the reason for none."""
         self.messages: dict[str, int] = {}
         """Messages of people to running conversations: `queued`, `dequeued` (delivered) or `removed`."""
+        self.forms: dict[tuple[str, str, str], int] = {}
+        """Requests in another form than the full one, which was refused: upstream, model there, and form."""
         self.duration = Histogram(DURATION_BUCKETS_S)
         self.overhead = Histogram(OVERHEAD_BUCKETS_S)
         self.lag = Histogram(LAG_BUCKETS_S)
@@ -193,6 +195,8 @@ class Metrics:
                 self.recent.count(reason)
         elif outcome.conversation:
             self.recent.count("")
+        if outcome.form:
+            _increment(self.forms, (outcome.upstream, self._models.label_for(outcome.model), outcome.form))
         self.recalls += outcome.recalls
         self._count_events(outcome, calls)
         if isinstance(outcome, Receipt):

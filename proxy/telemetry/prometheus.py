@@ -58,6 +58,9 @@ class _MetricsCollector(Collector):
         yield from _process_families(self._metrics, self._state)
 
 
+_MODEL_LABELS = ("upstream", "model")
+
+
 def _request_families(metrics: Metrics) -> Iterator[Metric]:
     bypasses = [((reason,), count) for (status, reason), count in metrics.requests.items() if status == "bypass"]
     yield _counter("requests", "Requests by what the client was told", ("status", "reason"), metrics.requests.items())
@@ -68,10 +71,13 @@ def _request_families(metrics: Metrics) -> Iterator[Metric]:
         ("upstream", "upstream_status", "client_status"),
         metrics.answers.items(),
     )
+    yield _counter(
+        "milder_requests",
+        "Requests in a milder form, because their provider refused the full one",
+        (*_MODEL_LABELS, "form"),
+        metrics.forms.items(),
+    )
     yield _gauge("open_requests", "Requests being answered, streams among them", metrics.open_requests)
-
-
-_MODEL_LABELS = ("upstream", "model")
 
 
 def _token_and_cost_families(metrics: Metrics) -> Iterator[Metric]:

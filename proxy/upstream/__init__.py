@@ -1,6 +1,6 @@
 """Sends requests to providers: routing, HTTP transport, context windows, and litellm for providers with other APIs."""
 
-from proxy.upstream import overflow_errors
+from proxy.upstream import overflow_errors, request_forms
 from proxy.upstream.content_coding import (
     READABLE_CODINGS,
     BrokenCoding,
@@ -12,6 +12,7 @@ from proxy.upstream.content_coding import (
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
 from proxy.upstream.litellm.loader import unavailable_reason
+from proxy.upstream.request_forms import LearnedForms, RequestForm
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
@@ -23,7 +24,9 @@ __all__ = [
     "ContextWindows",
     "DecodedTooLarge",
     "HttpUpstream",
+    "LearnedForms",
     "RawHeaders",
+    "RequestForm",
     "Route",
     "Routes",
     "UnknownCoding",
@@ -33,5 +36,6 @@ __all__ = [
     "decode_body",
     "outgoing_headers",
     "overflow_errors",
+    "request_forms",
     "unavailable_reason",
 ]

@@ -73,7 +73,7 @@ def test_a_long_request_costs_twice_as_much_and_its_answer_half_as_much_again(mo
 def test_a_variant_that_is_not_listed_is_flagged_and_not_priced_as_its_sibling() -> None:
     row = tariff_for("gpt-5.4-pro")
 
-    assert row is UNKNOWN_TARIFF
+    assert (row.known, row.source, row.input) == (False, UNKNOWN_TARIFF.source, UNKNOWN_TARIFF.input)
     assert (row.known, row.read, row.write, row.window) == (False, 0.1, 1.0, 128_000)
 
 
@@ -106,6 +106,17 @@ def test_what_a_model_requires_back_or_binds_is_told() -> None:
     assert tariff_for("gpt-5.6-sol").binding == "drop"
     assert tariff_for("claude-opus-4-8").binding == "none"
     assert tariff_for("mistral-large-3").after_tool == "suffix"
+
+
+@pytest.mark.rows("X-28", "X-29")
+def test_models_of_no_known_api_want_alternating_roles_and_have_a_cap_on_tools() -> None:
+    strict = {name: tariff_for(name).roles for name in ("qwen3-coder", "gemma-3-27b-it", "devstral-small-2")}
+    free = {name: tariff_for(name).roles for name in ("gpt-4.1", "openai/o3", "claude-3-7-sonnet", "gemini-2.5-pro")}
+
+    assert set(strict.values()) == {"alternate"}
+    assert set(free.values()) == {"any"}
+    assert (tariff_for("gpt-4.1").most_tools, tariff_for("qwen3-coder").most_tools) == (128, 128)
+    assert (tariff_for("claude-opus-5").most_tools, tariff_for("claude-3-7-sonnet").most_tools) == (0, 0)
 
 
 def test_every_row_has_a_window_that_holds_more_than_its_longest_answer() -> None:
@@ -144,11 +155,14 @@ tariffs:
     thinking_in_loop: required
     required: [reasoning_content]
     append: [system]
+    roles: any
+    most_tools: 64
 """,
     )
     expected = Tariff(
         ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 65_536, 8192, 40_000, 3.0, 1.25, "drop",
-        "required", ("reasoning_content",), "suffix", ("system",), as_of="2026-10-31", source="tariffs.house",
+        "required", ("reasoning_content",), "suffix", ("system",), most_tools=64, as_of="2026-10-31",
+        source="tariffs.house",
     )  # fmt: skip
 
     assert config.tariff_of("house-7") == expected

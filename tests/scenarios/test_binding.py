@@ -327,7 +327,7 @@ def test_a_line_that_is_made_shorter_leaves_out_what_was_thought_behind_the_chan
 def test_a_line_of_a_model_that_binds_nothing_is_made_shorter_with_its_thoughts(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    worked_through(stage.chat(stage.proxy(**UNFOLDED)), provider, FREE, (15_000,) * 6)
+    worked_through(stage.chat(stage.proxy(**UNFOLDED, default_tariff__roles="any")), provider, FREE, (15_000,) * 6)
 
     assert CLEARED_PREFIX in str(provider.received[-1].messages)
     assert len(thoughts(provider.received[-1])) == 6

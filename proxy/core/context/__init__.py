@@ -17,6 +17,7 @@ from proxy.core.context.guidance import GuidanceWording, guidance_text
 from proxy.core.context.message_list import (
     UNANSWERED_CALL_RESULT,
     Context,
+    ContextForm,
     MessageComposer,
     answers_with_stale_reasoning,
     build_context,
@@ -28,21 +29,26 @@ from proxy.core.context.message_list import (
 )
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
 from proxy.core.context.relevance import MINIMUM_RELEVANCE, next_planned
+from proxy.core.context.role_order import LEFT_OUT_ANSWER, AnswersLeftOut, alternate_roles
 from proxy.core.context.undelivered import undelivered_messages
 
 __all__ = [
     "FLAT_FORMAT",
+    "LEFT_OUT_ANSWER",
     "MAX_ACTIONS",
     "MINIMUM_RELEVANCE",
     "RECENT_ENTRIES_LIMIT",
     "UNANSWERED_CALL_RESULT",
+    "AnswersLeftOut",
     "BlockFormat",
     "Context",
+    "ContextForm",
     "DrawMap",
     "ExplainedAncestor",
     "ExplainedSibling",
     "GuidanceWording",
     "MessageComposer",
+    "alternate_roles",
     "answers_with_stale_reasoning",
     "block_holder",
     "block_of",

@@ -7,7 +7,7 @@ prompt cache stays valid. Every call is followed by its result. A client's messa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, count
 from operator import attrgetter
@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from proxy.core.context.role_order import AnswersLeftOut, alternate_roles, append_notes_to_results
 from proxy.core.frames import PathEntry, PathState, Tree, call_key, path_to, visible_owners_of
-from proxy.core.ledger import INSTRUCTION_ROLES, ROUND_SEPARATOR, Call, EntryKind, Message
+from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """Inserted as the result of a call that the client never answered."""
@@ -35,6 +36,10 @@ class MessageComposer(Protocol):
     def without_calls(self, message: Message, calls: Collection[str]) -> Message: ...
 
     def with_content(self, message: Message, text: str) -> Message: ...
+
+    def joined(self, first: Message, second: Message) -> Message | None: ...
+
+    def assistant_message(self, text: str) -> Message: ...
 
     def parse_appended_tools(self, wire: str) -> Message: ...
 
@@ -78,26 +83,43 @@ _get_entry_id = attrgetter("entry.id")
 _get_ids = attrgetter("entry.id", "path_id")
 
 
-def build_context(
-    path_state: PathState, composer: MessageComposer, *, suffixed: bool = False, bound: bool = False
-) -> Context:
-    """The context of the active frame at the end of `path_state`. With `suffixed` no user message may follow a tool
-    result, so our notes are appended to that result. With `bound` the model accepts reasoning only behind the messages
-    it was made behind, so reasoning is removed from the parent's steps that a narrower view shows."""
+class ContextForm(msgspec.Struct, frozen=True):
+    """What a model accepts. `suffixed`: no user message may follow a tool result, so our notes are appended to that
+    result. `alternate`: user and assistant must alternate, so our texts join a message beside them. `bound`: reasoning
+    is accepted only behind the messages it was made behind, so it is removed from the parent's steps that a narrower
+    view shows. `guided`: it gets guidance and tools that stand among the messages."""
+
+    suffixed: bool = False
+    alternate: bool = False
+    bound: bool = False
+    guided: bool = True
+
+
+ANY_FORM = ContextForm()
+
+
+def build_context(path_state: PathState, composer: MessageComposer, form: ContextForm = ANY_FORM) -> Context:
+    """The context of the active frame at the end of `path_state`."""
     selected = path_state.visible_entries
     units = (
-        _apply_frame_view(path_state, selected, composer, bound=bound)
+        _apply_frame_view(path_state, selected, composer, bound=form.bound)
         if path_state.tree.active
         else _context_items(path_state, selected, composer)
     )
     if any(unit.unrun_calls for unit in units):
         units = list(_drop_unrun_calls(units, composer))
-    units = _with_stack_guidance(path_state, units, composer)
+    if form.guided:
+        units = _with_stack_guidance(path_state, units, composer)
     messages = tuple(_pair_calls_and_results(units, composer))
-    if suffixed:
+    inherited = _count_inherited_messages(path_state, selected, units, messages)
+    if form.suffixed or form.alternate:
         overlays = {p.path_id for p in selected if p.entry.is_overlay}
-        overlay_ids = {id(u.message) for u in units if not u.entry or u.entry in overlays}
-        messages = tuple(_merge_notes_into_results(messages, overlay_ids, composer))
+        ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
+        messages = (
+            alternate_roles(messages, ours, composer, AnswersLeftOut(_said_on_path(path_state, units)))
+            if form.alternate
+            else tuple(append_notes_to_results(messages, ours, composer))
+        )
     entries = frozenset([u.entry for u in units if u.entry])
     left_out = frozenset(map(_get_path_id, path_state.entries)) - entries
     return Context(
@@ -105,8 +127,16 @@ def build_context(
         entries,
         left_out,
         _count_own_tokens(units),
-        _count_inherited_messages(path_state, selected, units, messages),
+        min(inherited, len(messages)),
     )
+
+
+def _said_on_path(path_state: PathState, units: Iterable[ContextItem]) -> Iterator[Message | None]:
+    """What was said on a path, the messages of `units` as they are there."""
+    shown = {unit.entry: unit.message for unit in units if unit.entry}
+    for path_entry in path_state.entries:
+        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        yield said if path_entry.round else shown.get(path_entry.path_id, said)
 
 
 def _with_stack_guidance(
@@ -406,22 +436,6 @@ def _results_in_order(
             yield units[answers[call]].message
         else:
             yield composer.tool_result(call, UNANSWERED_CALL_RESULT)
-
-
-def _merge_notes_into_results(
-    messages: Iterable[Message], ours: Container[int], composer: MessageComposer
-) -> Iterable[Message]:
-    """Append each of our notes (`ours` are Python ids of messages) to the tool result in front of it."""
-    last: Message | None = None
-    for message in messages:
-        if last and last.answers and id(message) in ours and message.role == "user":
-            last = composer.with_content(last, f"{last.text}{ROUND_SEPARATOR}{message.text}")
-            continue
-        if last:
-            yield last
-        last = message
-    if last:
-        yield last
 
 
 def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:

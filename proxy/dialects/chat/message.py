@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Call, Message, identity_of
+from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.core.memo import memoize
 from proxy.dialects import raw_json as slices
 
@@ -192,6 +192,45 @@ def append_text(wire: bytes, suffix: str) -> bytes:
     else:
         fields["content"] = more
     return slices.join_object(fields)
+
+
+def assistant_message(text: str) -> Message:
+    return text_message("assistant", slices.replace_surrogates(text))
+
+
+def joined(first: Message, second: Message) -> Message | None:
+    """`first` with the content of `second` behind its own: one text where both are, else a list of parts."""
+    fields = slices.members(first.wire)
+    content = join_contents(
+        fields.get("content", b"null").strip(), slices.members(second.wire).get("content", b"null").strip(), "text"
+    )
+    return (
+        None if content is None else joined_message(first, second, slices.join_object({**fields, "content": content}))
+    )
+
+
+def join_contents(first: bytes, second: bytes, text_type: str) -> bytes | None:
+    """Two contents in one; None where one of them is neither a text nor a list. `text_type` is the type of a text
+    part."""
+    if first in (b"null", b'""', b"[]"):
+        return second
+    if first.startswith(b'"') and second.startswith(b'"'):
+        return first[:-1] + b"\\n\\n" + second[1:]
+    parts = [_parts_in(content, text_type) for content in (first, second)]
+    return slices.join_array([*parts[0], *parts[1]]) if parts[0] and parts[1] else None
+
+
+def _parts_in(content: bytes, text_type: str) -> list[bytes]:
+    if content.startswith(b'"'):
+        return [b'{"type":' + slices.encode(text_type) + b',"text":' + content + b"}"]
+    return slices.items(content) if content.startswith(b"[") else []
+
+
+def joined_message(first: Message, second: Message, wire: bytes) -> Message:
+    """What is known of `first` with the content of `second` behind its own."""
+    text = f"{first.text}{ROUND_SEPARATOR}{second.text}" if first.text else second.text
+    identity = identity_of(first.role, text, first.calls, first.answers)
+    return replace(first, wire=wire, identity=identity, text=text, tokens=first.tokens + second.tokens)
 
 
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")

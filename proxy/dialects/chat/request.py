@@ -20,6 +20,8 @@ from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.chat.message import (
     append_text,
+    assistant_message,
+    joined,
     read_message,
     system_message,
     tool_result,
@@ -191,6 +193,8 @@ OPENAI_CHAT = Dialect(
     without_calls,
     with_content,
     with_call_id,
+    joined,
+    assistant_message,
     error_body,
     new_response_writer,
     encode_chat_completion,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.message import text_of
+from proxy.dialects.chat.message import join_contents, joined_message, text_of
 from proxy.dialects.messages.cache_control import split_markers
 
 REASONING = ("thinking", "redacted_thinking")
@@ -165,6 +165,33 @@ def user_message(text: str) -> Message:
     """A user-role text of ours: a block that joins the results before it, or stands alone."""
     block = _text_block(text)
     return _message_of_blocks("user", slices.join_array([block]), [block], [_parse_block(block)])
+
+
+def assistant_message(text: str) -> Message:
+    return read_message(slices.join_object({"role": b'"assistant"', "content": slices.join_array([_text_block(text)])}))
+
+
+def joined(first: Message, second: Message) -> Message | None:
+    """`first` with the content of `second` behind its own: inside the result's block, or as more blocks."""
+    if first.answers:
+        (block,) = slices.items(first.wire)
+        fields = slices.members(block)
+        content = join_contents(fields.get("content", b"null").strip(), _content_of(second), TEXT)
+        if content is None:
+            return None
+        return joined_message(first, second, slices.join_array([slices.join_object({**fields, "content": content})]))
+    content = join_contents(_content_of(first), _content_of(second), TEXT)
+    if content is None:
+        return None
+    envelope = next((m.wire for m in (first, second) if not m.wire.startswith(b"[")), None)
+    if envelope is None:
+        return joined_message(first, second, content)
+    return joined_message(first, second, slices.join_object({**slices.members(envelope), "content": content}))
+
+
+def _content_of(message: Message) -> bytes:
+    wire = message.wire
+    return wire if wire.startswith(b"[") else slices.members(wire).get("content", b"null").strip()
 
 
 def _text_block(text: str) -> bytes:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
-from proxy.dialects.chat.message import text_of
+from proxy.dialects.chat.message import join_contents, joined_message, text_of
 
 COMPACTION_TYPES = ("compaction", "compaction_summary", "context_compaction")
 """What stands for a conversation that the provider compacted, readable by the provider alone."""
@@ -313,6 +313,32 @@ def tool_result(call_id: str, text: str) -> Message:
 def user_message(text: str) -> Message:
     """A user-role text of ours: a trace, a note, guidance."""
     return read_item(message_item("user", text))
+
+
+def assistant_message(text: str) -> Message:
+    part = {"type": "output_text", "text": slices.replace_surrogates(text), "annotations": []}
+    return read_run(slices.encode([{"type": "message", "role": ASSISTANT, "content": [part]}]))
+
+
+def joined(first: Message, second: Message) -> Message | None:
+    """`first` with the content of `second` behind its own; None for a result that is no text."""
+    if is_run(first.wire) or is_run(second.wire):
+        return None
+    fields, name = slices.members(first.wire), "output" if first.answers else "content"
+    told = slices.members(second.wire).get("content", b"null").strip()
+    before = fields.get(name, b"null").strip()
+    if first.answers and before.startswith(b'"'):
+        told = slices.encode(slices.replace_surrogates(second.text))
+    elif first.answers and not _is_content(_value(before)):
+        return None
+    content = join_contents(before, told, "input_text")
+    return None if content is None else joined_message(first, second, slices.join_object({**fields, name: content}))
+
+
+def _is_content(output: object) -> bool:
+    """Whether an output is a list of content parts: a picture or what a shell has printed takes no other text."""
+    kinds = [_text(part, "type") for part in output if isinstance(part, dict)] if isinstance(output, list) else []
+    return bool(kinds) and all(kind.startswith("input_") for kind in kinds)
 
 
 def message_item(role: str, text: str) -> bytes:

@@ -53,7 +53,7 @@ HEAD_CACHE_SIZE = 256
 REASONING_REMOVAL_KINDS = frozenset({"folded", REASONING_REMOVED})
 UNKNOWN_TOOL = "unknown"
 """Stands for a tool that does not exist: the model made up its name, so it is neither logged nor counted."""
-ASLEEP_REASONS_IN_HEADER = frozenset({"name_clash", "legacy_functions"})
+ASLEEP_REASONS_IN_HEADER = frozenset({"name_clash", "legacy_functions", "too_many_tools"})
 """The header tells only reasons that somebody must fix; others change from request to request, and clients compare the
 word `asleep`."""
 
@@ -105,6 +105,8 @@ class RequestRecordBuilder(msgspec.Struct):
     """Shadow mode: tokens that would have been sent; else 0."""
     outcome: RequestOutcome | None = None
     final_receipt: Receipt | None = None
+    form: str = ""
+    """The form of the request where it is not the full one: `mild`, `bare` or `own`."""
 
     def set_placement(self, standing: Placement) -> RequestRecordBuilder:
         """Open the account with what the client sent."""
@@ -193,6 +195,7 @@ class RequestRecordBuilder(msgspec.Struct):
         """`x-stack-*` headers; money only after the last round."""
         reason = self.reason if self.status != "asleep" or self.reason in ASLEEP_REASONS_IN_HEADER else ""
         told = f"{self.status}; reason={reason}" if reason else self.status
+        told = f"{told}; form={self.form}" if told and self.form else told
         headers = [(b"x-stack-status", told.encode())] if told else []
         headers.append((b"x-stack-request-id", self.id.encode()))
         if (standing := self.placement) is not None:
@@ -257,6 +260,7 @@ class RequestRecordBuilder(msgspec.Struct):
             finish_reason=replace_surrogates(self.finish_reason),
             would_send=self.tokens_would_send,
             decisions=tuple(self.decisions),
+            form=self.form,
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import dropwhile
 
 import msgspec
@@ -77,6 +78,7 @@ MAX_COMPACTED_BLOCK_TOKENS = 300
 """Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
 """Restored file contents may fill one part in so many of the window."""
+NO_TOOLS = "[]"
 UNCACHED_ROUNDS_LIMIT = 2
 """After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
@@ -160,7 +162,7 @@ class ContextPolicy:
 
     def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
         if here.path_state.tree.is_awake:
-            again = (*self._move_guidance_to_front(here), *self._add_core_tools(here))
+            again = self._move_guidance_to_front(here) or self._offer_fewer_tools(here) or self._add_core_tools(here)
             if self._loop_needs_reasoning(here):
                 return PolicyDecision(again)
             done = self._plan_compaction(here, None)
@@ -169,6 +171,8 @@ class ContextPolicy:
         wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
         if reason := self._reason_to_sleep(here.request, wanted=wanted):
             return PolicyDecision(reason=reason)
+        if self._tools_that_fit(here) == NO_TOOLS:
+            return PolicyDecision(reason="too_many_tools")
         if self.config.wake_at_tokens is None and _is_opening(here) and not wanted:
             woken = self._offer_event(here)
             return PolicyDecision((woken,)) if woken else PolicyDecision(reason="small")
@@ -185,7 +189,11 @@ class ContextPolicy:
     def _offered_by_size(self, here: PolicyInput) -> Offer:
         recall = self.count_memoized(self.tools_by_mode["passive"])
         core = self.count_memoized(self.tools_by_mode["active"]) + self.count_memoized(self._guidance(here))
-        return choose_offer(here.request.tokens, core, recall, passive=here.mode == "passive")
+        chosen = choose_offer(here.request.tokens, core, recall, passive=here.mode == "passive")
+        fitting = self._tools_that_fit(here)
+        if fitting == NO_TOOLS:
+            return Offer.NOTHING
+        return Offer.RECALL if chosen is Offer.CORE and fitting != self._wanted_tools(here) else chosen
 
     def _offer_event(self, here: PolicyInput) -> ThreadWoken | None:
         """What the thread is offered with its first request; None where nothing is small beside it."""
@@ -280,14 +288,14 @@ class ContextPolicy:
         if self.config.wake_at_tokens is None and not wanted and self._offered_by_size(here) is not Offer.CORE:
             return ThreadWoken("", self.tools_by_mode["passive"])
         in_front = self._leading_wake_event(here)
-        if (how := self._appended_tools(here)) is None:
+        if (how := self._appended_tools(here)) is None or in_front.tools != self._wanted_tools(here):
             return in_front
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
         return ThreadWoken("", "", wire.decode(), here.entry_id)
 
     def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
-        if here.mode == "passive":
-            return ThreadWoken("", self.tools_by_mode["passive"])
+        if here.mode == "passive" or self._tools_that_fit(here) != self._wanted_tools(here):
+            return ThreadWoken("", self._tools_that_fit(here))
         return ThreadWoken(
             self._guidance(here) + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"]
         )
@@ -299,6 +307,26 @@ class ContextPolicy:
             self.inference_rules.tool_roles,
             mirrors_plans=self.config.mirror_plans,
         )
+
+    def _wanted_tools(self, here: PolicyInput) -> str:
+        return self.tools_by_mode["passive" if here.mode == "passive" else "active"]
+
+    def _tools_that_fit(self, here: PolicyInput) -> str:
+        """Our tools within the cap on tools of the model: all of them, else those to recall, else none."""
+        most, theirs = self._tariff(here).most_tools, len(here.request.tool_names)
+        offers = (self._wanted_tools(here), self.tools_by_mode["passive"])
+        return next((tools for tools in offers if not most or theirs + tool_count(tools) <= most), NO_TOOLS)
+
+    def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
+        """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
+        waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
+        if waking is None or not most or waking.tools == NO_TOOLS:
+            return ()
+        ours = tool_count(waking.tools or self._wanted_tools(here))
+        if len(here.request.tool_names) + ours <= most:
+            return ()
+        event = ThreadWoken("", self._tools_that_fit(here), at=here.entry_id)
+        return (event, *self._drop_bound_reasoning(here))
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -546,6 +574,11 @@ def forbids_user_after_result(config: Config, model: str) -> bool:
     return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
+def must_alternate(config: Config, model: str) -> bool:
+    """By the client's model name: whether user and assistant must alternate."""
+    return config.tariff_of(config.upstream_model_of(model)).roles == "alternate"
+
+
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
     upstream's model name."""
@@ -558,6 +591,12 @@ def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request,
 def _is_opening(here: PolicyInput) -> bool:
     """Whether the conversation has no answer yet, so that nothing of it is cached."""
     return not any(m.role == "assistant" for m in here.request.messages)
+
+
+@lru_cache(maxsize=64)
+def tool_count(tools: str) -> int:
+    """How many tools are in a JSON array of them."""
+    return len(msgspec.json.decode(tools)) if tools else 0
 
 
 def _breaks_cache(event: FrameEvent) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.accounting import Tariff, Tariffs
-from proxy.core.context import build_context
+from proxy.core.context import ContextForm, build_context
 from proxy.core.frames import PathState
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Entry, EntryKind, Ledger, Message, Request, is_stack_tool
 from proxy.dialects import (
@@ -106,8 +106,10 @@ def context_body(export_input: ExportInput) -> bytes:
     written_only = DialectComposer(dialect, len)  # nothing is decided by tokens here
     tariff = DEFAULT_TARIFFS.tariff_of(request.model)
     path_state = _without_our_tools(export_input.path_state)
-    context = build_context(path_state, written_only, suffixed=tariff.after_tool == "suffix").messages
-    client_messages = _client_messages(context, dialect, suffixed=tariff.after_tool == "suffix")
+    alternate = tariff.roles == "alternate"
+    suffixed = alternate or tariff.after_tool == "suffix"
+    context = build_context(path_state, written_only, ContextForm(suffixed=suffixed, alternate=alternate)).messages
+    client_messages = _client_messages(context, dialect, suffixed=suffixed)
     if export_input.path_state.tree.is_awake:
         client_messages = _without_bound_reasoning(client_messages, dialect, request, tariff)
     head = dialect.extend_head(request, "")
@@ -161,7 +163,7 @@ def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: 
 
 def _append_notes(notes: list[str], messages: list[Message], dialect: Dialect, *, suffixed: bool) -> None:
     if notes and suffixed and messages and messages[-1].answers:
-        messages[-1] = dialect.with_content(messages[-1], ROUND_SEPARATOR.join((messages[-1].text, *notes)))
+        messages[-1] = dialect.joined(messages[-1], dialect.user_message(ROUND_SEPARATOR.join(notes))) or messages[-1]
     else:
         messages += map(dialect.user_message, notes)
     notes.clear()

@@ -1,0 +1,104 @@
+"""Forms in which the proxy asks a provider, and what was learned of those that refuse the full one.
+
+Providers refuse what they cannot render (roles, tools, schemas) in words of their own, so every refusal that is not
+about length, rate, credentials or content counts as one of the form. What helped is remembered for an hour per upstream
+and model; a refusal that names no cause must be seen twice, because it may have been an outage.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+LEARNED_FORM_TTL_S = 3600.0
+"""How long a learned form is used before the full one is tried again."""
+MAX_LEARNED_FORMS = 1024
+MAX_SCANNED_BYTES = 8_192
+
+_OTHER_CAUSE_STATUSES = frozenset({401, 402, 403, 407, 408, 413, 425, 429, 451})
+"""4xx statuses about credentials, money, time, size, rate and law."""
+_OTHER_CAUSE = re.compile(
+    rb"rate.?limit|too many requests|quota|billing|insufficient|credits?\b|api.?key|authenticat|authoriz|permission"
+    rb"|forbidden|expired|overloaded|capacity|temporar|unavailable|try again|retry after|timed? ?out"
+    rb"|content.?(policy|management|filter)|moderation|safety|model[^\"]{0,60}(not found|not exist|unknown)"
+    rb"|model_not_found|no such model|unknown model",
+    re.IGNORECASE,
+)
+_FORM_WORDS = re.compile(
+    rb"\broles?\b|alternat|jinja|template|\btools?\b|function|schema|messages?\[|messages?\b[^\"]{0,40}(must|should|order)"
+    rb"|invalid|unsupported|not supported|unexpected|expected|parse|validat|raise_exception|render",
+    re.IGNORECASE,
+)
+_ABOUT_TOOLS = re.compile(
+    rb"\btools?\b(?!\W+(calls?|results?|messages?|role|outputs?)\b)|\bfunctions?\b|schema", re.IGNORECASE
+)
+
+
+class RequestForm(StrEnum):
+    """How much of ours is in a request."""
+
+    FULL = "full"
+    MILD = "mild"
+    """No guidance, recall as the only tool, our texts joined to messages beside them."""
+    BARE = "bare"
+    """As mild, and no tool."""
+    OWN = "own"
+    """The client's own request."""
+
+
+def is_form_refusal(status: int, body: bytes, *, knows_api: bool) -> bool:
+    """Whether a refusal that is not about length may be one of the request's form. An unexplained 500 of an API that
+    we know (`knows_api`) is an outage: it refuses forms with a 4xx."""
+    if not (400 <= status < 500 or status == 500) or status in _OTHER_CAUSE_STATUSES:
+        return False
+    text = body[:MAX_SCANNED_BYTES]
+    if _OTHER_CAUSE.search(text):
+        return False
+    return is_explained(status, body) or not knows_api
+
+
+def is_explained(status: int, body: bytes) -> bool:
+    """Whether a refusal says that the request is at fault."""
+    return status < 500 or _FORM_WORDS.search(body[:MAX_SCANNED_BYTES]) is not None
+
+
+def is_about_tools(body: bytes) -> bool:
+    """Whether a refusal is about the tools that are offered."""
+    return _ABOUT_TOOLS.search(body[:MAX_SCANNED_BYTES]) is not None
+
+
+class LearnedForms:
+    """The forms that upstreams accept, by upstream and its name for the model. `clock` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._learned: dict[tuple[str, str], tuple[RequestForm, float]] = {}
+        self._suspected: set[tuple[str, str]] = set()
+
+    def form_for(self, upstream: str, model: str) -> RequestForm:
+        found = self._learned.get((upstream, model))
+        if found is None:
+            return RequestForm.FULL
+        form, since = found
+        if self._clock() - since < LEARNED_FORM_TTL_S:
+            return form
+        del self._learned[upstream, model]
+        return RequestForm.FULL
+
+    def learn(self, upstream: str, model: str, form: RequestForm, *, explained: bool) -> None:
+        """Remember that `form` helped where the full one was refused. The first refusal that was not `explained` is
+        only a suspicion."""
+        key = upstream, model
+        if not explained and key not in self._suspected:
+            if len(self._suspected) < MAX_LEARNED_FORMS:
+                self._suspected.add(key)
+            return
+        self._suspected.discard(key)
+        if len(self._learned) < MAX_LEARNED_FORMS or key in self._learned:
+            self._learned[key] = form, self._clock()
+
+    def confirm_full(self, upstream: str, model: str) -> None:
+        """The full form was accepted, so an unexplained refusal before was an outage."""
+        self._suspected.discard((upstream, model))
