@@ -2,12 +2,21 @@
 
 from proxy.upstream import overflow_errors, request_forms
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
-from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
+from proxy.upstream.http import (
+    DECOMPRESSED_CODINGS,
+    Answer,
+    ConnectionPool,
+    HttpUpstream,
+    RawHeaders,
+    Upstream,
+    decompress,
+)
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import LearnedForms, RequestForm
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
+    "DECOMPRESSED_CODINGS",
     "Answer",
     "ConnectionPool",
     "ContextWindow",
@@ -20,6 +29,7 @@ __all__ = [
     "Routes",
     "UnknownModel",
     "Upstream",
+    "decompress",
     "outgoing_headers",
     "overflow_errors",
     "request_forms",

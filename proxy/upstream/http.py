@@ -33,7 +33,13 @@ from yarl import URL
 
 from proxy.config import UpstreamSettings
 from proxy.core.memo import memoize
-from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from proxy.errors import (
+    InvalidConfiguration,
+    UpstreamClosed,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -407,12 +413,18 @@ def decompress(body: bytes, encoding: bytes, limit: int = MAX_DECOMPRESSED_BYTES
     """`body` decompressed from gzip or deflate, for inspection only; None if that fails or exceeds `limit` bytes."""
     if encoding.strip().lower() not in {b"gzip", b"x-gzip", b"deflate"}:
         return None
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib, by its own header
-    try:
-        unpacked = unpacker.decompress(body, limit + 1)
-    except zlib.error:
-        return None
-    return unpacked if len(unpacked) <= limit and unpacker.eof else None
+    for window_bits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # 32: gzip or zlib, by its own header; then without one
+        unpacker = zlib.decompressobj(window_bits)
+        try:
+            unpacked = unpacker.decompress(body, limit + 1)
+        except zlib.error:
+            continue
+        return unpacked if len(unpacked) <= limit and unpacker.eof else None
+    return None
+
+
+DECOMPRESSED_CODINGS = frozenset({b"gzip", b"x-gzip", b"deflate"})
+"""Content codings that `decompress` reads."""
 
 
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
