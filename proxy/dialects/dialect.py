@@ -54,6 +54,10 @@ class ResponseWriter(Protocol):
     error_body: bytes
     """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
 
+    def in_asked_form(self, came: bytes, content_type: str, *, packed: bool) -> bytes | None:
+        """A whole answer that came under another label than asked, as it was asked for; None where it passes as it
+        came."""
+
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
 

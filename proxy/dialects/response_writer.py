@@ -8,8 +8,8 @@ provider's bytes; with `intercept` off even the chunks are the same. Errors pass
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,11 +29,19 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.sse import SseDecoder, SseEvent
+from proxy.errors import UpstreamInvalidResponse
 
 MAX_BODY_BYTES_READ = 64 * 1024 * 1024
 """Bytes of a plain answer that are read; a larger one passes unread."""
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes kept of an error that cannot be shown because the client's stream has begun."""
+EVENT_STREAM_TYPE = "text/event-stream"
+STACK_TOOL_BYTES = b'"stack'
+"""How the name of a tool of ours begins in JSON."""
+LEADING_BYTES = b" \t\r\n\xef\xbb\xbf"
+"""White space and a byte order mark."""
+EVENT_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""What a stream of events begins with."""
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
@@ -41,6 +49,11 @@ def is_comment(event: SseEvent) -> bool:
     """Whether it is a comment, with which providers fill the time, or another event that no client is given: it leaves
     at once, and a round of which nothing else has left can still be asked again."""
     return not event.data and b"data" not in event.raw
+
+
+def _data_of_events(stream: bytes) -> list[bytes]:
+    decoder = SseDecoder()
+    return [event.data for event in (*decoder.feed(stream), *decoder.end()) if event.data]
 
 
 class RoundReader(ABC):
@@ -80,6 +93,15 @@ class RoundReader(ABC):
         """What has arrived, while more is coming: nothing is settled by asking."""
 
 
+class OtherForm(NamedTuple):
+    """Turns answers of a dialect that came in the form nobody asked for."""
+
+    body_of_stream: Callable[[Sequence[bytes]], bytes]
+    """The plain answer that a stream tells, from the data of its events."""
+    stream_of_body: Callable[[bytes], bytes]
+    """The events that tell a plain answer."""
+
+
 R = TypeVar("R", bound=RoundReader)
 
 
@@ -88,6 +110,8 @@ class BaseResponseWriter(ABC, Generic[R]):
 
     `begin` makes the reading of a new round.
     """
+
+    other_form: ClassVar[OtherForm]
 
     def __init__(self, begin: Callable[[], R], show: Interceptor, *, stream: bool, intercept: bool) -> None:
         self._new_reader = begin
@@ -103,6 +127,10 @@ class BaseResponseWriter(ABC, Generic[R]):
         self._round_usages: list[dict[str, Any]] = []
         """What the rounds that ended told as their usage, in order."""
         self._is_parsed = False
+        self._form_is_known = False
+        """Whether the answer is a stream or a plain body was seen in its first bytes."""
+        self._is_other_form = False
+        """It is the form that nobody asked for: it is gathered, and turned when it is whole."""
         self._body = bytearray()
         self._pending = b""
         self._held_error = b""
@@ -126,9 +154,10 @@ class BaseResponseWriter(ABC, Generic[R]):
     # ---------------------------------------------------------------------------------------------------------- rounds
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
         """An upstream reply begins. `encoded`: its body is compressed, so it is not read."""
-        wanted = "text/event-stream" if self._stream else "json"
+        wanted = EVENT_STREAM_TYPE if self._stream else "json"
         kind = content_type.lower()
         self._is_parsed = 200 <= status < 300 and not encoded and (wanted in kind or not kind.strip())
+        self._form_is_known, self._is_other_form = not (self._is_parsed and self._intercept), False
         self.is_error = not self._is_parsed
         self._round_count += 1
         if self._reader_is_used:
@@ -193,15 +222,83 @@ class BaseResponseWriter(ABC, Generic[R]):
         """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
         if not self._is_parsed:
             return self._feed_unparsed(chunk)
+        if not self._form_is_known:
+            chunk = self._find_form(chunk)
+        if not self._form_is_known:
+            return b""
+        if self._is_other_form:
+            return self._gather_other_form(chunk)
         out = self._feed_stream(chunk) if self._stream else self._feed_body(chunk)
         self.has_sent_bytes = self.has_sent_bytes or bool(out)
         return out
+
+    def in_asked_form(self, came: bytes, content_type: str, *, packed: bool) -> bytes | None:
+        """A whole answer that came under another label than asked, as it was asked for; None where it passes as it
+        came. `packed`: it was compressed. What holds a call of ours never passes, nor what is
+        a later round of an answer that has begun."""
+        begun = came.lstrip(LEADING_BYTES)
+        is_body, is_stream = begun.startswith(b"{"), begun.startswith(EVENT_BEGINNINGS)
+        is_labelled = not packed and ("json" in content_type.lower() if is_body else EVENT_STREAM_TYPE in content_type)
+        must_turn = self._round_count > 0 or STACK_TOOL_BYTES in came
+        if not (is_body or is_stream) or not (is_labelled or must_turn):
+            return None
+        try:
+            events = came if is_stream else self.other_form.stream_of_body(came)
+            reader = self._new_reader()
+            for data in _data_of_events(events):
+                reader.read(data)
+            spoken = reader.model_response(complete=True)
+            plain = came if is_body else self.other_form.body_of_stream(_data_of_events(came))
+        except (slices.JsonSplitError, AttributeError, LookupError, TypeError, ValueError):
+            return None
+        if reader.failed or not (spoken.message.text.strip() or spoken.message.calls):
+            return None
+        return events if self._stream else plain
+
+    def _find_form(self, chunk: bytes) -> bytes:
+        """See in the first bytes whether this is a stream or a plain body, and return what is to be read now: nothing
+        while they do not tell."""
+        whole = bytes(self._body) + chunk
+        begun = whole.lstrip(LEADING_BYTES)
+        if not begun or (not self._stream and any(b.startswith(begun) and b != begun for b in EVENT_BEGINNINGS)):
+            self._body += chunk
+            return b""
+        self._body.clear()
+        self._form_is_known = True
+        self._is_other_form = begun.startswith(b"{") if self._stream else begun.startswith(EVENT_BEGINNINGS)
+        return begun if self._is_other_form else whole
+
+    def _gather_other_form(self, chunk: bytes) -> bytes:
+        self._body += chunk
+        if len(self._body) > MAX_BODY_BYTES_READ:
+            raise UpstreamInvalidResponse("The provider answered in another form than asked, and at too great length.")
+        return b""
+
+    def _turn_other_form(self) -> None:
+        """Read the gathered answer as the form that was asked for. What leaves of it waits for `finish`."""
+        came, self._is_other_form = bytes(self._body), False
+        label = "json" if self._stream else EVENT_STREAM_TYPE
+        if self.in_asked_form(came, label, packed=False) is None:
+            return self._pass_unread(came)
+        self._body.clear()
+        if self._stream:
+            self._pending += self._feed_stream(self.other_form.stream_of_body(came))
+            return None
+        self._body += self.other_form.body_of_stream(_data_of_events(came))
+        return None
+
+    def _pass_unread(self, came: bytes) -> None:
+        """Nothing that we know is in it: it leaves as it came."""
+        self._is_parsed, self.is_error = False, True
+        self._pending += came
 
     def end_round(self, *, complete: bool) -> ModelResponse:
         """The round as it was produced. `complete` is False when the upstream died or the client left.
 
         What still leaves of it comes with the next `feed` or `finish`.
         """
+        if self._is_parsed and self._is_other_form:
+            self._turn_other_form()
         if self._is_parsed and self._stream:
             self._end_stream_round()
         elif self._is_parsed:

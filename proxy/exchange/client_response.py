@@ -14,10 +14,21 @@ from msgspec.structs import replace
 from proxy.core.ledger import ModelResponse, Request
 from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ResponseWriter
 from proxy.errors import ProxyError
-from proxy.upstream import Answer, RawHeaders
+from proxy.upstream import (
+    Answer,
+    BrokenCoding,
+    DecodedTooLarge,
+    RawHeaders,
+    UnknownCoding,
+    codings_of,
+    decode_body,
+)
 
 log = logging.getLogger(__name__)
 
+EVENT_STREAM_TYPE, JSON_TYPE = b"text/event-stream", b"application/json"
+MAX_ODD_BYTES = 16 << 20
+"""Bytes of an answer under another label than asked that are gathered; a larger one passes unread."""
 MAX_HELD_BYTES = 1 << 20
 """Bytes of an unmodified plain answer that are held back until it ends."""
 _BODY_HEADERS = frozenset({b"content-length", b"content-encoding", b"etag", b"content-md5"})
@@ -60,30 +71,65 @@ class ClientResponse:
         self._is_stream = request.stream
         self._is_intercepted = intercept
         self._held: list[bytes] = []
+        self._odd: bytearray | None = None
+        """What has come of an answer under another label than asked, or compressed; None for any other."""
         self._upstream_answer: Answer | None = None
         self._keep_alive_task: asyncio.Task[None] | None = None
         self.writer: ResponseWriter = dialect.new_response_writer(request, intercept=intercept)
 
     async def begin_round(self, got: Answer) -> None:
         """Take the head of a round's answer; the first one starts the client's stream."""
-        coding = got.header(b"content-encoding").strip().lower()
-        kind = got.header(b"content-type").decode("latin-1")
-        self.writer.begin_round(got.status, kind, encoded=coding not in (b"", b"identity"))
+        codings, kind = codings_of(got.headers), got.header(b"content-type").decode("latin-1")
+        wanted = EVENT_STREAM_TYPE if self._is_stream else b"json"
+        is_odd = (bool(kind.strip()) and wanted not in kind.lower().encode()) or bool(codings)
         self._upstream_answer = got
+        self._odd = bytearray() if is_odd and self._is_intercepted and 200 <= got.status < 300 else None
+        if self._odd is None:
+            await self._begin_round(got.status, kind, encoded=bool(codings))
+
+    async def _begin_round(self, status: int, kind: str, *, encoded: bool) -> None:
+        self.writer.begin_round(status, kind, encoded=encoded)
         # An error passes from its first byte on; an answer without any byte may be none at all.
         passes = self._is_stream or (self.writer.is_error and not self._is_intercepted)
-        if not self.reply.started and passes:
-            await self._start(got)
+        if not self.reply.started and passes and self._upstream_answer:
+            await self._start(self._upstream_answer)
+
+    async def release_odd(self) -> None:
+        """Read an answer that came under another label than asked, or compressed, now that all of it is here. One with
+        nothing in it that we know passes as it came."""
+        odd, self._odd = self._odd, None
+        if odd is None or self._upstream_answer is None:
+            return
+        got, came = self._upstream_answer, bytes(odd)
+        codings, kind = codings_of(got.headers), got.header(b"content-type").decode("latin-1")
+        try:
+            plain = decode_body(came, codings, MAX_ODD_BYTES) if codings else came
+            turned = self.writer.in_asked_form(plain, kind, packed=bool(codings))
+        except (UnknownCoding, BrokenCoding, DecodedTooLarge):
+            turned = None
+        if turned is None:
+            await self._begin_round(got.status, kind, encoded=bool(codings))
+        else:
+            asked = EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE
+            await self._begin_round(got.status, asked.decode(), encoded=False)
+        await self.feed(came if turned is None else turned)
 
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
-        headers = (
-            _without_body_headers(got.headers) if self._is_intercepted and not self.writer.is_error else got.headers
-        )
+        headers = got.headers
+        if self._is_intercepted and not self.writer.is_error:
+            headers = _with_content_type(
+                _without_body_headers(headers), EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE
+            )
         await self.reply.start(got.status, [*headers, *more, *self._stack_headers()])
 
     async def feed(self, chunk: bytes) -> None:
         """Send what may leave now. A plain answer waits until it is complete, because its headers tell its cost; an
         unmodified one waits for at most `MAX_HELD_BYTES`."""
+        if self._odd is not None:
+            self._odd += chunk
+            if len(self._odd) > MAX_ODD_BYTES:
+                await self.release_odd()
+            return
         out = self._process_chunk(chunk)
         if not out:
             return
@@ -176,6 +222,14 @@ async def send_error_response(
     kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await reply.start(error.status, [*kind, *headers])
     await reply.end(body)
+
+
+def _with_content_type(headers: RawHeaders, kind: bytes) -> RawHeaders:
+    """The headers of an answer that leaves as this kind, however it came."""
+    told = [value for name, value in headers if name == b"content-type"]
+    if not told or not told[0].strip() or kind in told[0].lower():
+        return headers
+    return [*(header for header in headers if header[0] != b"content-type"), (b"content-type", kind)]
 
 
 def _without_body_headers(headers: RawHeaders) -> RawHeaders:

@@ -80,6 +80,7 @@ class RequestHandler:
         try:
             await self.client_response.begin_round(got)
             complete = await self.forward_chunks(turn, got)
+            await self.client_response.release_odd()
             return complete, self.client_response.end_round(complete=complete)
         finally:
             await got.aclose()

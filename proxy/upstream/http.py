@@ -16,7 +16,6 @@ import os
 import re
 import ssl
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence, Set
 from functools import partial
@@ -90,7 +89,6 @@ _STALE_CONNECTION_S = 0.5
 """A stale idle connection shows within a round trip (0.3 s around the earth). A later loss may be one of a server that
 was already working on the request."""
 
-MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 """Largest decompressed body, against decompression bombs."""
 
 
@@ -426,18 +424,6 @@ def connection_header_names(headers: Sequence[tuple[bytes, bytes]]) -> Set[bytes
         return _NO_HEADERS
     values = [value.lower().split(b",") for name, value in headers if name == b"connection"]
     return {token.strip() for tokens in values for token in tokens}
-
-
-def decompress(body: bytes, encoding: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes | None:
-    """`body` decompressed from gzip or deflate, for inspection only; None if that fails or exceeds `limit` bytes."""
-    if encoding.strip().lower() not in {b"gzip", b"x-gzip", b"deflate"}:
-        return None
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: gzip or zlib, by its own header
-    try:
-        unpacked = unpacker.decompress(body, limit + 1)
-    except zlib.error:
-        return None
-    return unpacked if len(unpacked) <= limit and unpacker.eof else None
 
 
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))

@@ -59,7 +59,7 @@ def a_bad_day(proxy: Serving, provider: ScriptedProvider) -> None:
         answers(model, [call("read_file", path=arguments)]),
         does(pop(frame)),
         says(model),
-        status(500, body={"error": {"message": f"{user} {KEY}"}}),
+        status(503, body={"error": {"message": f"{user} {KEY}"}}),
         cut(says(model * 50), after_bytes=200),
     )
     body: dict[str, Any] = {"model": "m", "messages": asked, "tools": TOOLS}
@@ -109,7 +109,7 @@ def test_the_line_of_a_request_tells_its_story(tmp_path: Path, provider: Scripte
     assert first["calls"] == {"stack_frame_push": 1, "stack_recall": 1, "unknown": 1}
     assert [event.split()[0] for event in first["events"]] == ["rooted", "woken", "pushed"]
     assert (first["rounds"], first["finish_reason"], first["upstream_status"]) == (3, "tool_calls", 200)
-    assert (first["level"], refused["level"], refused["upstream_status"]) == ("info", "warning", 500)
+    assert (first["level"], refused["level"], refused["upstream_status"]) == ("info", "warning", 503)
     assert second["calls"] == {"stack_frame_pop": 1}
     assert first["tokens_sent"] - first["tokens_in"] == -first["tokens_saved"] > 0
     assert first["cost"] > first["cost_untouched"] > 0

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from proxy.config.model import Config
 from proxy.config.sections import ModelSettings, UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.upstream.http import Answer, HttpUpstream, decompress, end_to_end_headers
+from proxy.upstream.http import Answer, HttpUpstream, end_to_end_headers
 from proxy.upstream.routing import DialectNotServed, Routes, UnknownModel, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -858,11 +858,3 @@ async def test_a_long_header_of_an_answer_passes() -> None:
         answer = await upstream.send("GET", "/v1/x", b"", [], b"")
         assert answer.header(b"policy") == policy
         await answer.aclose()
-
-
-def test_s10_decoding_for_a_look_is_bounded() -> None:
-    assert decompress(gzip.compress(b"text"), b"gzip") == b"text"
-    assert decompress(gzip.compress(bytes(1000)), b"GZIP", limit=999) is None
-    assert decompress(gzip.compress(b"text")[:-3], b"gzip") is None
-    assert decompress(b"text", b"gzip") is None
-    assert decompress(b"text", b"br") is None

@@ -274,13 +274,14 @@ def test_s8_an_error_of_the_provider_passes_unchanged(
     proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, code: int
 ) -> None:
     words = b'{"type":"error", "error" : {"message":"\xc3\xa9 no", "type":"odd", "x_more": 1.0}}\n'
-    provider.will(status(code, headers=CARRIED, body=words))
+    tries = 3 if awake and code in (400, 404, 500) else 1  # in milder forms, and as the client asked
+    provider.will(*[status(code, headers=CARRIED, body=words)] * tries)
 
     told = api.ask(proxy.origin, f"S8 {code} {awake} {stream}", awake=awake, stream=stream)
 
     assert (told.status, told.body, told.whole) == (code, words, True)
     assert {name: told.header(name.lower()) for name in CARRIED} == CARRIED
-    assert len(provider.asked) == 1
+    assert len(provider.asked) == tries
 
 
 # ----------------------------------------------------------------------------------------------------------------- S10
@@ -333,7 +334,7 @@ def test_s10_an_odd_200_passes_as_it_came(
 
 @pytest.mark.parametrize(
     "odd",
-    ["json error", "html", "empty", "empty stream", "only comments", "only done", "wrong type", "gzip", "half json"],
+    ["json error", "html", "empty", "empty stream", "only comments", "only done", "half json"],
 )
 def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
     proxy: ServedProxy, provider: ScriptedProvider, api: Api, odd: str
@@ -344,6 +345,19 @@ def test_s10_an_odd_200_behind_a_hidden_round_breaks_the_stream_off(
     told = api.ask(proxy.origin, f"S10 behind {odd}")
 
     assert (told.status, told.whole, api.words(told), api.ends(told)) == (200, False, "First I look.", 0)
+
+
+@pytest.mark.rows("X-37")
+@pytest.mark.parametrize("odd", ["wrong type", "gzip"])
+def test_an_odd_200_behind_a_hidden_round_is_read_where_it_says_something(
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, odd: str
+) -> None:
+    provider.will(does(push("S10"), text="First I look."), ODD[odd])
+
+    told = api.ask(proxy.origin, f"X37 behind {odd}")
+
+    assert (told.status, told.whole, api.ends(told)) == (200, True, 1)
+    assert api.words(told).endswith("hi")
 
 
 # ------------------------------------------------------------------------------------------------------ what is beside

@@ -20,9 +20,10 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import text_of
+from proxy.dialects.chat.other_form import body_of_stream, stream_of_body, without_whole_messages
 from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
 from proxy.dialects.json_deltas import is_signed
-from proxy.dialects.response_writer import BaseResponseWriter
+from proxy.dialects.response_writer import STACK_TOOL_BYTES, BaseResponseWriter, OtherForm
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import usage_for_client
 
@@ -34,6 +35,8 @@ IDENTITY_MEMBERS = ("id", "created", "model")
 
 class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
     """The client's answer while it is made. `wants_usage`: the client itself asked for usage in its stream."""
+
+    other_form = OtherForm(body_of_stream, stream_of_body)
 
     def __init__(self, *, stream: bool, wants_usage: bool, intercept: bool) -> None:
         super().__init__(ChatRoundReader, Interceptor(wants_usage=wants_usage), stream=stream, intercept=intercept)
@@ -90,6 +93,9 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
     def _process_event(self, event: SseEvent) -> list[bytes]:
         if not self._first and event.data.startswith(b"{"):
             self._first = _identity(event.data)
+        if b'"message"' in event.data and (self._interceptor.has_stack_call or STACK_TOOL_BYTES in event.data):
+            data = without_whole_messages(event.data, repeated=self._reader.has_begun)
+            event = SseEvent(b"data: " + data + b"\n\n", data)
         return super()._process_event(event)
 
     def _encode_outgoing(self, shown: OutgoingChunk) -> bytes:

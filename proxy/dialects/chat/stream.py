@@ -72,6 +72,7 @@ class _TextChoice(msgspec.Struct, gc=False):
     delta: _TextDelta
     index: Literal[0] = 0
     finish_reason: None = None
+    message: None = None
 
 
 class _TextChunk(msgspec.Struct, gc=False):
@@ -149,6 +150,11 @@ class ChatRoundReader(RoundReader):
         self._extras: dict[str, Any] = {}
         self._call_extras: dict[int, dict[str, Any]] = {}
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether words or calls of the message have come."""
+        return bool(self._texts or self._parts or self.calls.calls)
+
     def take_simple_delta(self, data: bytes, *, text: bool = True, calls: bool = True) -> bool:
         """Whether this chunk is one more piece of what is open already (text if `text`, arguments of a client's call
         if `calls`, readable reasoning) and nothing else; if so it is taken.
@@ -170,7 +176,7 @@ class ChatRoundReader(RoundReader):
             return False
         choice = chunk.choices[0]
         delta = choice.delta
-        if not delta or len(delta) > 1 or choice.finish_reason or choice.index:
+        if not delta or len(delta) > 1 or choice.finish_reason or choice.index or choice.message:
             return False
         ((name, value),) = delta.items()
         if name == "content":
@@ -236,7 +242,9 @@ class ChatRoundReader(RoundReader):
 
     def _choice(self, choice: _Choice) -> list[ChunkEvent]:
         self._has_content = True
-        events = self.add_delta(choice.delta or choice.message or {}, whole=not choice.delta)
+        # A whole message behind deltas says again what they said.
+        message = None if self.has_begun else choice.message
+        events = self.add_delta(choice.delta or message or {}, whole=not choice.delta)
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
             events.append(Finish(choice.finish_reason))

@@ -11,9 +11,10 @@ import msgspec
 from proxy.core.ledger import Chunk, Finish, Interceptor, OutgoingChunk, ReasoningDelta, TextDelta
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import object_in, value_of
+from proxy.dialects.messages.other_form import body_of_stream, opening_of_whole_message, stream_of_body
 from proxy.dialects.messages.stream import MessagesRoundReader, members_or_empty
-from proxy.dialects.response_writer import BaseResponseWriter
-from proxy.dialects.sse import SseEvent, encode_event
+from proxy.dialects.response_writer import STACK_TOOL_BYTES, BaseResponseWriter, OtherForm
+from proxy.dialects.sse import SseDecoder, SseEvent, encode_event
 from proxy.dialects.usage import usage_for_client
 
 SIGNED_REASONING = (ReasoningDelta(signed=True),)
@@ -39,6 +40,8 @@ _DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
     """The client's answer while it is made. `wants_usage` says nothing here: usage is a part of every stream."""
+
+    other_form = OtherForm(body_of_stream, stream_of_body)
 
     def __init__(self, *, stream: bool, wants_usage: bool, intercept: bool) -> None:
         super().__init__(
@@ -93,6 +96,10 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
 
     def _process_event(self, event: SseEvent) -> list[bytes]:
         head = _head(event.data)
+        if head.type == "message_start" and STACK_TOOL_BYTES in event.data:
+            parts = SseDecoder().feed(opening_of_whole_message(event.data))
+            if len(parts) > 1:  # some servers put the whole message into its start
+                return [told for part in parts for told in self._process_event(part)]
         if head.type == "content_block_start" and head.index is not None:
             self._unsent_block_starts[head.index] = event
         found = self._reader.read(event.data)

@@ -24,8 +24,9 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import value_of
-from proxy.dialects.response_writer import BaseResponseWriter
+from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
 from proxy.dialects.responses.items import REASONING
+from proxy.dialects.responses.other_form import body_of_stream, stream_of_body
 from proxy.dialects.responses.output import INCOMPLETE, OutputItem
 from proxy.dialects.responses.stored import Visibility, is_stored, visible_items
 from proxy.dialects.responses.stream import ERROR_EVENTS, FINAL_EVENTS, ParsedEvent, ResponsesRoundReader
@@ -102,6 +103,8 @@ def _is_bound_reasoning(item: OutputItem | None) -> bool:
 
 class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
     """The client's answer to `request` while it is made."""
+
+    other_form = OtherForm(body_of_stream, stream_of_body)
 
     def __init__(self, request: Request, *, intercept: bool) -> None:
         super().__init__(ResponsesRoundReader, BoundReasoningInterceptor(), stream=request.stream, intercept=intercept)
