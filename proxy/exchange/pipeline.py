@@ -149,7 +149,9 @@ async def _answer(handler: RequestHandler) -> None:
         log.exception("line could not be assembled", extra={"request": handler.client_request.id})
         await fall_back_to_relay(handler, "internal")
     else:
-        handler.interrupts.turn, handler.client_response.writer.should_continue = turn, handler.interrupts.has_follow_up
+        handler.interrupts.turn = turn
+        if not handler.request.wants_structured_output:  # two documents are none: the message waits for the next turn
+            handler.client_response.writer.should_continue = handler.interrupts.has_follow_up
         update_refused_calls(handler, turn)
         delivery = handler.client_response
         delivery.start_keep_alive(handler.services.config.keep_alive_s)

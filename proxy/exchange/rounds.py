@@ -84,7 +84,9 @@ COUNT_ERROR_SHARE = 0.02
 SMALL_RESULT_TOKENS = 400
 """Tokens of a stack result that may use half of the room reserved for the model's answer."""
 MIN_MESSAGE_BYTES = 16
-MAX_MODELS_WITHOUT_USAGE = 1024
+MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_IGNORING_REFUSALS = 1024
+REFUSALS_IGNORED_MS = 3_600_000
+"""So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
 """Words in a refusal of the usage option, such as Mistral's."""
 
@@ -129,6 +131,8 @@ class Services:
     """None if it is off."""
     models_without_usage: set[tuple[str, str]] = field(default_factory=set)
     """(upstream, model) pairs that refuse the usage option."""
+    models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
 
 class ContextRejected(ProxyError):
@@ -440,6 +444,24 @@ class RoundSender:
         self._record.mark_failed("upstream_error")
         self._record.finish(got.status)
         await delivery.send_refusal(got, refusal)
+
+    @property
+    def calls_are_forbidden(self) -> bool:
+        """Whether the client itself allows no call."""
+        return self._request.tool_choice == "none"
+
+    @property
+    def listens_to_refusals(self) -> bool:
+        """Whether a round without calls is worth asking for: not of a model that has just called our tools in one."""
+        noted = self._services.models_ignoring_refusals.get((self._route.upstream.name, self._route.model))
+        return noted is None or self._services.now() - noted > REFUSALS_IGNORED_MS
+
+    def note_ignored_refusal(self) -> None:
+        """The model called one of our tools in a round in which it was told that it may call none."""
+        noted = self._services.models_ignoring_refusals
+        if len(noted) >= MAX_MODELS_IGNORING_REFUSALS:
+            noted.clear()
+        noted[self._route.upstream.name, self._route.model] = self._services.now()
 
     def _render(self, turn: Turn, line: Context, *, no_calls: bool) -> Body:
         waking = turn.path_state.tree.wake_state

@@ -36,6 +36,7 @@ from proxy.core.ledger.messages import (
     REFUSED_CALLS_KEY,
     REMEMBERED_TOOL_ARRAYS,
     STACK_PREFIX,
+    UNSHOWN_TEXT_KEY,
     Call,
     Message,
     ModelResponse,
@@ -47,6 +48,7 @@ from proxy.core.ledger.messages import (
     identity_of,
     is_stack_tool,
 )
+from proxy.core.ledger.open_calls import OpenCalls
 from proxy.core.ledger.queued_messages import (
     DeliveryState,
     Lane,
@@ -91,6 +93,7 @@ __all__ = [
     "RESPONSE_ID_KEY",
     "ROUND_SEPARATOR",
     "STACK_PREFIX",
+    "UNSHOWN_TEXT_KEY",
     "Call",
     "CallAssembler",
     "CallDelta",
@@ -109,6 +112,7 @@ __all__ = [
     "LedgerItem",
     "Message",
     "ModelResponse",
+    "OpenCalls",
     "OutgoingChunk",
     "PartialCall",
     "QueuedMessage",

@@ -122,15 +122,11 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     message = message_of(called) if called else None
     if called is None or message is None or not message.calls:
         return
-    results = {m.answers: (m, entry.id) for entry in new_entries if (m := entry.message) and m.answers}
+    results = [(m, entry.id) for entry in new_entries if (m := entry.message) and m.answers]
     plan_changes = observe_plan(step_of(message, results), inference.rules.tool_roles)
     if not plan_changes:
         return  # nearly every group: nothing of the path has to be looked at
-    group = (
-        ()
-        if _belongs_to_several_frames(inference, called)
-        else (called.entry.id, *(entry for _, entry in results.values()))
-    )
+    group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
     for change in plan_changes:
         _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group)
 
