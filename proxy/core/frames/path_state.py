@@ -112,7 +112,7 @@ def extend(
     entries = tuple(entries)
     if not entries:
         return path_state
-    builder = _PathBuilder(ledger, path_state, {})
+    builder = PathBuilder(ledger, path_state, {})
     for entry in entries:
         builder.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
     return builder.build()
@@ -150,7 +150,7 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
         if earlier:
             pending |= dict.fromkeys(earlier)
             continue
-        builder = _PathBuilder(ledger, path_state, known)
+        builder = PathBuilder(ledger, path_state, known)
         for entry in path[start:]:
             builder.add(entry, ledger.events.get(entry.id, ()))
         known[tip_id] = builder.build()
@@ -158,8 +158,9 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
     return known[tip]
 
 
-class _PathBuilder:
-    """Builds a path state entry by entry."""
+class PathBuilder:
+    """Builds a path state entry by entry. Each `build` copies the path, so a long one is built only where it is read.
+    `known`: see `path_state_at`."""
 
     def __init__(self, ledger: Ledger, path_state: PathState, known: dict[str, PathState]) -> None:
         self._ledger = ledger
@@ -179,6 +180,10 @@ class _PathBuilder:
         self._seen_ids: set[str] = set()
         self._scanned_count = 0
         self._call_owners = _CallOwners(path_entries)
+
+    @property
+    def tree(self) -> Tree:
+        return self._tree
 
     def build(self) -> PathState:
         other_branches = self._base.other_branches

@@ -97,6 +97,20 @@ class _Inference:
         return frame_id(self.entry_id, self.frames_created - 1)
 
 
+def has_frames_to_infer(
+    tree: Tree, called: Message | None, new_entries: Sequence[Entry], rules: InferenceRules
+) -> bool:
+    """Whether `infer_frames` may decide anything. Told from the tree and the newest assistant message (`called`) alone,
+    because a long history comes whole, and most of its call groups mean nothing to any frame."""
+    messages = [entry.message for entry in new_entries if entry.message]
+    if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
+        return True
+    if rules.follows_requests and any(m.role == "user" and m.text.strip() for m in messages):
+        return True
+    results = [(m, "") for m in messages if m.answers]
+    return bool(rules.follows_plans and called and results and observe_plan(step_of(called, results), rules.tool_roles))
+
+
 def infer_frames(
     path_state: PathState, new_entries: Sequence[Entry], now: int, rules: InferenceRules
 ) -> tuple[FrameEvent, ...]:
