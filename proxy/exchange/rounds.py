@@ -36,7 +36,15 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import Message, ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import Body, Dialect, DialectComposer, ParseCache, RenderOptions, countable_texts
+from proxy.dialects import (
+    Body,
+    Dialect,
+    DialectComposer,
+    ParseCache,
+    RenderOptions,
+    countable_texts,
+    token_count_steps,
+)
 from proxy.dialects import with_token_counts as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.in_flight import InFlight
@@ -75,6 +83,8 @@ MAX_MESSAGES = 50_000
 """Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
 longest conversation in a window of a million tokens has a tenth of these."""
 ROLE_KEY = b'"role"'
+HASHED_APART_BYTES = 1 << 20
+"""Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
 SUSPECT_WINDOW_SHARE = 0.5
 """Share of a known window from which our additions may have made a request too long."""
 AMPLE_ROOM_SHARE = 0.5
@@ -521,7 +531,7 @@ async def count_request_tokens(parts: Services, request: Request) -> Request:
         return request
     counts = await parts.counter.count_all(texts)
     if len(request.body) < HUGE_BODY_BYTES:
-        return weighed_by(request, counts, parts.parse_cache)
+        return await in_slices(token_count_steps(request, counts, parts.parse_cache))
     return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
 
 

@@ -133,7 +133,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         message_tokens: int = sum(map(attrgetter("tokens"), (*self.head, *self.messages)))
         return message_tokens + self.tools_tokens
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """sha256 of the request as written: equal digests are an identical retry. How the answer is delivered does not
         count: after a broken stream clients retry the request unstreamed (CLIENTS 8)."""

@@ -137,7 +137,8 @@ class FrameActivity:
         elif message.answers:
             self._add_result(message, path_entry.entry.id, tool_roles)
         elif message.role == "user" and message.text.strip():
-            self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
+            added = message.text[: 2 * MAX_USER_TEXT_LENGTH]  # a picture is a text of megabytes
+            self.user_text = f"{self.user_text}\n{added}".strip()[:MAX_USER_TEXT_LENGTH]
 
     def _add_assistant_message(self, message: Message) -> None:
         self._finish_turn()
