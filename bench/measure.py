@@ -23,6 +23,8 @@ STREAMS = 4
 GAP_MS = 2
 FEW_CHUNKS, MANY_CHUNKS, BURST_CHUNKS = 10, 210, 1000
 HEALTH = "/health"
+HOSTILE_COUNT = 500
+"""Twice of it, too, is too small to wake a conversation, so both sizes are the same kind of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,11 @@ class Effort:
     sessions: int
     streams: int
     first_sights: int
+    hostile: int
 
 
-FULL = Effort(5, {"small": 200, "medium": 60, "large": 20}, {"small": 1500, "medium": 800, "large": 200}, 3, 24, 8)
-QUICK = Effort(3, {"medium": 25}, {"small": 800, "medium": 400}, 2, 48, 0)
+FULL = Effort(5, {"small": 200, "medium": 60, "large": 20}, {"small": 1500, "medium": 800, "large": 200}, 3, 24, 8, 16)
+QUICK = Effort(3, {"medium": 25}, {"small": 800, "medium": 400}, 2, 48, 0, 8)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -182,6 +185,27 @@ def first_sight(subjects: Sequence[Subject], effort: Effort) -> Figures:
         unseen = [payloads.request("large", seed=7000 + number) for number in range(effort.first_sights)]
         if subject.name != DIRECT:
             figures[subject.name]["loop_stall_ms"] = asyncio.run(stall(subject, unseen))
+    return figures
+
+
+def hostile_shapes(subjects: Sequence[Subject], effort: Effort) -> Figures:
+    """`growth SHAPE`: the CPU that twice the size takes, as a multiple: 2 where the cost grows as the size, 4 where it
+    grows with its square; and `growth` the most of all shapes. `stall_ms SHAPE`: how long others waited meanwhile."""
+    figures: Figures = {subject.name: {} for subject in subjects}
+    for subject in subjects:
+        if not subject.pid:
+            continue
+        asyncio.run(stall(subject, [payloads.hostile("talk", 10, 0)]))
+        for shape in payloads.HOSTILE_SHAPES:
+            cpu_s = []
+            for count in (HOSTILE_COUNT, 2 * HOSTILE_COUNT):
+                bodies = [payloads.hostile(shape, count, seed) for seed in range(effort.hostile)]
+                before = processes.cpu_s(subject.pid)
+                figures[subject.name][f"stall_ms {shape}"] = asyncio.run(stall(subject, bodies))
+                cpu_s.append(max(processes.cpu_s(subject.pid) - before, 1 / processes.TICKS_PER_SECOND))
+            figures[subject.name][f"growth {shape}"] = cpu_s[1] / cpu_s[0]
+        grown = [figures[subject.name][f"growth {shape}"] for shape in payloads.HOSTILE_SHAPES]
+        figures[subject.name]["growth"] = max(grown)
     return figures
 
 

@@ -8,6 +8,7 @@ here talks to anybody.
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +152,44 @@ def stream_request(chunks: int, gap_ms: int) -> bytes:
     """A short request answered by that many events, that far apart."""
     question = [{"role": "user", "content": "Count the parcels."}]
     return body(question, f"bench-stream-{chunks}-{gap_ms}", stream=True, offered=False)
+
+
+def _function_call(identity: str, number: int) -> dict[str, Any]:
+    function = {"name": f"{VERBS[0]}_0", "arguments": json.dumps({"path": f"src/part_{number}.py"})}
+    return {"id": identity, "type": "function", "function": function}
+
+
+def _called(identities: list[str]) -> list[dict[str, Any]]:
+    """One answer that makes these calls, and their results."""
+    calls = [_function_call(identity, number) for number, identity in enumerate(identities)]
+    results = [{"role": "tool", "tool_call_id": identity, "content": "done"} for identity in identities]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+def _talk(count: int) -> list[dict[str, Any]]:
+    said = [(f"Do {number}.", f"Did {number}.") for number in range(count)]
+    pairs = ([{"role": "user", "content": wish}, {"role": "assistant", "content": done}] for wish, done in said)
+    return [message for pair in pairs for message in pair]
+
+
+HOSTILE_HISTORIES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    "calls_of_one_id": lambda count: _called(["same"] * count),
+    "calls_of_own_ids": lambda count: _called([f"call_{number}" for number in range(count)]),
+    "turns_of_one_id": lambda count: [message for _ in range(count) for message in _called(["same"])],
+    "talk": _talk,
+}
+"""Histories that nobody has seen, of so many calls, turns or exchanges."""
+STREAMED_CALLS = "streamed_calls"
+"""An answer that streams so many calls."""
+HOSTILE_SHAPES = (*HOSTILE_HISTORIES, STREAMED_CALLS)
+
+
+def hostile(shape: str, count: int, seed: int) -> bytes:
+    """A request of a shape whose cost must grow as it does; another conversation for each seed."""
+    wish = {"role": "user", "content": f"Look at part {seed} of {count}."}
+    if shape == STREAMED_CALLS:
+        return body([wish], f"bench-calls-{count}-0", stream=True)
+    return body([wish, *HOSTILE_HISTORIES[shape](count)], "bench-text")
 
 
 def follow_up(history: list[dict[str, Any]], answer: dict[str, Any], turn: int, writer: Writer) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The provider behind the benchmark: answers at once, keeps nothing, and is told what to answer by the model's name.
 
 `bench-text` a sentence, `bench-call` a tool call with an id of its own, `bench-stream-CHUNKS-GAP` that many events
-GAP ms apart (0: as fast as they go). It must cost less than whatever is measured in front of it, so it never parses a
-body.
+GAP ms apart (0: as fast as they go), `bench-calls-CHUNKS-GAP` the same with a tool call in each. It must cost less than
+whatever is measured in front of it, so it never parses a body.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def answer(kind: bytes) -> bytes:
     return json.dumps({**whole, "usage": usage}).encode()
 
 
-def event(delta: dict[str, str], finish: str | None = None) -> bytes:
+def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
     """One server-sent event of a completion."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {
@@ -51,11 +51,18 @@ def event(delta: dict[str, str], finish: str | None = None) -> bytes:
 FIRST, WORD, LAST = event({"role": "assistant", "content": ""}), event({"content": " parcel"}), event({}, "stop")
 
 
-async def stream(send: Send, chunks: int, gap_ms: int) -> None:
+def call_event(number: int) -> bytes:
+    """A whole tool call in one event."""
+    function = {"name": "load_0", "arguments": json.dumps({"path": f"src/part_{number}.py"})}
+    return event({"tool_calls": [{"index": number, "id": f"call_{number}", "type": "function", "function": function}]})
+
+
+async def stream(send: Send, chunks: int, gap_ms: int, *, calls: bool = False) -> None:
     """A whole streamed completion. Each event leaves by itself."""
     headers = [(b"content-type", b"text/event-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for part in itertools.chain([FIRST], itertools.repeat(WORD, chunks), [LAST + b"data: [DONE]\n\n"]):
+    said = map(call_event, range(chunks)) if calls else itertools.repeat(WORD, chunks)
+    for part in itertools.chain([FIRST], said, [LAST + b"data: [DONE]\n\n"]):
         await send({"type": "http.response.body", "body": part, "more_body": True})
         if gap_ms:
             await asyncio.sleep(gap_ms / 1000)
@@ -73,8 +80,8 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
     while (message := await receive()).get("more_body"):
         parts.append(message["body"])
     found = MODEL.search(b"".join([*parts, message.get("body", b"")]))
-    if found and found[1] == b"stream":
-        await stream(send, int(found[2]), int(found[3]))
+    if found and found[1] in (b"stream", b"calls"):
+        await stream(send, int(found[2]), int(found[3]), calls=found[1] == b"calls")
         return
     said = answer(found[1] if found else b"text")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(said)).encode())]

@@ -76,6 +76,7 @@ def measured(target: str, settings: list[str], effort: measure.Effort, folder: P
             measure.growing_session,
             measure.streams,
             measure.first_sight,
+            measure.hostile_shapes,
         ):
             print(f"  {step.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
             for name, values in step(subjects, effort).items():

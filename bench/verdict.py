@@ -51,6 +51,12 @@ BUDGETS = [
     Budget("first_sight_added_ms medium", 20),
     Budget("first_sight_added_ms large", 90),
     Budget("loop_stall_ms", 10),
+    Budget("stall_ms calls_of_one_id", 10),
+    Budget("stall_ms calls_of_own_ids", 10),
+    Budget("stall_ms turns_of_one_id", 10),
+    Budget("stall_ms talk", 10),
+    Budget("stall_ms streamed_calls", 10),
+    Budget("growth", 2.5),
 ]
 
 
@@ -95,6 +101,9 @@ GATES = [
     Gate("cpu_us_per_chunk paced", 2.0, floor_at_least=10),
     # The floor's own is the difference of two percentiles: 0.2 to 0.5 where it is quiet, noise elsewhere.
     Gate("added_p95_ms session", 20.0, plus=6.0, floor_at_least=0.4),
+    # CPU at twice the size of a hostile history or answer: 2 where it is linear, 4 where it is not. What it is at the
+    # floor does not matter.
+    Gate("growth", 0.0, plus=3.0),
 ]
 
 

@@ -164,10 +164,11 @@ def _events(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
 
 def _content(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]:
     """The events of all blocks; calls of the form `interleaved` are told side by side."""
-    texts = {call.id: call.arguments_text() for call in answer.calls}
+    blocks = blocks_of(answer, facts)  # the calls stand at the end
+    texts = [call.arguments_text() for call in answer.calls]
     each = [
-        list(_block_events(block, index, answer, texts.get(block.get("id", ""), "")))
-        for index, block in enumerate(blocks_of(answer, facts))
+        list(_block_events(block, index, answer, text))
+        for index, (block, text) in enumerate(zip(blocks, [*[""] * (len(blocks) - len(texts)), *texts], strict=True))
     ]
     return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
 

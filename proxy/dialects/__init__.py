@@ -18,7 +18,14 @@ from proxy.dialects.dialect import (
 )
 from proxy.dialects.dialect_list import DIALECTS, dialect_at
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
-from proxy.dialects.parse_cache import ParseCache, RequestParseError, countable_text, countable_texts, with_token_counts
+from proxy.dialects.parse_cache import (
+    ParseCache,
+    RequestParseError,
+    countable_text,
+    countable_texts,
+    token_count_steps,
+    with_token_counts,
+)
 from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 from proxy.dialects.secret_members import without_secrets
@@ -53,6 +60,7 @@ __all__ = [
     "raw_json",
     "replace_surrogates",
     "text_blocks_of",
+    "token_count_steps",
     "usage_of",
     "with_token_counts",
     "without_secrets",

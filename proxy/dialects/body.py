@@ -6,7 +6,7 @@ appended. All bytes beside a text stay as they came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from proxy.dialects import raw_json as slices
@@ -74,6 +74,25 @@ def with_tools(fields: RawMembers, extra: bytes, behind: str) -> dict[str, bytes
         if name == behind:
             found["tools"] = extra
     return found
+
+
+ALLOWED_TOOLS = "allowed_tools"
+"""The choice that lets the model call some of the offered tools only."""
+
+
+def allows_more_tools(choice: object) -> bool:
+    """Whether this choice lists the tools that may be called, so that ours can join them."""
+    return isinstance(choice, dict) and isinstance(choice.get("tools"), list)
+
+
+def allow_tools(choice: bytes, names: Iterable[str], wrap: Callable[[str], dict[str, Any]]) -> bytes:
+    """The choice with these tools behind the allowed ones; `wrap` tells a tool by its name. What is allowed already is
+    not listed again, and all other members stay as they are."""
+    fields = slices.members(choice)
+    listed = slices.items(fields["tools"])
+    known = {_tool_name(slices.parse(raw)) for raw in listed}
+    added = [slices.encode(wrap(name)) for name in names if name not in known]
+    return slices.join_object({**fields, "tools": slices.join_array([*listed, *added])})
 
 
 CONTENT, TEXT = "content", "text"

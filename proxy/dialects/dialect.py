@@ -47,6 +47,8 @@ class ResponseWriter(Protocol):
     """This round's reply is no completion: an error status, or a content type that is not read."""
     should_refuse: ShouldRefuse | None
     """Calls of the client's tools that are answered here and not shown; set before the first round."""
+    hides_text: bool
+    """The text of a round is not shown if another round follows; set before each round."""
     should_continue: ShouldContinue | None
     """Whether a round without a call is followed by another one, asked when its end comes; set before the first."""
     should_retry: ShouldRetry | None

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain, filterfalse, takewhile
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -137,19 +137,33 @@ MAX_SYSTEM_HASHES = 1024
 """System texts kept by their hash."""
 ENTRY_OVERHEAD_BYTES = 300
 """Bytes a known message costs beside itself: its hash, and its places here."""
+COUNTED_PER_STEP = 256
+"""New messages whose tokens are filled in in one go: about 3 ms."""
+HEAVY_BYTES = 512 * 1024
+"""A message from this size is hashed and read in a thread."""
 STEP_BYTES = 64 * 1024
 """Bytes of messages that are read in one go: below 1 ms."""
 
 Found = TypeVar("Found")
-ParseSteps = Generator[None, None, Found]
-"""Something that is read bit by bit; between two of them others may have their turn."""
+ParseSteps = Generator[Callable[[], Any] | None, Any, Found]
+"""Something that is read bit by bit; between two of them others may have their turn. A function that it yields is work
+for a thread: it has no side effects, and its result, or what it raises, is sent back."""
 
 
 def run_steps(reading: ParseSteps[Found]) -> Found:
     """What it comes to, without a break."""
+    answer: Any = None
     try:
         while True:
-            next(reading)
+            work = reading.send(answer)
+            answer = None
+            while work is not None:
+                try:
+                    answer = work()
+                except ValueError as refused:
+                    work = reading.throw(refused)
+                else:
+                    break
     except StopIteration as ended:
         found: Found = ended.value
         return found
@@ -219,11 +233,16 @@ class ParseCache:
         new: list[RequestSlice] = []
         size = 0
         for raw in raws[alike:]:
+            if len(raw) >= HEAVY_BYTES:
+                key = yield partial(_digest_of, raw)
+                known = self._find(key)
+                new.append(known or self._add(key, raw, (yield partial(reader, raw))))
+                continue
             new.append(self._find_or_parse(raw, reader))
             size += len(raw)
             if size >= STEP_BYTES:
                 size = 0
-                yield
+                yield None
         behind = tuple(takewhile(_has_token_counts, new))
         size = before.size if alike == len(before.raws) else sum(map(_size, seen))
         now = _RecentRequest(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
@@ -242,13 +261,18 @@ class ParseCache:
             self._recent_bytes -= gone.size
 
     def _find_or_parse(self, raw: bytes, reader: Callable[[bytes], tuple[Message, ...]]) -> RequestSlice:
-        key = sha256(raw).digest()
+        key = _digest_of(raw)
+        return self._find(key) or self._add(key, raw, reader(raw))
+
+    def _find(self, key: bytes) -> RequestSlice | None:
         found = self._slices.get(key)
-        if found is None:
-            found = RequestSlice(raw, reader(raw), has_token_counts=False, digest=key)
-            self._keep(key, found)
-        else:
+        if found is not None:
             self._slices.move_to_end(key)
+        return found
+
+    def _add(self, key: bytes, raw: bytes, messages: tuple[Message, ...]) -> RequestSlice:
+        found = RequestSlice(raw, messages, has_token_counts=False, digest=key)
+        self._keep(key, found)
         return found
 
     def store(self, source: RequestSlice) -> None:
@@ -291,6 +315,10 @@ class ParseCache:
         return found
 
 
+def _digest_of(raw: bytes) -> bytes:
+    return sha256(raw).digest()
+
+
 def _common_prefix_length(raws: list[bytes], before: list[bytes]) -> int:
     """How many of `raws` are, from the first one on, what stood there `before`."""
     most = min(len(raws), len(before))
@@ -331,14 +359,23 @@ def countable_texts(request: Request) -> list[str]:
 
 
 def with_token_counts(request: Request, counts: Sequence[int], known: ParseCache) -> Request:
-    """`request` with the tokens of `countables(request)` filled in and remembered."""
+    """`request` with the tokens of `countables(request)` filled in and remembered, at once."""
+    return run_steps(token_count_steps(request, counts, known))
+
+
+def token_count_steps(request: Request, counts: Sequence[int], known: ParseCache) -> ParseSteps[Request]:
+    """The same, bit by bit."""
     left = iter(counts)
-    sources = tuple(
-        s if s.has_token_counts else _with_counts(s, [next(left) for _ in s.messages]) for s in request.slices
-    )
-    for before, now in zip(request.slices, sources, strict=True):
-        if now is not before:
-            known.store(now)
+    sources: list[RequestSlice] = []
+    new = 0
+    for source in request.slices:
+        if not source.has_token_counts:
+            source = _with_counts(source, [next(left) for _ in source.messages])
+            known.store(source)
+            new += 1
+            if new % COUNTED_PER_STEP == 0:
+                yield None
+        sources.append(source)
     tools = request.tools_tokens
     if request.tool_names and not tools:
         tools = next(left)
@@ -347,7 +384,7 @@ def with_token_counts(request: Request, counts: Sequence[int], known: ParseCache
     first = len(request.head)
     return replace(
         request,
-        slices=sources,
+        slices=tuple(sources),
         head=messages[:first],
         messages=messages[first:],
         tools_tokens=tools,

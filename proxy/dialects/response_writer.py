@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import (
     REFUSED_CALLS_KEY,
+    UNSHOWN_TEXT_KEY,
     CallAssembler,
     CallOwner,
     Chunk,
@@ -61,6 +62,8 @@ class RoundReader(ABC):
 
     def __init__(self) -> None:
         self.calls = CallAssembler()
+        self.hides_text = False
+        """The text of this round may be kept from the client."""
         self.model = ""
         self.finish_reason = ""
         """Why it ended, in the provider's own words."""
@@ -148,6 +151,8 @@ class BaseResponseWriter(ABC, Generic[R]):
         """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
         self.should_refuse: ShouldRefuse | None = None
         """Calls of the client's tools that it is not to see."""
+        self.hides_text = False
+        """The text of a round is not shown if another round follows."""
         self.should_continue: ShouldContinue | None = None
         """Whether a round without a call is followed by another one."""
 
@@ -167,6 +172,7 @@ class BaseResponseWriter(ABC, Generic[R]):
             self.round_is_visible = False
         self._reader_is_used = True
         self._reader.calls.should_refuse = self.should_refuse
+        self._reader.hides_text = self._interceptor.hides_text = self._intercept and self.hides_text
         if self._intercept:
             self._interceptor.should_continue = self.should_continue
             self._interceptor.begin_round(self._reader.calls)
@@ -305,14 +311,17 @@ class BaseResponseWriter(ABC, Generic[R]):
             self._end_body_round(bytes(self._body))
         if self._reader.usage:
             self._round_usages.append(self._reader.usage)
-        return self._with_refused_calls(self._reader.model_response(complete=complete and self._is_parsed))
+        spoken = self._with_refused_calls(self._reader.model_response(complete=complete and self._is_parsed))
+        if not self._interceptor.has_unshown_text:
+            return spoken
+        return replace(spoken, extra={**spoken.extra, UNSHOWN_TEXT_KEY: b"true"})
 
     def _with_refused_calls(self, spoken: ModelResponse) -> ModelResponse:
         """Told with the round are the calls that look like the client's and were kept from it."""
         if self.should_refuse is None:
             return spoken
         calls = self._reader.calls.calls
-        kept = [call.id for call in calls if call.owner is CallOwner.OURS and not is_stack_tool(call.name)]
+        kept = [call.provider_id for call in calls if call.owner is CallOwner.OURS and not is_stack_tool(call.name)]
         return replace(spoken, extra={**spoken.extra, REFUSED_CALLS_KEY: slices.encode(kept)}) if kept else spoken
 
     def stop_reading(self) -> None:

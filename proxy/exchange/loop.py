@@ -25,6 +25,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
     last_one, silent, has_spoken = False, False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_retryable_error
     while True:
+        handler.client_response.writer.hides_text = handler.shows_last_text_only and not last_one
         try:
             got = await handler.round_sender.send(
                 turn, line, handler.client_response, no_calls=last_one, may_trim=not silent
@@ -54,13 +55,12 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
                 return
             handler.deadline = time.monotonic() + handler.services.config.stack_seconds
             continue
-        if not complete or last_one or not spoken.own_calls or _response_has_ended(handler):
-            await _end_turn(handler, turn, spoken, got.status, complete=complete)
+        if not complete or not spoken.own_calls or _response_has_ended(handler):
+            await _end_turn(handler, turn, spoken, got.status)
             return
-        # No round follows a call of the client's, so there is nothing to limit.
-        last_one = not spoken.client_calls and _limit_is_reached(handler, turn)
+        ends, last_one = _judge_calls(handler, turn, spoken, were_refused=last_one)
         try:
-            next_line = await _run_hidden_round(handler, turn, spoken, is_last=last_one)
+            next_line = await _run_hidden_round(handler, turn, spoken, refuse=last_one, last=ends)
         except (StoreError, ContextRejected) as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return
@@ -71,16 +71,16 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
 
 
 async def _run_hidden_round(
-    handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, is_last: bool
+    handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool, last: bool
 ) -> Context | None:
-    """Run the stack calls of a round; returns the context of the next one, None if the client has calls to answer.
-    Raises StoreError and ContextRejected."""
+    """Run the stack calls of a round, or `refuse` them; returns the context of the next one, None if this is the `last`
+    of its turn. Raises StoreError and ContextRejected."""
     try:
-        await _run_stack_calls(handler, turn, spoken, refuse=is_last)
-        if spoken.client_calls:
+        await _run_stack_calls(handler, turn, spoken, refuse=refuse, last=last)
+        if last:
             return None
         update_refused_calls(handler, turn)
-        if not is_last:
+        if not refuse:
             handler.interrupts.deliver_steering_messages(turn, handler.record)
         return await handler.round_sender.build_context(turn)
     except ProxyError:
@@ -95,6 +95,23 @@ def update_refused_calls(handler: RequestHandler, turn: Turn) -> None:
     if handler.placement.refused_signatures:  # else computing the path state is wasted
         names, window = handler.services.resolver.policy.inference_rules.tool_roles, handler.services.config.loop_window
         handler.client_response.writer.should_refuse = loop_refusal(handler.placement, turn.path_state, names, window)
+
+
+def _judge_calls(
+    handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, were_refused: bool
+) -> tuple[bool, bool]:
+    """Whether the turn ends with this round, and whether its stack calls are refused. `were_refused`: the model was
+    told that it may make none. A model that goes on calling then is not paid for another such round, and where the
+    client itself forbids calls, none follows an answer."""
+    if were_refused:
+        handler.round_sender.note_ignored_refusal()
+    forbidden = were_refused or handler.round_sender.calls_are_forbidden
+    if spoken.client_calls:  # no round follows a call of the client's, so there is nothing to limit
+        return True, forbidden
+    if not forbidden and not _limit_is_reached(handler, turn):
+        return False, False
+    answered = handler.round_sender.calls_are_forbidden and bool(turn.snapshot(spoken.message).text.strip())
+    return were_refused or answered or not handler.round_sender.listens_to_refusals, True
 
 
 def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
@@ -136,8 +153,11 @@ def _response_has_ended(handler: RequestHandler) -> bool:
     return writing.is_error or writing.round_failed or writing.is_finished
 
 
-async def _run_stack_calls(handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool) -> None:
-    """Run the stack calls of a round, and make it durable before anything that depends on it leaves."""
+async def _run_stack_calls(
+    handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool, last: bool
+) -> None:
+    """Run the stack calls of a round, and make it durable before anything that depends on it leaves. `last`: no round
+    follows it."""
     handler.record_response(spoken)
     now = handler.services.now()
     weighed = replace(spoken, message=handler.services.composer.with_token_count(spoken.message))
@@ -146,15 +166,11 @@ async def _run_stack_calls(handler: RequestHandler, turn: Turn, spoken: ModelRes
     turn.free_tokens = handler.round_sender.tokens_for_results(turn, weighed)
     results, events = turn.run_stack_calls(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
     handler.record.add_stack_calls([c.name if c.is_stack_call else LOOPING_CALL for c in spoken.own_calls], events)
-    turn.store_round(weighed, results, events, now, last=bool(spoken.client_calls))
+    turn.store_round(weighed, results, events, now, last=last)
     await turn.wait_until_durable()
 
 
-async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int, *, complete: bool) -> None:
-    if complete and spoken.own_calls and not spoken.client_calls and not spoken.message.text.strip():
-        handler.record_response(spoken)
-        await handler.fail_turn(ProxyError(UNFINISHED_TURN_TEXT, code="stack_calls_only"))
-        return
+async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int) -> None:
     hidden = turn.round_number > 0
     handler.store_last_round(turn, spoken)
     if hidden:

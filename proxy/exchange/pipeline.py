@@ -22,6 +22,7 @@ from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.relay import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler
 from proxy.exchange.rounds import (
+    HASHED_APART_BYTES,
     MAX_MESSAGES,
     ClientRequest,
     ContextRejected,
@@ -90,6 +91,8 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
     patience_s = parts.config.assembly_budget_ms / 1000
     request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
     request = await count_request_tokens(parts, request)
+    if len(request.body) >= HASHED_APART_BYTES:
+        await asyncio.to_thread(getattr, request, "digest")  # it is kept, and wanted wherever the request is looked up
     parsed = ParsedRequest(client_request.tenant, client_request.headers, request, parts.now(), client_request.mode)
     if not kept_there:
         return await with_timeout(patience_s, parts.resolver.resolve(parsed))
@@ -149,7 +152,9 @@ async def _answer(handler: RequestHandler) -> None:
         log.exception("line could not be assembled", extra={"request": handler.client_request.id})
         await fall_back_to_relay(handler, "internal")
     else:
-        handler.interrupts.turn, handler.client_response.writer.should_continue = turn, handler.interrupts.has_follow_up
+        handler.interrupts.turn = turn
+        if not handler.request.wants_structured_output:  # two documents are none: the message waits for the next turn
+            handler.client_response.writer.should_continue = handler.interrupts.has_follow_up
         update_refused_calls(handler, turn)
         delivery = handler.client_response
         delivery.start_keep_alive(handler.services.config.keep_alive_s)

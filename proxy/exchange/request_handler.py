@@ -64,6 +64,12 @@ class RequestHandler:
     def cancel_reason(self) -> str:
         return RequestCancelled.code if self.interrupts.cancelled_by_user else cancel_reason(self.reply)
 
+    @property
+    def shows_last_text_only(self) -> bool:
+        """Whether the answer is one JSON document, in which the text of a round that another one follows has no
+        place."""
+        return self.request.wants_structured_output and self.request.tool_choice != "none"
+
     async def refuse_unstored(self, reason: str) -> None:
         self.record.mark_failed(reason)
         self.record.finish(FailClosedError.status)

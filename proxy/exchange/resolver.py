@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -21,14 +21,15 @@ from proxy.core.frames import (
     BranchSwitched,
     FrameEvent,
     HistoryRewritten,
+    PathBuilder,
     PathState,
     ReasoningRemoved,
     RequestFingerprint,
     ResultReplaced,
     RootStarted,
     ThreadWoken,
+    Tree,
     as_ledger_event,
-    extend,
     frame_id,
     reduce,
     switch_branch,
@@ -50,7 +51,7 @@ from proxy.core.matching import Match, MatchKind, RequestRole, walk
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
 from proxy.core.observers import cache_names, cache_names_in_slices, message_of
-from proxy.core.policy import build_root, find_new_root, has_tool_calls, infer_frames
+from proxy.core.policy import build_root, find_new_root, has_frames_to_infer, has_tool_calls, infer_frames
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools import ToolSettings, due_branch_switch, ends_with_tool_result, fingerprint_of
 from proxy.dialects import Dialect
@@ -59,7 +60,12 @@ from proxy.exchange.background.scheduling import in_slices
 from proxy.exchange.notes.note_writer import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.thread import session_headers as clients
-from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision, forbids_user_after_result
+from proxy.exchange.thread.activation import (
+    ContextPolicy,
+    PolicyDecision,
+    forbids_user_after_result,
+    newest_assistant_entry,
+)
 from proxy.exchange.thread.origins import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
 from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
@@ -75,6 +81,8 @@ KEYWORD_SCAN_BATCH = 32
 MIN_UNKNOWN_ANSWERS = 2
 """So many answers that nobody here gave, behind the known part of a history with tools, are another loop's: one may be
 a notice of the client's own."""
+RUNS_PER_SLICE = 32
+"""Runs of a new history that are followed in one go: about 3 ms."""
 MAX_KEYWORD_SCAN = 2_000
 """Newest messages of a complete new history whose names are collected; more are not remembered."""
 
@@ -119,7 +127,7 @@ class Resolver:
                 known = fork_point(cached, found) if cached else await self.origin_finder.find(parsed)
                 arrived = await self._begin_conversation(parsed, known, hint, asked)
             else:
-                arrived = self._record_arrival(parsed, cached, found, asked, _NO_POSITIONS)
+                arrived = await self._record_arrival(parsed, cached, found, asked, _NO_POSITIONS)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
             placement = await self._decide(arrived, whole=whole)
@@ -129,7 +137,7 @@ class Resolver:
     async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
-        arrived = self._record_arrival(
+        arrived = await self._record_arrival(
             parsed, self._create_conversation(parsed, hint, origin), Match(MatchKind.NEW), asked, bound
         )
         await self.origin_finder.begin_subagent(arrived, origin)
@@ -158,7 +166,7 @@ class Resolver:
                 )
             if cached is None and any(m.role == "assistant" for m in messages):
                 opened = self._create_conversation(parsed, hint, Origin())
-                placement = self._record_arrival(parsed, opened, found, asked, _NO_POSITIONS)
+                placement = await self._record_arrival(parsed, opened, found, asked, _NO_POSITIONS)
                 return placement.mode, replace(placement, status=ANSWERED_STATUS)
             if cached is None:
                 return self._effective_mode(parsed, asked, ""), None
@@ -242,7 +250,7 @@ class Resolver:
         )
 
     # --------------------------------------------------------------------------------------------------------- record
-    def _record_arrival(
+    async def _record_arrival(
         self, parsed: ParsedRequest, cached: CachedConversation, found: Match, asked: str, bound: Set[int]
     ) -> Placement:
         """Record what is new, and fold the path. `bound`: positions of new answers whose reasoning is bound to another
@@ -259,7 +267,7 @@ class Resolver:
         told = _changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
-        path_state, earlier, seen = self._follow_path(parsed, cached, found, new, events, told, look)
+        path_state, earlier, seen = await in_slices(self._follow_path(parsed, cached, found, new, events, told, look))
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if told:
             values.append(told)
@@ -300,16 +308,16 @@ class Resolver:
         rooted: Sequence[LedgerEvent],
         thread: Thread | None,
         look: RequestFingerprint | None,
-    ) -> tuple[PathState, PathState, list[LedgerEvent]]:
-        """The path state with what is new, the one before its newest entry, and all events on it: the root's and
-        inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without tools
-        or tool calls. `look`: the previous request's fingerprint, to detect a branch switch; None where there can be
-        none."""
+    ) -> Generator[None, None, tuple[PathState, PathState, list[LedgerEvent]]]:
+        """In slices: the path state with what is new, the one before its newest entry, and all events on it: the root's
+        and inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without
+        tools or tool calls. `look`: the previous request's fingerprint, to detect a branch switch; None where there can
+        be none."""
         ledger = cached.ledger
         path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
         if not new:
             return path_state, path_state, []
-        decided = _PathEvents(ledger.next_seq + len(new), parsed.now, rooted)
+        decided = _PathEvents(ledger, ledger.next_seq + len(new), parsed.now, rooted)
         watched = (
             bool(parsed.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
         )
@@ -318,24 +326,42 @@ class Resolver:
         known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
         if known:
             decided.add(HistoryRewritten(), new[0].id)
-        path_state = before = extend(ledger, path_state, new[:known], decided.by_entry)
+        builder = decided.extend(PathBuilder(ledger, path_state, {}), new[:known])
+        before = path_state = builder.build() if known else path_state
         called = watched and has_tool_calls(message_of(path_entry) for path_entry in path_state.entries)
-        for run in _split_at_assistant(new[known:]):
+        spoken = newest_assistant_entry(path_state.entries) if called else None
+        said = message_of(spoken) if spoken else None
+        for step, run in enumerate(_split_at_assistant(new[known:]), 1):
+            if step % RUNS_PER_SLICE == 0:
+                yield
             last = run[-1]
             called = called or (watched and has_tool_calls(entry.message for entry in run))
-            if look and last is new[-1] and (turns := self._find_branch_switch(parsed, ledger, path_state, run, look)):
+            is_newest = last is new[-1]
+            if look and is_newest and (turns := self._find_branch_switch(parsed, ledger, builder.build(), run, look)):
                 decided.add(turns[0], run[0].id)
-                path_state = turns[1]
-            tree = cached.path_state(run[0].adopts).tree if run[0].adopts else path_state.tree
+                builder = PathBuilder(ledger, turns[1], {})
+            tree = cached.path_state(run[0].adopts).tree if run[0].adopts else builder.tree
             compacted = found.kind is MatchKind.COMPACTED
             if root := find_new_root(tree, new if compacted else run, newest=compacted):
                 decided.add(root[1], root[0])
-            before = extend(ledger, path_state, run[:-1], decided.by_entry)
-            if called and last.message and last.message.role != "assistant":
+            decided.extend(builder, run[:-1])
+            speaks = last.message is not None and last.message.role == "assistant"
+            infers = called and not speaks and self._may_infer_frames(builder.tree, said, run)
+            if infers or is_newest:
+                before = builder.build()
+            if infers:
                 for event in self._infer_frames(_with_new_root(last, before, root, parsed.now), run, parsed.now):
                     decided.add(event, last.id)
-            path_state = extend(ledger, before, [last], decided.by_entry)
-        return path_state, before, decided.events
+            decided.extend(builder, run[-1:])
+            said = last.message if speaks else said
+        return builder.build(), before, decided.events
+
+    def _may_infer_frames(self, tree: Tree, said: Message | None, run: Sequence[Entry]) -> bool:
+        try:
+            return has_frames_to_infer(tree, said, run, self.policy.inference_rules)
+        except Exception:  # the edge of our own observers, as in `_infer_frames`
+            log.exception("frames could not be inferred")
+            return False
 
     def _find_branch_switch(
         self,
@@ -449,12 +475,19 @@ class _PathEvents:
     """Events decided while a path is followed: `events` in order, `by_entry` for fast lookup in long histories. `seq`
     is that of the first, `now` in ms; `rooted` were decided before."""
 
-    def __init__(self, seq: int, now: int, rooted: Iterable[LedgerEvent]) -> None:
+    def __init__(self, ledger: Ledger, seq: int, now: int, rooted: Iterable[LedgerEvent]) -> None:
+        self._ledger = ledger
         self.events: list[LedgerEvent] = []
         self.by_entry: dict[str, list[LedgerEvent]] = {}
         self._seq, self._now = seq, now
         for event in rooted:
             self._append(event)
+
+    def extend(self, builder: PathBuilder, entries: Iterable[Entry]) -> PathBuilder:
+        """Adds entries to a path, with the events that the ledger has at them and the decided ones."""
+        for entry in entries:
+            builder.add(entry, (*self._ledger.events.get(entry.id, ()), *self.by_entry.get(entry.id, ())))
+        return builder
 
     def add(self, event: FrameEvent, entry: str) -> None:
         self._append(as_ledger_event(event, entry, 0, self._seq + len(self.events), self._now))

@@ -36,7 +36,15 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import Message, ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import Body, Dialect, DialectComposer, ParseCache, RenderOptions, countable_texts
+from proxy.dialects import (
+    Body,
+    Dialect,
+    DialectComposer,
+    ParseCache,
+    RenderOptions,
+    countable_texts,
+    token_count_steps,
+)
 from proxy.dialects import with_token_counts as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.in_flight import InFlight
@@ -87,6 +95,8 @@ MAX_MESSAGES = 50_000
 """Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
 longest conversation in a window of a million tokens has a tenth of these."""
 ROLE_KEY = b'"role"'
+HASHED_APART_BYTES = 1 << 20
+"""Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
 SUSPECT_WINDOW_SHARE = 0.5
 """Share of a known window from which our additions may have made a request too long."""
 AMPLE_ROOM_SHARE = 0.5
@@ -96,7 +106,9 @@ COUNT_ERROR_SHARE = 0.02
 SMALL_RESULT_TOKENS = 400
 """Tokens of a stack result that may use half of the room reserved for the model's answer."""
 MIN_MESSAGE_BYTES = 16
-MAX_MODELS_WITHOUT_USAGE = 1024
+MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_IGNORING_REFUSALS = 1024
+REFUSALS_IGNORED_MS = 3_600_000
+"""So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
 """Words in a refusal of the usage option, such as Mistral's."""
 
@@ -143,6 +155,8 @@ class Services:
     """What upstreams accept that refused the full form of a request."""
     models_without_usage: set[tuple[str, str]] = field(default_factory=set)
     """(upstream, model) pairs that refuse the usage option."""
+    models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
 
 class ContextRejected(ProxyError):
@@ -529,6 +543,24 @@ class RoundSender:
         self._record.finish(got.status)
         await delivery.send_refusal(got, refusal)
 
+    @property
+    def calls_are_forbidden(self) -> bool:
+        """Whether the client itself allows no call."""
+        return self._request.tool_choice == "none"
+
+    @property
+    def listens_to_refusals(self) -> bool:
+        """Whether a round without calls is worth asking for: not of a model that has just called our tools in one."""
+        noted = self._services.models_ignoring_refusals.get((self._route.upstream.name, self._route.model))
+        return noted is None or self._services.now() - noted > REFUSALS_IGNORED_MS
+
+    def note_ignored_refusal(self) -> None:
+        """The model called one of our tools in a round in which it was told that it may call none."""
+        noted = self._services.models_ignoring_refusals
+        if len(noted) >= MAX_MODELS_IGNORING_REFUSALS:
+            noted.clear()
+        noted[self._route.upstream.name, self._route.model] = self._services.now()
+
     def _render(self, turn: Turn, line: Context, *, no_calls: bool) -> Body:
         waking = turn.path_state.tree.wake_state
         if waking is None:
@@ -593,7 +625,7 @@ async def count_request_tokens(parts: Services, request: Request) -> Request:
         return request
     counts = await parts.counter.count_all(texts)
     if len(request.body) < HUGE_BODY_BYTES:
-        return weighed_by(request, counts, parts.parse_cache)
+        return await in_slices(token_count_steps(request, counts, parts.parse_cache))
     return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
 
 

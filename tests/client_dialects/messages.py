@@ -151,15 +151,15 @@ def _texts(content: Any) -> list[Json]:
 
 def _blocks(message: Json) -> list[Json]:
     """The blocks of an answer: as they came, less what this client does not keep of them."""
-    text, calls = message.get("content"), {made["id"]: made for made in message.get("tool_calls") or []}
+    text, calls = message.get("content"), list(message.get("tool_calls") or [])
     made = message.get("made")
     if made is None:
         texts = _texts(text) if text else []
-        return [*texts, *(_tool_use(id_, each["function"]) for id_, each in calls.items())]
+        return [*texts, *(_tool_use(each["id"], each["function"]) for each in calls)]
     kept: list[Json] = []
     for block in made:
         if block["type"] == "tool_use":
-            kept.append(block | _tool_use(block["id"], calls[block["id"]]["function"]))
+            kept.append(block | _tool_use(block["id"], calls.pop(0)["function"]))
         elif block["type"] in THINKING:
             kept += [block] if message.get("reasoning_content") else []
         elif block["type"] != "text" or (text and block["text"]):

@@ -84,7 +84,8 @@ def _options(asked: Json) -> Json:
     if "max_tokens" in asked:
         said["max_output_tokens"] = max(LEAST, asked["max_tokens"])
     if choice := asked.get("tool_choice"):
-        said["tool_choice"] = choice if isinstance(choice, str) else {"type": "function", **choice["function"]}
+        own = isinstance(choice, str) or "function" not in choice
+        said["tool_choice"] = choice if own else {"type": "function", **choice["function"]}
     if "response_format" in asked:
         form = asked["response_format"]
         said["text"] = {"format": {"type": form["type"], **form.get("json_schema", {})}}
@@ -97,18 +98,18 @@ def _items(message: Json) -> list[Json]:
         return [{"type": "function_call_output", **output}]
     if message["role"] != "assistant":
         return [_message(message["role"], message["content"], "input_text")]
-    text, calls = message.get("content"), {made["id"]: made for made in message.get("tool_calls") or []}
+    text, calls = message.get("content"), list(message.get("tool_calls") or [])
     made = message.get("made")
     if made is None:
         said = [_message("assistant", text, "output_text")] if text else []
-        return [*said, *({"type": "function_call", **_called(id_, each["function"])} for id_, each in calls.items())]
+        return [*said, *({"type": "function_call", **_called(each["id"], each["function"])} for each in calls)]
     kept: list[Json] = []
     thinks = bool(message.get("reasoning_content"))
     for item in made:
         if item["type"] == "reasoning":
             kept += [item] if thinks else []
         elif item["type"] == "function_call":
-            kept.append(_known(item | _called(item["call_id"], calls[item["call_id"]]["function"]), thinks=thinks))
+            kept.append(_known(item | _called(item["call_id"], calls.pop(0)["function"]), thinks=thinks))
         elif item["type"] != "message" or text:
             kept.append(_known(item, thinks=thinks))
     return kept

@@ -64,6 +64,22 @@ def test_a_request_is_read() -> None:
     assert list(asked.fields) == ["model", "messages", "tools", "stream"]
 
 
+@pytest.mark.rows("X-31")
+def test_x31_tools_of_ours_join_the_allowed_ones_once() -> None:
+    allowed = {"mode": "required", "x": 1, "tools": [{"type": "function", "function": {"name": "bash"}}]}
+    asked = request(USER, tools=TOOLS, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    ours = tools_json([{"name": name, "description": "", "parameters": {}} for name in ("stack_recall", "stack")])
+
+    def choice(options: RenderOptions) -> Any:
+        return json.loads(b"".join(render(asked, asked.messages, [], options)))["tool_choice"]
+
+    assert choice(RenderOptions()) == {"type": "allowed_tools", "allowed_tools": allowed}
+    joined = choice(RenderOptions(ours))["allowed_tools"]
+    assert [tool["function"]["name"] for tool in joined["tools"]] == ["bash", "stack_recall", "stack"]
+    assert {name: joined[name] for name in ("mode", "x")} == {"mode": "required", "x": 1}
+    assert choice(RenderOptions(ours, tool_choice_none=True)) == "none"
+
+
 @pytest.mark.rows("X-23")
 @pytest.mark.parametrize(
     ("members", "choice"),
@@ -74,6 +90,7 @@ def test_a_request_is_read() -> None:
         ({"tool_choice": "required"}, "required"),
         ({"tool_choice": {"type": "function", "function": {"name": "bash"}}}, "forced"),
         ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}}, "required"),
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}}, "forced"),
         ({"function_call": {"name": "bash"}}, "forced"),
     ],
 )

@@ -99,6 +99,7 @@ def test_instructions_that_are_no_text_pass_and_are_no_message(instructions: obj
         ({"tool_choice": {"type": "web_search"}}, "forced"),
         ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "required"),
         ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "auto"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "forced"),
     ],
 )
 def test_x23_a_forced_choice_is_known(members: dict[str, Any], choice: str) -> None:

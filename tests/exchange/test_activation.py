@@ -86,7 +86,6 @@ def kinds(acted: PolicyDecision) -> list[type]:
         ({"tools": ()}, "no_tools"),
         ({"tool_choice": "none"}, "no_choice"),
         ({"tool_choice": "forced"}, "no_choice"),
-        ({"wants_structured_output": True}, "no_choice"),
     ],
 )
 def test_a_request_that_may_not_use_tools_wakes_nobody(more: dict[str, Any], reason: str) -> None:

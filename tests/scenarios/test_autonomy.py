@@ -206,7 +206,7 @@ def test_a_request_that_leaves_no_choice_of_tools_is_told_nothing(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
     """The model could not follow."""
-    stuck(chat, provider, response_format={"type": "json_object"})
+    stuck(chat, provider, tool_choice={"type": "function", "function": {"name": "bash"}})
     assert chat.last is not None
     assert chat.last.stack_status == "full"
     assert not any(suggestions_in(received.messages) for received in provider.received)

@@ -462,7 +462,7 @@ def test_a_request_without_tools_turns_nothing(begun: Conversation, provider: Sc
     """What could not be rendered would pass with the whole history in it: the wish waits."""
     does_ask(begun.proxy, "branches", name="grammar")
     provider.will(says("{}"), says("Yes."))
-    begun.says("as JSON", response_format={"type": "json_object"})
+    begun.says("as JSON", tool_choice="none")
     waiting = asked(begun.proxy, "branches")[1]["branches"][-1]
     begun.says("write a grammar instead")
 

@@ -161,20 +161,59 @@ def test_a_model_that_alternates_hidden_calls_is_stopped_too(stage: Stage, provi
     assert len(provider.received) == 4
 
 
-def test_a_model_that_ignores_the_bound_gets_no_empty_answer_out(stage: Stage, provider: ScriptedProvider) -> None:
-    """H1: still a stack call in the last round: an error or a broken stream, which clients ask again, never success
-    with nothing in it. The provider was paid for all of them."""
+@pytest.mark.rows("X-39")
+def test_a_model_that_ignores_the_bound_is_not_paid_for_it_again(stage: Stage, provider: ScriptedProvider) -> None:
+    """Still a stack call in the round without calls: the client gets what was said, and no error of ours. At the next
+    bound that model is not asked for such a round."""
     chat = stage.chat(stage.proxy(stack_rounds=2))
-    provider.will(*(does(op("status"), usage=Usage(prompt=1000, completion=20)) for _ in range(3)))
+    provider.will(*(does(op("status"), usage=Usage(prompt=1000, completion=20)) for _ in range(5)))
 
-    answer = chat.says("go")
+    for asked in ("go", "go on"):
+        answer = chat.says(asked)
+        assert (answer.status, answer.ended, answer.text, answer.calls) == (200, True, "", [])
+        assert not {"tool_calls", "tool_use"} & set(answer.finishes)
 
-    assert answer.status >= 500 or not answer.ended
-    assert len(provider.received) == 3
-    [receipt] = chat.proxy.receipts()
-    assert (receipt["status"], receipt["reason"]) == ("error", "stack_calls_only")
-    assert [told["output"] for told in receipt["usage_by_round"]] == [20, 20, 20]
-    assert receipt["saved"] == -receipt["cost"]
+    without_calls = {"type": "none"} if stage.tongue is MESSAGES else "none"
+    assert [r.body.get("tool_choice") for r in provider.received] == [None, None, without_calls, None, None]
+    receipts = chat.proxy.receipts()
+    assert [len(receipt["usage_by_round"]) for receipt in receipts] == [3, 2]
+    assert {receipt["status"] for receipt in receipts} == {"full"}
+    provider.will(says("At last."))
+    assert chat.says("and on").text == "At last."
+
+
+@pytest.mark.rows("X-39")
+def test_what_was_said_beside_a_call_that_the_client_forbids_is_the_answer(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The call is not run, and no round follows what was said with it."""
+    chat = stage.chat()
+    provider.will(says("Hello."), does(push("Auth"), text="Summed up."), says("ok"))
+    chat.says("hello")
+    answer = chat.says("sum up", tool_choice="none")
+
+    assert (answer.status, answer.text, answer.calls) == (200, "Summed up.", [])
+    assert len(provider.received) == 2
+    assert list(chat.proxy.frames()) == ["hello"]
+    assert chat.says("go on").text == "ok"
+
+
+@pytest.mark.rows("X-39")
+def test_a_model_that_only_calls_where_the_client_forbids_it_is_told_once(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Nothing was said: the call is refused, and the model asked for words. One that calls again is not told again."""
+    chat = stage.chat()
+    provider.will(says("Hello."), does(op("status")), says("Summed up."), *(does(op("status")) for _ in range(3)))
+    chat.says("hello")
+
+    assert chat.says("sum up", tool_choice="none").text == "Summed up."
+    assert "No more stack calls" in provider.received[2].messages[-1]["content"]
+    for rounds in (2, 1):
+        before = len(provider.received)
+        answer = chat.says("sum up again", tool_choice="none")
+        assert (answer.status, answer.ended, answer.text, answer.calls) == (200, True, "", [])
+        assert len(provider.received) - before == rounds
 
 
 MISTAKES = {

@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.core.context import Context
 from proxy.core.frames import PathEntry, PathState, ResultReplaced
-from proxy.core.ledger import Call, Message
+from proxy.core.ledger import Call, Message, OpenCalls
 from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
     ToolRole,
@@ -110,15 +110,19 @@ def tokens_removed_by_cuts(path_state: PathState, cap: int, rules: OutputRules =
 
 def _outputs_over_cap(
     path_state: PathState, cap: int, rules: OutputRules, most: int
-) -> Iterator[tuple[PathEntry, Message, int]]:
-    """New outputs to cut, each with its token limit."""
-    called = _tool_names_by_call(path_state) if rules else {}
-    for path_entry in unread_entries(path_state):
+) -> list[tuple[PathEntry, Message, int]]:
+    """New outputs to cut, newest first, each with its token limit."""
+    called = _unread_calls(path_state) if rules else OpenCalls[str]()
+    found: list[tuple[PathEntry, Message, int]] = []
+    for path_entry in reversed(list(unread_entries(path_state))):
         message = path_entry.entry.message
-        if message and message.answers and path_entry.entry.id not in path_state.tree.replaced_results:
-            limit = _cap_of(rules.rule_for(called[message.answers]) if message.answers in called else None, cap, most)
-            if limit and message.tokens > limit:
-                yield path_entry, message, limit
+        if message is None or not message.answers:
+            continue
+        name = called.find(message.answers)
+        limit = _cap_of(None if name is None else rules.rule_for(name), cap, most)
+        if limit and message.tokens > limit and path_entry.entry.id not in path_state.tree.replaced_results:
+            found.append((path_entry, message, limit))
+    return found[::-1]
 
 
 def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
@@ -127,13 +131,15 @@ def _cap_of(rule: OutputRule | None, cap: int, most: int) -> int:
     return min(filter(None, (rule.cap, most)), default=0)
 
 
-def _tool_names_by_call(path_state: PathState) -> dict[str, str]:
-    """Tool names of the calls whose results are unread, by call id."""
+def _unread_calls(path_state: PathState) -> OpenCalls[str]:
+    """The calls whose results are unread, as the names of their tools."""
+    calls = OpenCalls[str]()
     for path_entry in reversed(path_state.entries):
         message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None and message.role == "assistant":
-            return {call.id: call.name for call in message.calls}
-    return {}
+            calls.add((call.id, call.name) for call in message.calls)
+            break
+    return calls
 
 
 def unread_entries(path_state: PathState) -> Iterator[PathEntry]:
@@ -212,13 +218,13 @@ def old_tool_outputs(path_state: PathState, in_context: Container[str]) -> list[
     """Results of the client's tools in the context, oldest first, without its newest entries. Only results behind the
     newest trace: those before it were kept on purpose."""
     traced = frozenset(trim.at for trim in path_state.tree.removals)
-    calls: dict[str, Call] = {}
+    calls = OpenCalls[Call]()
     outputs: list[ToolOutput] = []
     for path_entry in _entries_before_newest(path_state):
         message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is not None:
-            calls |= {c.id: c for c in message.calls}
-            call = calls.get(message.answers) if message.answers else None
+            calls.add((c.id, c) for c in message.calls)
+            call = calls.find(message.answers) if message.answers else None
             if call is not None and not call.is_stack_call and path_entry.path_id in in_context:
                 text = path_state.tree.replaced_results.get(path_entry.entry.id, message.text)
                 outputs.append(ToolOutput(path_entry, call, text, message.failed))

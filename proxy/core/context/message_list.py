@@ -7,9 +7,10 @@ prompt cache stays valid. Every call is followed by its result. A client's messa
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import compress, count
+from itertools import chain, compress, count
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from proxy.core.context.role_order import AnswersLeftOut, alternate_roles, append_notes_to_results
 from proxy.core.frames import PathEntry, PathState, Tree, call_key, path_to, visible_owners_of
-from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message
+from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """Inserted as the result of a call that the client never answered."""
@@ -379,9 +380,7 @@ def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -
     """Drop calls that nobody ran from answers that broke off: the last call is usually incomplete, and some providers
     refuse it. Calls that the client answered are kept."""
     for at, unit in enumerate(units):
-        if not unit.unrun_calls or not _client_result_positions(units, at, unit.message.calls).keys().isdisjoint(
-            unit.unrun_calls
-        ):
+        if not unit.unrun_calls or not _client_result_positions(units, at, unit).keys().isdisjoint(unit.unrun_calls):
             yield unit
             continue
         remaining = unit._replace(message=composer.without_calls(unit.message, unit.unrun_calls), unrun_calls=())
@@ -397,8 +396,8 @@ def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageCompo
             continue
         yield unit.message
         if unit.message.calls and not _has_result_next(units, at, unit):
-            answers = _client_result_positions(units, at, unit.message.calls)
-            taken |= set(answers.values())
+            answers = _client_result_positions(units, at, unit)
+            taken.update(chain.from_iterable(answers.values()))
             yield from _results_in_order(units, unit, answers, composer)
 
 
@@ -406,46 +405,53 @@ def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -
     if unit.stack_results or len(unit.message.calls) != 1 or at + 1 == len(units):
         return False
     following = units[at + 1].message
-    return following.answers == unit.message.calls[0].id and following.role != "assistant"
+    return following.is_result and following.answers == unit.message.calls[0].id
 
 
-def _client_result_positions(units: Sequence[ContextItem], at: int, calls: Sequence[Call]) -> dict[str, int]:
-    """Positions of the client's results for `calls`, between the call and the next assistant message."""
-    wanted = {c.id for c in calls}
-    found: dict[str, int] = {}
+def _client_result_positions(units: Sequence[ContextItem], at: int, unit: ContextItem) -> dict[str, deque[int]]:
+    """Positions of the client's results for the calls of `unit`, by call id, between the call and the next assistant
+    message: of several calls under one id, each has a result of its own."""
+    wanted = Counter(call.id for call in unit.message.calls)
+    wanted.subtract(unit.stack_results.keys())
+    found: dict[str, deque[int]] = {}
     for position in range(at + 1, len(units)):
         message = units[position].message
         if message.role == "assistant":
             break
-        if message.answers in wanted and message.answers not in found:
-            found[message.answers] = position
+        if message.is_result and wanted[message.answers] > 0:
+            wanted[message.answers] -= 1
+            found.setdefault(message.answers, deque()).append(position)
     return found
 
 
 def _results_in_order(
-    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, int], composer: MessageComposer
+    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, deque[int]], composer: MessageComposer
 ) -> Iterable[Message]:
-    calls = unit.message.calls
-    if not unit.stack_results and len(answers) == len({c.id for c in calls}):
-        yield from (units[position].message for position in sorted(answers.values()))
+    calls, stack_results = unit.message.calls, dict(unit.stack_results)
+    if not stack_results and sum(map(len, answers.values())) == len(calls):
+        yield from (units[position].message for position in sorted(chain.from_iterable(answers.values())))
         return
-    for call in dict.fromkeys(c.id for c in calls):
-        if call in unit.stack_results:
-            yield unit.stack_results[call]
-        elif call in answers:
-            yield units[answers[call]].message
+    for call in calls:
+        waiting = answers.get(call.id)
+        if call.id in stack_results and (call.is_stack_call or not waiting):
+            yield stack_results.pop(call.id)
+        elif waiting:
+            yield units[waiting.popleft()].message
         else:
-            yield composer.tool_result(call, UNANSWERED_CALL_RESULT)
+            yield composer.tool_result(call.id, UNANSWERED_CALL_RESULT)
 
 
 def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Ids of calls whose results do not all follow directly. Used to check the context before it is sent."""
+    """Ids of calls whose results do not all follow directly, one for each result that is missing. Used to check the
+    context before it is sent."""
     unpaired: list[str] = []
     for at, message in enumerate(messages):
         if not message.calls:
             continue
-        if len(message.calls) == 1 and at + 1 < len(messages) and messages[at + 1].answers == message.calls[0].id:
+        following = messages[at + 1 : at + 1 + len(message.calls)]
+        if len(message.calls) == len(following) == 1 and following[0].answers == message.calls[0].id:
             continue
-        wanted = {c.id for c in message.calls}
-        unpaired += sorted(wanted - {m.answers for m in messages[at + 1 : at + 1 + len(wanted)]})
+        wanted = Counter(call.id for call in message.calls)
+        wanted.subtract(m.answers for m in following if m.is_result)
+        unpaired += sorted((+wanted).elements())
     return tuple(unpaired)

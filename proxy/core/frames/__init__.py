@@ -59,7 +59,15 @@ from proxy.core.frames.events import (
     frame_id,
     subagent_frame_id,
 )
-from proxy.core.frames.path_state import PathEntry, PathState, extend, path_state_at, replay, switch_branch
+from proxy.core.frames.path_state import (
+    PathBuilder,
+    PathEntry,
+    PathState,
+    extend,
+    path_state_at,
+    replay,
+    switch_branch,
+)
 from proxy.core.frames.reducer import outermost_called_frame, reduce, reopen_root, return_path
 from proxy.core.frames.results import (
     CHANGED,
@@ -154,6 +162,7 @@ __all__ = [
     "LoopWarningsCleared",
     "OpeningCall",
     "ParentsAnnounced",
+    "PathBuilder",
     "PathEntry",
     "PathState",
     "ProviderCompacted",

@@ -24,7 +24,7 @@ from proxy.core.frames.events import (
 )
 from proxy.core.frames.reducer import reduce, reopen_root
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent, Round
+from proxy.core.ledger import Call, Entry, EntryKind, Ledger, LedgerEvent, Round
 
 _NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 
@@ -112,7 +112,7 @@ def extend(
     entries = tuple(entries)
     if not entries:
         return path_state
-    builder = _PathBuilder(ledger, path_state, {})
+    builder = PathBuilder(ledger, path_state, {})
     for entry in entries:
         builder.add(entry, (*ledger.events.get(entry.id, ()), *fresh.get(entry.id, ())))
     return builder.build()
@@ -150,7 +150,7 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
         if earlier:
             pending |= dict.fromkeys(earlier)
             continue
-        builder = _PathBuilder(ledger, path_state, known)
+        builder = PathBuilder(ledger, path_state, known)
         for entry in path[start:]:
             builder.add(entry, ledger.events.get(entry.id, ()))
         known[tip_id] = builder.build()
@@ -158,8 +158,9 @@ def path_state_at(ledger: Ledger, tip: str, known: dict[str, PathState]) -> Path
     return known[tip]
 
 
-class _PathBuilder:
-    """Builds a path state entry by entry."""
+class PathBuilder:
+    """Builds a path state entry by entry. Each `build` copies the path, so a long one is built only where it is read.
+    `known`: see `path_state_at`."""
 
     def __init__(self, ledger: Ledger, path_state: PathState, known: dict[str, PathState]) -> None:
         self._ledger = ledger
@@ -178,6 +179,11 @@ class _PathBuilder:
         self._aliases: dict[str, str] = {}
         self._seen_ids: set[str] = set()
         self._scanned_count = 0
+        self._call_owners = _CallOwners(path_entries)
+
+    @property
+    def tree(self) -> Tree:
+        return self._tree
 
     def build(self) -> PathState:
         other_branches = self._base.other_branches
@@ -233,6 +239,7 @@ class _PathBuilder:
             same_role = rewritten.entry.message is not None and _role_of(predecessor) == rewritten.entry.message.role
             self._entries[position] = replace(rewritten, owner=self._current_owner(predecessor if same_role else first))
             replaced = self._ledger.entries[replaced].parent if replaced in self._ledger.entries else ""
+        self._call_owners = _CallOwners(self._entries)
 
     def _rewritten_positions(self) -> list[int]:
         """Positions at the end, in order, of messages added since a state was adopted that are no form of a known
@@ -257,7 +264,7 @@ class _PathBuilder:
         branch_events = [event for event in events if event.kind in BRANCH_EVENT_KINDS]
         for event in branch_events:
             self._apply_branch_event(entry, event)
-        self._tree, path_entries = _apply_entry(self._ledger, self._tree, entry, events, self._entries)
+        self._tree, path_entries = _apply_entry(self._ledger, self._tree, entry, events, self._call_owners)
         self._entries += path_entries
 
     def _apply_branch_event(self, entry: Entry, event: LedgerEvent) -> None:
@@ -334,7 +341,7 @@ def _reopen_for_overlay(tree: Tree, overlay: Entry) -> Tree:
 
 
 def _apply_entry(
-    ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[LedgerEvent], before: Sequence[PathEntry]
+    ledger: Ledger, tree: Tree, entry: Entry, events: Sequence[LedgerEvent], call_owners: _CallOwners
 ) -> tuple[Tree, list[PathEntry]]:
     """The tree after one more entry, and the entry with its owner."""
     if entry.kind is EntryKind.TURN:
@@ -344,7 +351,7 @@ def _apply_entry(
         tree = reopen_root(tree, entry.created)
     for event in events:
         tree = reduce(tree, decode_event(event), event.created)
-    owner = _owner_of_result(before, message.answers) if message and message.answers else ""
+    owner = call_owners.owner_of(message.answers) if message and message.answers else ""
     return tree, [PathEntry(entry, owner or _active_owner(tree), path_id=entry.id)]
 
 
@@ -370,10 +377,28 @@ def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[Pa
     return tree, path_entries
 
 
-def _owner_of_result(before: Sequence[PathEntry], call: str) -> str:
-    """Owner of a call's result: that of the newest call with this id, so that no call loses its result."""
-    for path_entry in reversed(before):
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-        if message and any(c.id == call for c in message.calls):
-            return path_entry.owner
-    return ""
+class _CallOwners:
+    """The owners of results on a path that grows. A result belongs to the owner of the newest call with its id, so that
+    no call loses its result. Each entry is read once, from the newest one back only as far as a result asks."""
+
+    def __init__(self, path_entries: list[PathEntry]) -> None:
+        self._entries = path_entries
+        self._owners: dict[str, str] = {}
+        self._first = self._end = len(path_entries)
+        """The entries from the one to the other have been read."""
+
+    def owner_of(self, call: str) -> str:
+        for path_entry in self._entries[self._end :]:
+            self._owners.update((c.id, path_entry.owner) for c in _calls_of(path_entry))
+        self._end = len(self._entries)
+        while call not in self._owners and self._first:
+            self._first -= 1
+            path_entry = self._entries[self._first]
+            for each in _calls_of(path_entry):
+                self._owners.setdefault(each.id, path_entry.owner)
+        return self._owners.get(call, "")
+
+
+def _calls_of(path_entry: PathEntry) -> Sequence[Call]:
+    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    return message.calls if message else ()

@@ -38,6 +38,7 @@ from proxy.core.ledger.messages import (
     REFUSED_CALLS_KEY,
     REMEMBERED_TOOL_ARRAYS,
     STACK_PREFIX,
+    UNSHOWN_TEXT_KEY,
     Call,
     Message,
     ModelResponse,
@@ -49,6 +50,7 @@ from proxy.core.ledger.messages import (
     identity_of,
     is_stack_tool,
 )
+from proxy.core.ledger.open_calls import OpenCalls
 from proxy.core.ledger.queued_messages import (
     DeliveryState,
     Lane,
@@ -94,6 +96,7 @@ __all__ = [
     "RESPONSE_ID_KEY",
     "ROUND_SEPARATOR",
     "STACK_PREFIX",
+    "UNSHOWN_TEXT_KEY",
     "Call",
     "CallAssembler",
     "CallDelta",
@@ -112,6 +115,7 @@ __all__ = [
     "LedgerItem",
     "Message",
     "ModelResponse",
+    "OpenCalls",
     "OutgoingChunk",
     "PartialCall",
     "QueuedMessage",

@@ -352,7 +352,7 @@ def _text_only_turn(message: Message) -> VisibleTurn | None:
 
 
 def visible_text(rounds: Sequence[Round]) -> str:
-    return ROUND_SEPARATOR.join(r.spoken.message.text for r in rounds if r.spoken.message.text.strip())
+    return ROUND_SEPARATOR.join(text for r in rounds if (text := r.spoken.visible_text).strip())
 
 
 def visible_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:

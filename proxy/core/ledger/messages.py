@@ -74,6 +74,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     failed: bool = False
 
     @property
+    def is_result(self) -> bool:
+        """Whether it is the result of a call, also of one that came without an id."""
+        return bool(self.answers) or self.role == "tool"
+
+    @property
     def memory_bytes(self) -> int:
         """Estimated bytes in memory, always the same for the same message."""
         size = MESSAGE_BYTES + len(self.wire) + _text_bytes(self.text)
@@ -128,7 +133,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         message_tokens: int = sum(map(attrgetter("tokens"), (*self.head, *self.messages)))
         return message_tokens + self.tools_tokens
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """sha256 of the request as written: equal digests are an identical retry. How the answer is delivered does not
         count: after a broken stream clients retry the request unstreamed (CLIENTS 8)."""
@@ -188,6 +193,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 REFUSED_CALLS_KEY = "refused_calls"
 """Key of `ModelResponse.extra`: ids of client calls that the proxy answered itself (JSON array)."""
+UNSHOWN_TEXT_KEY = "unshown_text"
+"""Key of `ModelResponse.extra`: present if the client was not shown the text of the round."""
 
 
 class ModelResponse(msgspec.Struct, frozen=True, gc=False):
@@ -227,11 +234,16 @@ class ModelResponse(msgspec.Struct, frozen=True, gc=False):
         return tuple(c for c in self.message.calls if not c.is_stack_call and c.id not in refused)
 
     @property
+    def visible_text(self) -> str:
+        return "" if UNSHOWN_TEXT_KEY in self.extra else self.message.text
+
+    @property
     def visible_message(self) -> Message:
-        """The message without refused calls in `calls`; its bytes still hold them."""
-        if not self.message.calls or not (refused := self.refused_call_ids):
-            return self.message
-        return replace(self.message, calls=tuple(c for c in self.message.calls if c.id not in refused))
+        """The message without refused calls in `calls` and unshown text in `text`; its bytes still hold both."""
+        message = replace(self.message, text="") if UNSHOWN_TEXT_KEY in self.extra else self.message
+        if not message.calls or not (refused := self.refused_call_ids):
+            return message
+        return replace(message, calls=tuple(c for c in message.calls if c.id not in refused))
 
     @property
     def refused_call_ids(self) -> frozenset[str]:

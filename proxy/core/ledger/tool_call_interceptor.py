@@ -11,7 +11,7 @@ clients store such orphans, and providers refuse them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger.ledger import ROUND_SEPARATOR
-from proxy.core.ledger.messages import STACK_PREFIX, is_stack_tool
+from proxy.core.ledger.messages import STACK_PREFIX, canonical_arguments, is_stack_tool
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -40,6 +40,8 @@ class PartialCall:
 
     position: int
     id: str = ""
+    provider_id: str = ""
+    """The id of the call in later requests to the provider, set when the round is read to its end."""
     name: str = ""
     argument_parts: list[str] = field(default_factory=list)
     initial_arguments: str = ""
@@ -48,12 +50,29 @@ class PartialCall:
     client_index: int | None = None
     is_too_late: bool = False
     """The call began after the ending had left, so the client cannot receive it."""
+    checked_parts: int = 0
+    """Parts of the arguments when they were last checked for being complete."""
 
     @property
     def arguments(self) -> str:
         return "".join(self.argument_parts) or self.initial_arguments
 
+    def may_be_complete(self) -> bool:
+        """Whether the arguments that have come are valid JSON. Not checked again before there are twice as many parts,
+        because a long argument closes many brackets; the end of the round settles the rest."""
+        parts = len(self.argument_parts)
+        if not parts or not self.argument_parts[-1].rstrip().endswith("}"):
+            return False
+        if parts < 2 * self.checked_parts and parts > MAX_PARTS_CHECKED_SINGLY:
+            return False
+        self.checked_parts = parts
+        return are_valid_arguments(self.arguments)
 
+
+MAX_PARTS_OF_REPEATED_CALLS = 4096
+"""Parts of a call up to which a part with a name may begin another call under the same index or id."""
+MAX_PARTS_CHECKED_SINGLY = 256
+"""Parts of one call's arguments up to which each may be the last."""
 ShouldContinue = Callable[[str], bool]
 """Whether another round follows one that has no call and this finish reason."""
 ShouldRefuse = Callable[[str, str], bool]
@@ -64,14 +83,23 @@ ShouldRetry = Callable[[bytes], bool]
 
 class CallAssembler:
     """Assembles the calls of one round from parts as providers send them: without an index, with one index for all,
-    with the id in every part, with the name late, split or repeated."""
+    with the id in every part, with the name late, split or repeated. What a part costs does not depend on how many
+    calls there are."""
 
     def __init__(self) -> None:
         self.should_refuse: ShouldRefuse | None = None
         """If set, a client call waits until it is complete, and becomes ours if this says so."""
         self.calls: list[PartialCall] = []
+        self.has_stack_call = False
+        """A call is known to be ours."""
+        self.has_client_call = False
+        """A call is known to be the client's."""
         self._by_index: dict[int, PartialCall] = {}
         self._by_id: dict[str, PartialCall] = {}
+        self._undecided: list[PartialCall] = []
+        """Calls whose owner was not known when they began."""
+        self._changed: list[PartialCall] = []
+        """Undecided calls with a name to which something was added since the last new call."""
 
     def add_part(self, index: int | None, id_: str, name: str, arguments: str) -> PartialCall:
         """Adds a part and returns the call that it belongs to."""
@@ -80,18 +108,17 @@ class CallAssembler:
             call = PartialCall(len(self.calls))
             self._decide_named_calls()
             self.calls.append(call)
+            self._undecided.append(call)
         if index is not None:
             self._by_index[index] = call
-        if id_ and not call.id:
-            call.id = id_
+        call.id = call.id or id_
+        if id_ and id_ == call.id:
             self._by_id[id_] = call
         _add_name_part(call, name)
-        if call.owner is CallOwner.UNKNOWN and self.should_refuse is None and _is_client_tool_name(call.name):
-            call.owner = CallOwner.CLIENT
         if arguments:
             call.argument_parts.append(arguments)
-            if call.owner is CallOwner.UNKNOWN and call.name:
-                self._decide_owner(call)
+        if call.owner is CallOwner.UNKNOWN and call.name:
+            self._decide_early(call, has_new_arguments=bool(arguments))
         return call
 
     def call_at(self, index: int) -> PartialCall | None:
@@ -99,30 +126,50 @@ class CallAssembler:
 
     def decide_owners(self, *, over: bool = False) -> None:
         """Names are complete now: a call without a name is the client's. `over`: arguments are complete too."""
-        for call in self.calls:
+        for call in self._undecided:
             self._decide_owner(call, over=over)
+        self._undecided = [call for call in self._undecided if call.owner is CallOwner.UNKNOWN]
+
+    def assign_provider_ids(self, make_id: Callable[[int, str, str], str]) -> None:
+        """Sets the id under which each call goes back to the provider. A call of ours that came without an id, or under
+        the id of another call of the round, gets one of its own from `make_id` (position, name, arguments): else nobody
+        could tell whose result is whose."""
+        counts = Counter(call.id for call in self.calls)
+        for call in self.calls:
+            is_ambiguous = call.owner is CallOwner.OURS and (not call.id or counts[call.id] > 1)
+            arguments = canonical_arguments(call.arguments) if is_ambiguous else ""
+            call.provider_id = make_id(call.position, call.name, arguments) if is_ambiguous else call.id
 
     def _decide_named_calls(self) -> None:
-        for call in self.calls:
-            if call.name:
-                self._decide_owner(call)
+        for call in self._changed:
+            self._decide_owner(call)
+        self._changed.clear()
+
+    def _decide_early(self, call: PartialCall, *, has_new_arguments: bool) -> None:
+        if call.name.startswith(STACK_PREFIX):
+            self._set_owner(call, CallOwner.OURS)
+        elif self.should_refuse is None and _is_client_tool_name(call.name):
+            self._set_owner(call, CallOwner.CLIENT)
+        elif has_new_arguments:
+            self._decide_owner(call)
+        if call.owner is CallOwner.UNKNOWN and not (self._changed and self._changed[-1] is call):
+            self._changed.append(call)
 
     def _decide_owner(self, call: PartialCall, *, over: bool = False) -> None:
         if call.owner is not CallOwner.UNKNOWN:
             return
         if is_stack_tool(call.name):
-            call.owner = CallOwner.OURS
+            self._set_owner(call, CallOwner.OURS)
         elif self.should_refuse is None:
-            call.owner = CallOwner.CLIENT
-        elif over or (
-            call.argument_parts
-            and call.argument_parts[-1].rstrip().endswith("}")
-            and are_valid_arguments(call.arguments)
-        ):
-            # Without an id the model could not be told the answer.
-            call.owner = (
-                CallOwner.OURS if call.id and self.should_refuse(call.name, call.arguments) else CallOwner.CLIENT
-            )
+            self._set_owner(call, CallOwner.CLIENT)
+        elif over or call.may_be_complete():
+            refused = self.should_refuse(call.name, call.arguments)
+            self._set_owner(call, CallOwner.OURS if refused else CallOwner.CLIENT)
+
+    def _set_owner(self, call: PartialCall, owner: CallOwner) -> None:
+        call.owner = owner
+        self.has_stack_call = self.has_stack_call or owner is CallOwner.OURS
+        self.has_client_call = self.has_client_call or owner is CallOwner.CLIENT
 
     def _found(self, index: int | None, id_: str, name: str, arguments: str) -> PartialCall | None:
         if index is not None:
@@ -135,14 +182,22 @@ class CallAssembler:
 
 
 def _starts_new_call(call: PartialCall, id_: str, name: str, arguments: str) -> bool:
-    """Whether a part that seems to continue `call` starts another call under the same index."""
-    if not name or (id_ and id_ == call.id):
+    """Whether a part that seems to continue `call` starts another call under the same index, or under the same id."""
+    if not name:
         return False
-    if id_ and call.id:
+    if id_ and call.id and id_ != call.id:
         return True
     if not call.name or not call.argument_parts:
         return False
-    return name != call.name or (arguments.lstrip().startswith("{") and are_valid_arguments(call.arguments))
+    begins = arguments.lstrip().startswith("{")
+    if id_ and id_ == call.id:  # some repeat both in every part
+        return (name != call.name or begins) and _has_whole_arguments(call)
+    return name != call.name or (begins and _has_whole_arguments(call))
+
+
+def _has_whole_arguments(call: PartialCall) -> bool:
+    few = len(call.argument_parts) <= MAX_PARTS_OF_REPEATED_CALLS
+    return few and call.argument_parts[-1].rstrip().endswith("}") and are_valid_arguments(call.arguments)
 
 
 def are_valid_arguments(arguments: str) -> bool:
@@ -159,8 +214,6 @@ def _add_name_part(call: PartialCall, name: str) -> None:
     if not name or name == call.name or (call.name and call.argument_parts):
         return
     call.name += name
-    if call.owner is CallOwner.UNKNOWN and call.name.startswith(STACK_PREFIX):
-        call.owner = CallOwner.OURS
 
 
 def _is_client_tool_name(name: str) -> bool:
@@ -262,6 +315,10 @@ class Interceptor:
     """This round has a call of ours."""
     continues = False
     """This round has no call, but another round follows."""
+    hides_text = False
+    """The text of this round is shown only if the round ends the answer, so it waits until that is known."""
+    has_unshown_text = False
+    """Text of this round was left out."""
     held_finish: Chunk | None = None
     held_end: Chunk | None = None
 
@@ -287,7 +344,7 @@ class Interceptor:
         self._waiting.clear()
         self._pending_whitespace = ""
         self._text_started = self._is_visible = self._has_ended = False
-        self.has_content = self.has_stack_call = self.continues = False
+        self.has_content = self.has_stack_call = self.continues = self.has_unshown_text = False
         self.held_finish = self.held_end = None
 
     def replace_round(self) -> None:
@@ -325,7 +382,7 @@ class Interceptor:
             self._update_from_event(event)
         self._update_from_calls()
         self._waiting.append(piece)
-        if len(self._waiting) > MAX_WAITING_CHUNKS:
+        if len(self._waiting) > (MAX_HELD_CHUNKS if self.hides_text else MAX_WAITING_CHUNKS):
             self._calls.decide_owners(over=True)
             self._update_from_calls()
         return self._release(last=len(self._waiting) > MAX_HELD_CHUNKS)
@@ -338,7 +395,7 @@ class Interceptor:
 
     def _update_from_event(self, event: ChunkEvent) -> None:
         if isinstance(event, TextDelta):
-            self._is_visible = self._is_visible or bool(event.text.strip())
+            self._is_visible = self._is_visible or (not self.hides_text and bool(event.text.strip()))
         elif isinstance(event, CallDelta):
             event.call.is_too_late = event.call.is_too_late or (self._finish_sent and event.call.client_index is None)
         elif isinstance(event, Finish | StreamEnd | StreamError):
@@ -348,9 +405,8 @@ class Interceptor:
                 self.continues = self.continues or self.should_continue(event.reason)
 
     def _update_from_calls(self) -> None:
-        for call in self._calls.calls:
-            self.has_stack_call = self.has_stack_call or (call.owner is CallOwner.OURS)
-            self._is_visible = self._is_visible or (call.owner is CallOwner.CLIENT)
+        self.has_stack_call = self.has_stack_call or self._calls.has_stack_call
+        self._is_visible = self._is_visible or self._calls.has_client_call
 
     def _release(self, *, last: bool) -> list[OutgoingChunk]:
         outgoing = []
@@ -363,7 +419,10 @@ class Interceptor:
     def _waits(self, piece: Chunk) -> bool:
         """Signed reasoning of a round that ended without a call of ours stops waiting: nothing else will come."""
         orphan = not self._is_visible and (self.has_stack_call or not self._has_ended)
+        holds_text = self.hides_text and not (self._has_ended or self._calls.has_client_call)
         for event in piece.events:
+            if holds_text and isinstance(event, TextDelta):
+                return True
             if isinstance(event, CallDelta) and event.call.owner is CallOwner.UNKNOWN:
                 return True
             if orphan and isinstance(event, ReasoningDelta) and event.signed:
@@ -398,6 +457,9 @@ class Interceptor:
 
     def _filter_text(self, event: TextDelta) -> TextDelta | None:
         """From the second round on, a separator joins the text to the one before; leading blanks wait for words."""
+        if self.hides_text and self.has_stack_call and not self._calls.has_client_call:
+            self.has_unshown_text = self.has_unshown_text or bool(event.text.strip())
+            return None
         if self._text_started or self._round == 1:
             self._text_started = True
             self.text_sent = self.text_sent or bool(event.text.strip())

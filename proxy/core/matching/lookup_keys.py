@@ -14,6 +14,8 @@ from proxy.core.ledger import Call, Ledger, Message, Request, Round, VisibleTurn
 
 MIN_IDENTIFYING_CHARACTERS = 24
 """An answer without calls identifies a conversation only if it is at least this long."""
+MAX_PROMPT_CHARACTERS = 256 * 1024
+"""Characters of a prompt that its key is made of."""
 MIN_PROMPT_CHARACTERS = 8
 """Shorter text arguments are no prompts. It may be low: the call must be pending, of the same tenant."""
 MAX_ANCHOR_TURNS = 48
@@ -58,7 +60,11 @@ def prompt_anchors_in(rounds: Sequence[Round]) -> tuple[str, ...]:
 
 
 def prompt_anchor(text: str) -> str:
-    return "q" + sha256(text.strip().encode()).hexdigest()[:32]
+    """Of a very long text, such as one with a picture in it, only the beginning and the length count."""
+    words = text.strip()
+    if len(words) > MAX_PROMPT_CHARACTERS:
+        words = f"{words[:MAX_PROMPT_CHARACTERS]}\n{len(words)}"
+    return "q" + sha256(words.encode()).hexdigest()[:32]
 
 
 def _text_arguments(call: Call) -> list[str]:

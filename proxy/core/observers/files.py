@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry
-from proxy.core.ledger import Call
+from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.shell import ShellCommand, parse_command_line
@@ -70,20 +70,21 @@ def iter_touched_files(
 ) -> Iterator[tuple[PathEntry, FileAccess]]:
     """Files touched for certain, each with the path entry of its call, in the order of the confirming results. Call ids
     may be reused, so a result belongs to the newest call before it."""
-    waiting: dict[str, tuple[PathEntry, Call]] = {}
+    waiting = OpenCalls[tuple[PathEntry, Call]]()
     for path_entry in path_entries:
         message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is None:
             continue
-        if message.answers in waiting:
-            call_entry, call = waiting.pop(message.answers)
+        if message.answers and (answered := waiting.take(message.answers)):
+            call_entry, call = answered
             execution = ToolExecution(call, message.text, path_entry.entry.id, failed=message.failed)
             yield from (
                 (call_entry, _as_touched(file))
                 for file in observe_files(Step("", (execution,)), tool_roles)
                 if file.is_certain
             )
-        waiting |= {call.id: (path_entry, call) for call in message.calls if not call.is_stack_call}
+        if message.calls:
+            waiting.add((call.id, (path_entry, call)) for call in message.calls if not call.is_stack_call)
 
 
 def _as_touched(file: ObservedFile) -> FileAccess:

@@ -3,7 +3,8 @@ come from a model and are not trusted: what is not JSON counts as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 import msgspec
@@ -111,7 +112,7 @@ def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Messa
 def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
     """The client's call groups, in order, each with its results."""
     opened: Message | None = None
-    results: dict[str, tuple[Message, str]] = {}
+    results: list[tuple[Message, str]] = []
     for path_entry in path_entries:
         message = message_of(path_entry)
         if message is None:
@@ -119,16 +120,23 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
         if message.role == "assistant":
             if opened is not None:
                 yield step_of(opened, results)
-            opened, results = message, {}
+            opened, results = message, []
         elif message.answers:
-            results.setdefault(message.answers, (message, path_entry.entry.id))
+            results.append((message, path_entry.entry.id))
     if opened is not None:
         yield step_of(opened, results)
 
 
-def step_of(message: Message, results: Mapping[str, tuple[Message, str]]) -> Step:
-    """One call group; `results` maps call ids to a message and the id of its entry."""
-    executions = (_execution_of(call, results.get(call.id)) for call in message.calls if not call.is_stack_call)
+def step_of(message: Message, results: Iterable[tuple[Message, str]]) -> Step:
+    """One call group; `results` are the messages that answer it, in order, each with the id of its entry."""
+    answers: dict[str, deque[tuple[Message, str]]] = {}
+    for result in results:
+        answers.setdefault(result[0].answers, deque()).append(result)
+    executions = (
+        _execution_of(call, waiting.popleft() if (waiting := answers.get(call.id)) else None)
+        for call in message.calls
+        if not call.is_stack_call
+    )
     return Step(message.text, tuple(executions))
 
 

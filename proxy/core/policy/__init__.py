@@ -13,7 +13,12 @@ from proxy.core.policy.autonomy_rules import (
     ScoreCombiner,
     clamp_threshold,
 )
-from proxy.core.policy.frame_inference import InferenceRules, has_tool_calls, infer_frames
+from proxy.core.policy.frame_inference import (
+    InferenceRules,
+    has_frames_to_infer,
+    has_tool_calls,
+    infer_frames,
+)
 from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, ScoreInput
 from proxy.core.policy.loop_detection import (
     REFUSED_CALL_RESULT,
@@ -65,6 +70,7 @@ __all__ = [
     "find_new_loop",
     "find_new_root",
     "find_repeated_failure",
+    "has_frames_to_infer",
     "has_tool_calls",
     "infer_frames",
     "judge",

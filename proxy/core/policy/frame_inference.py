@@ -97,6 +97,20 @@ class _Inference:
         return frame_id(self.entry_id, self.frames_created - 1)
 
 
+def has_frames_to_infer(
+    tree: Tree, called: Message | None, new_entries: Sequence[Entry], rules: InferenceRules
+) -> bool:
+    """Whether `infer_frames` may decide anything. Told from the tree and the newest assistant message (`called`) alone,
+    because a long history comes whole, and most of its call groups mean nothing to any frame."""
+    messages = [entry.message for entry in new_entries if entry.message]
+    if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
+        return True
+    if rules.follows_requests and any(m.role == "user" and m.text.strip() for m in messages):
+        return True
+    results = [(m, "") for m in messages if m.answers]
+    return bool(rules.follows_plans and called and results and observe_plan(step_of(called, results), rules.tool_roles))
+
+
 def infer_frames(
     path_state: PathState, new_entries: Sequence[Entry], now: int, rules: InferenceRules
 ) -> tuple[FrameEvent, ...]:
@@ -122,15 +136,11 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     message = message_of(called) if called else None
     if called is None or message is None or not message.calls:
         return
-    results = {m.answers: (m, entry.id) for entry in new_entries if (m := entry.message) and m.answers}
+    results = [(m, entry.id) for entry in new_entries if (m := entry.message) and m.answers]
     plan_changes = observe_plan(step_of(message, results), inference.rules.tool_roles)
     if not plan_changes:
         return  # nearly every group: nothing of the path has to be looked at
-    group = (
-        ()
-        if _belongs_to_several_frames(inference, called)
-        else (called.entry.id, *(entry for _, entry in results.values()))
-    )
+    group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
     for change in plan_changes:
         _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group)
 

@@ -12,6 +12,7 @@ In doubt there is no loop: a wrong warning costs more than a late one.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import takewhile
@@ -231,32 +232,34 @@ def _user_text(path_entry: PathEntry) -> str:
 
 def _signed_steps(run: Sequence[PathEntry], tool_roles: ToolRoles) -> list[SignedStep]:
     """The call groups of a run, oldest first, hidden ones included. Calls without a result are left out."""
-    results: dict[str, Message] = {}
+    results: defaultdict[str, list[Message]] = defaultdict(list)
+    """By call id, newest first."""
     steps: list[SignedStep] = []
     for path_entry in reversed(run):
         if path_entry.round is not None:
-            results |= _results_of_round(path_entry.round)
+            for result in reversed(_results_of_round(path_entry.round)):
+                results[result.answers].append(result)
         message = message_of(path_entry)
         if message is None:
             continue
         if message.answers:
-            results[message.answers] = message
+            results[message.answers].append(message)
         elif message.calls:
             signed_calls = tuple(
-                [_sign_call(call, results[call.id], tool_roles) for call in message.calls if call.id in results]
+                [_sign_call(call, results[call.id].pop(), tool_roles) for call in message.calls if results.get(call.id)]
             )
             if signed_calls:
                 steps.append(
                     SignedStep(tuple(sorted([signed_call.signature for signed_call in signed_calls])), signed_calls)
                 )
-            results = {}
+            results.clear()
     return steps[::-1]
 
 
-def _results_of_round(hidden_round: Round) -> dict[str, Message]:
-    """Results inside a hidden round, by call id. Refused calls are left out, because they did nothing."""
+def _results_of_round(hidden_round: Round) -> list[Message]:
+    """Results inside a hidden round. Those of refused calls are left out, because they did nothing."""
     refused_ids = hidden_round.spoken.refused_call_ids
-    return {result.answers: result for result in hidden_round.results if result.answers not in refused_ids}
+    return [result for result in hidden_round.results if result.answers not in refused_ids]
 
 
 def _sign_call(call: Call, result: Message, tool_roles: ToolRoles) -> SignedCall:

@@ -17,7 +17,7 @@ import msgspec
 from proxy.core.compaction import original_tokens
 from proxy.core.context import owner_of
 from proxy.core.frames import Frame, PathEntry, PathState
-from proxy.core.ledger import Call, EntryKind, Message
+from proxy.core.ledger import Call, EntryKind, Message, OpenCalls
 from proxy.core.observers import (
     CommandOutcome,
     FileAction,
@@ -86,7 +86,7 @@ class FrameActivity:
     tokens: int = 0
     reported_tokens: int = 0
     """From the newest round of any frame."""
-    pending_calls: dict[str, Call] = field(default_factory=dict)
+    pending_calls: OpenCalls[Call] = field(default_factory=OpenCalls)
     changed_files_by_turn: deque[set[str]] = field(default_factory=lambda: deque(maxlen=RECENT_TURNS))
     artifacts: set[str] = field(default_factory=set)
     failures: dict[str, int] = field(default_factory=dict)
@@ -137,7 +137,8 @@ class FrameActivity:
         elif message.answers:
             self._add_result(message, path_entry.entry.id, tool_roles)
         elif message.role == "user" and message.text.strip():
-            self.user_text = f"{self.user_text}\n{message.text}".strip()[:MAX_USER_TEXT_LENGTH]
+            added = message.text[: 2 * MAX_USER_TEXT_LENGTH]  # a picture is a text of megabytes
+            self.user_text = f"{self.user_text}\n{added}".strip()[:MAX_USER_TEXT_LENGTH]
 
     def _add_assistant_message(self, message: Message) -> None:
         self._finish_turn()
@@ -145,7 +146,8 @@ class FrameActivity:
         if self.user_text:
             self.previous_user_text, self.user_text = self.user_text, ""
         self.new_plan_item = ""
-        self.pending_calls = {call.id: call for call in message.calls if not call.is_stack_call}
+        self.pending_calls = OpenCalls()
+        self.pending_calls.add((call.id, call) for call in message.calls if not call.is_stack_call)
         self.has_open_turn, self.has_progressed = bool(self.pending_calls), False
         self.changed_files_by_turn.append(set())
         if message.text.strip():
@@ -162,7 +164,7 @@ class FrameActivity:
         self.has_open_turn = False
 
     def _add_result(self, message: Message, entry: str, tool_roles: ToolRoles) -> None:
-        call = self.pending_calls.pop(message.answers, None)
+        call = self.pending_calls.take(message.answers)
         if call is None:
             return
         execution = ToolExecution(call, message.text, entry, failed=message.failed)

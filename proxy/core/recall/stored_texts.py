@@ -6,14 +6,14 @@ stored data, byte for byte. `split_by_visibility` tells which pieces the model s
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context import owner_of
 from proxy.core.frames import PathEntry, PathState, Tree, path_state_at, path_to, visible_owners_of
-from proxy.core.ledger import Call, EntryKind, Ledger, Message
+from proxy.core.ledger import Call, EntryKind, Ledger, Message, OpenCalls
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
 from proxy.core.text import cut_for_display, escape_xml
 
@@ -84,20 +84,20 @@ def pieces_of(
     """Texts of entries in order: text, then call arguments, then results. Results of stack tools and notes of the proxy
     are left out."""
     pieces: list[StoredPiece] = []
-    calls: dict[str, Call] = {}
+    calls = OpenCalls[Call]()
     for path_entry in path_entries:
         message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             continue
         pieces += _pieces_of_message(path_state, path_entry, message, calls, names)
-        calls |= {c.id: c for c in message.calls}
+        calls.add((c.id, c) for c in message.calls)
     return tuple(pieces)
 
 
 def _pieces_of_message(
-    path_state: PathState, path_entry: PathEntry, message: Message, calls: Mapping[str, Call], names: ToolRoles
+    path_state: PathState, path_entry: PathEntry, message: Message, calls: OpenCalls[Call], names: ToolRoles
 ) -> Iterator[StoredPiece]:
-    call = calls.get(message.answers) if message.answers else None
+    call = calls.find(message.answers) if message.answers else None
     entry = path_entry.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{path_entry.round.number}" if path_entry.round else "")
     ref = owner_of(path_state, path_entry).partition("#")[0] or entry
     path_id = path_entry.path_id or path_entry.entry.id

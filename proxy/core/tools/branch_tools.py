@@ -158,9 +158,7 @@ def due_branch_switch(
 def _can_switch_now(new_entries: Sequence[Entry], request: Request) -> bool:
     """Whether only the user speaks, and the request allows a context other than the client's own history."""
     only_user_speaks = all(entry.message is not None and entry.message.role == "user" for entry in new_entries)
-    can_call_tools = (
-        bool(request.tool_names) and request.tool_choice in ("auto", "required") and not request.wants_structured_output
-    )
+    can_call_tools = bool(request.tool_names) and request.tool_choice in ("auto", "required")
     return bool(new_entries) and only_user_speaks and can_call_tools
 
 

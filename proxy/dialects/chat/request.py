@@ -17,7 +17,17 @@ import msgspec
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
+from proxy.dialects.body import (
+    ALLOWED_TOOLS,
+    allow_tools,
+    allows_more_tools,
+    list_in,
+    object_in,
+    offered_tools,
+    tool_names,
+    value_of,
+    with_tools,
+)
 from proxy.dialects.chat.message import (
     append_text,
     assistant_message,
@@ -40,6 +50,7 @@ LEGACY_TOOLS_MEMBER = "functions"
 """How tools were offered once. Beside them the API takes neither `tools` nor messages with `tool_calls`, so none of
 ours."""
 TOOL_ARRAYS = ("tools", LEGACY_TOOLS_MEMBER)
+ALLOWED_TOOLS_BYTES = ALLOWED_TOOLS.encode()
 _wire_of = attrgetter("wire")
 
 
@@ -111,8 +122,8 @@ def _choice(fields: Mapping[str, bytes]) -> str:
         return "auto"
     asked = value_of(fields, "tool_choice") or value_of(fields, "function_call") or "auto"
     if isinstance(asked, dict):
-        allowed = asked.get("allowed_tools")
-        asked = allowed.get("mode") if asked.get("type") == "allowed_tools" and isinstance(allowed, dict) else "forced"
+        allowed = asked.get(ALLOWED_TOOLS) if asked.get("type") == ALLOWED_TOOLS else None
+        asked = allowed.get("mode") if isinstance(allowed, dict) and allows_more_tools(allowed) else "forced"
     if asked == "any":
         return "required"
     return asked if asked in ("auto", "none", "required") else "forced"
@@ -128,6 +139,8 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         fields["tool_choice"] = b'"none"'
         if "function_call" in fields:
             fields["function_call"] = b'"none"'
+    elif ALLOWED_TOOLS_BYTES in fields.get("tool_choice", b""):
+        _allow_tools(fields, wanted.extra_tools)
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
@@ -138,6 +151,18 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         else:
             glue += raw + b","
     return (*pieces, glue[:-1] + b"}")
+
+
+def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
+    """Allow our tools where the client allows some of its own only."""
+    choice = object_in(fields, "tool_choice")
+    if extra and choice.get("type") == ALLOWED_TOOLS and allows_more_tools(choice.get(ALLOWED_TOOLS)):
+        told = slices.members(fields["tool_choice"])
+        names = tool_names(slices.parse(extra))
+        told[ALLOWED_TOOLS] = allow_tools(
+            told[ALLOWED_TOOLS], names, lambda name: {"type": "function", "function": {"name": name}}
+        )
+        fields["tool_choice"] = slices.join_object(told)
 
 
 def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None:

@@ -196,7 +196,8 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
         text = "".join(e.text for e in events if isinstance(e, TextDelta))
         content = message.get("content", b"null")
         message["content"] = _content_with_text(content, text) if text else content
-        places = [e.position for e in events if isinstance(e, CallDelta) and e.call in self._reader.calls.calls]
+        of_this_round = {id(call) for call in self._reader.calls.calls}
+        places = [e.position for e in events if isinstance(e, CallDelta) and id(e.call) in of_this_round]
         listed = slices.items(message["tool_calls"]) if _is_array(message.get("tool_calls")) else []
         if kept := [listed[at] for at in places if at != LEGACY_CALL_POSITION]:
             message["tool_calls"] = slices.join_array(kept)

@@ -364,7 +364,9 @@ class ChatRoundReader(RoundReader):
 
     def build_message(self, dropped: Collection[PartialCall] = ()) -> Message:
         """The whole assistant message, without the calls that were `dropped`."""
-        calls = [c for c in self.calls.calls if c not in dropped] if dropped else self.calls.calls
+        left_out = {c.position for c in dropped}
+        calls = [c for c in self.calls.calls if c.position not in left_out]
+        self.calls.assign_provider_ids(slices.generated_call_id)
         role, content = self._role or ASSISTANT, self._whole_content(calls=bool(calls))
         said: dict[str, Any] = {"role": role, "content": content}
         if self._streamed_members or self._extras:
@@ -397,19 +399,12 @@ class ChatRoundReader(RoundReader):
             "name": call.name,
             "input" if shape == "custom" else "arguments": slices.replace_surrogates(call.arguments),
         }
-        told = {"id": call.id or _generated_id(call), "type": extras.pop("type", shape), shape: body | inner}
+        told = {"id": call.provider_id, "type": extras.pop("type", shape), shape: body | inner}
         return {name: value for name, value in told.items() if value != ""} | extras
 
 
 LEGACY_CALL_POSITION = -1
 """Where a `function_call` stands, in place of a position in `tool_calls`."""
-
-
-def _generated_id(call: PartialCall) -> str:
-    """A call of ours needs an id for its result; a client's call stays as the provider sent it."""
-    if call.owner is not CallOwner.OURS:
-        return ""
-    return slices.generated_call_id(call.position, call.name, call.arguments)
 
 
 def _text_or_empty(said: object) -> str:

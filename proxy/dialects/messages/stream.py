@@ -140,6 +140,8 @@ class ContentBlock:
         """The block as a later request carries it. An input that is no object becomes an empty one: nothing else may
         be sent."""
         fields = dict(self.fields)
+        if self.call and self.call.provider_id != self.call.id:
+            fields["id"] = slices.encode(self.call.provider_id)
         for name, texts in self._texts.items():
             fields[name] = slices.encode(
                 slices.replace_surrogates("".join([_text_or_empty(self.fields, name, mend=False), *texts]))
@@ -330,8 +332,8 @@ class MessagesRoundReader(RoundReader):
         closed."""
         whole = complete and not self.failed and bool(self.finish_reason or self.has_ended)
         ours = [b for b in self.blocks if b.call and b.call.owner is CallOwner.OURS]
-        dropped = [b for b in ours if self.finish_reason in FINAL_STOP_REASONS or (b.call and b.call.is_too_late)]
-        cut = [b for b in ours if b is self._last_call and b not in dropped and not b.has_complete_input]
+        dropped = {id(b) for b in ours if self.finish_reason in FINAL_STOP_REASONS or (b.call and b.call.is_too_late)}
+        cut = [b for b in ours[-1:] if b is self._last_call and id(b) not in dropped and not b.has_complete_input]
         if whole and self.finish_reason not in TRUNCATION_STOP_REASONS:
             cut = []
         extra = {"usage": slices.encode(self.usage)} if self.usage else {}
@@ -340,7 +342,7 @@ class MessagesRoundReader(RoundReader):
                 [
                     b
                     for b in self.blocks
-                    if b not in dropped and b not in cut and (whole or not b.is_unfinished_thinking)
+                    if id(b) not in dropped and b not in cut and (whole or not b.is_unfinished_thinking)
                 ]
             ),
             self.finish_reason,
@@ -362,7 +364,7 @@ class MessagesRoundReader(RoundReader):
         """What has arrived, while more is coming: nothing is settled by asking. A call begins with an empty input that
         stands for one to come."""
         said = self.model_response(complete=False)
-        bare = {b.call.id for b in self.blocks if b.call and not b.closed and not any(b.input_parts)}
+        bare = {b.call.provider_id for b in self.blocks if b.call and not b.closed and not any(b.input_parts)}
         if not bare:
             return said
         calls = tuple(replace(call, arguments="") if call.id in bare else call for call in said.message.calls)
@@ -374,8 +376,9 @@ class MessagesRoundReader(RoundReader):
 
     def _build_message(self, blocks: Sequence[ContentBlock]) -> Message:
         """The assistant message of these blocks, as a later request carries it."""
+        self.calls.assign_provider_ids(slices.generated_call_id)
         content = slices.join_array([b.encode() for b in blocks if not b.is_blank])
         message = read_message(b'{"role":"assistant","content":' + content + b"}")
         # What is written for a tool is answered as it was written; the wire can only hold an object.
-        written = (Call(b.call.id, b.call.name, b.arguments) for b in blocks if b.call)
+        written = (Call(b.call.provider_id, b.call.name, b.arguments) for b in blocks if b.call)
         return replace(message, calls=tuple(written))

@@ -444,6 +444,15 @@ def encode_tools_run(guidance: str, tools: bytes, theirs: Sequence[Any]) -> byte
     return slices.join_array([offer, *([message_item("developer", guidance)] if guidance else [])])
 
 
+def own_tools_in(run: bytes) -> list[Any]:
+    """Our tools in a run of `encode_tools_run`, without the namespace around them."""
+    offered = tools_in(slices.items(run)[0])
+    inside = [
+        tool["tools"] for tool in offered if tool.get("type") == "namespace" and tool.get("name") == STACK_NAMESPACE
+    ]
+    return inside[0] if inside else offered
+
+
 def parse_tools_run(wire: bytes) -> Message:
     """The message of such a run; the tools count as the JSON they are."""
     offer, *said = slices.items(wire)

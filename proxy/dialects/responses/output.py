@@ -5,6 +5,8 @@ An item that the provider sent whole keeps its bytes; otherwise it is built from
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,16 +41,19 @@ class OutputItem:
     """It is reasoning that is bound to nothing: said in plain words, and unsigned."""
     content_parts: dict[int, tuple[str, list[str]]] = field(default_factory=dict)
     """The kind of each content part, and what has come of it."""
+    is_held_text: bool = False
+    """It is text that is shown only if its round ends the answer."""
     client_index: int | None = None
     """Where the client was told it stands; None while nothing of it has left."""
 
     @property
     def is_visible(self) -> bool | None:
-        """Whether the client sees it. None while that is open: a call has no name yet, or the reasoning is bound to
-        what it was made with."""
+        """Whether the client sees it. None while that is open: a call has no name yet, the reasoning is bound to what
+        it was made with, or the text waits for the end of its round."""
         if self.call is not None:
             return None if self.call.owner is CallOwner.UNKNOWN else self.call.owner is CallOwner.CLIENT
-        return True if self.type != REASONING or self.readable or self.client_index is not None else None
+        is_free = not self.is_held_text and (self.type != REASONING or self.readable)
+        return True if is_free or self.client_index is not None else None
 
     def encode(self, status: str) -> bytes:
         """All of it, put together from what has come where it has not been told as a whole; nothing while there is
@@ -79,9 +84,41 @@ class OutputItem:
         if not raw or self.call is None or self.call.owner is not CallOwner.OURS:
             return raw
         fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
-        if not self.call_id:
-            fields["call_id"] = slices.encode(slices.generated_call_id(self.order, self.call.name, self.call.arguments))
+        if self.call.provider_id != self.call_id:
+            fields["call_id"] = slices.encode(self.call.provider_id)
         return slices.join_object(fields)
+
+
+class StreamedItems:
+    """The items that were streamed, to be found in the final response, each once."""
+
+    def __init__(self, items: Sequence[OutputItem]) -> None:
+        self.items = tuple(items)
+        self.last_taken: OutputItem | None = None
+        self._taken: set[OutputItem] = set()
+        self._by_id: defaultdict[str, deque[OutputItem]] = defaultdict(deque)
+        self._by_call: defaultdict[str, deque[OutputItem]] = defaultdict(deque)
+        self._by_order = {item.order: item for item in items}
+        for item in items:
+            self._by_id[item.id].append(item)
+            self._by_call[item.call_id].append(item)
+
+    def take(self, ident: str, call: str, type_: str, place: int) -> OutputItem | None:
+        """The item that is listed at `place`: by its id, by its call, or by its place among those of its type."""
+        found = self._first_left(self._by_id[ident] if ident else deque())
+        found = found or self._first_left(self._by_call[call] if call else deque())
+        if found is None:
+            there = self._by_order.get(place)
+            found = there if there and there not in self._taken and there.type == type_ else None
+        if found is not None:
+            self._taken.add(found)
+            self.last_taken = found
+        return found
+
+    def _first_left(self, waiting: deque[OutputItem]) -> OutputItem | None:
+        while waiting and waiting[0] in self._taken:
+            waiting.popleft()
+        return waiting[0] if waiting else None
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:

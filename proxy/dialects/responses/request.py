@@ -18,7 +18,17 @@ from msgspec.structs import replace
 from proxy.core.context import UNANSWERED_CALL_RESULT
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
+from proxy.dialects.body import (
+    ALLOWED_TOOLS,
+    allow_tools,
+    allows_more_tools,
+    list_in,
+    object_in,
+    offered_tools,
+    tool_names,
+    value_of,
+    with_tools,
+)
 from proxy.dialects.chat.request import error_body
 from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions, ResponseReferences
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError
@@ -38,6 +48,7 @@ from proxy.dialects.responses.items import (
     items_by_id,
     joined,
     message_item,
+    own_tools_in,
     parse_outlines,
     parse_tools_run,
     read_item,
@@ -61,6 +72,7 @@ from proxy.dialects.synthetic_responses import encode_response
 PREVIOUS_RESPONSE_ID = "previous_response_id"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """What a client asks to be included when it keeps reasoning itself."""
+ALLOWED_TOOLS_BYTES = ALLOWED_TOOLS.encode()
 NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -181,7 +193,7 @@ def _tools(fields: Mapping[str, bytes], added: Sequence[bytes]) -> Iterator[Any]
 def _choice(fields: Mapping[str, bytes]) -> str:
     asked = value_of(fields, "tool_choice") or "auto"
     if isinstance(asked, dict):
-        asked = asked.get("mode") if asked.get("type") == "allowed_tools" else "forced"
+        asked = asked.get("mode") if asked.get("type") == ALLOWED_TOOLS and allows_more_tools(asked) else "forced"
     return asked if asked in ("auto", "none", "required") else "forced"
 
 
@@ -201,6 +213,8 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         fields = with_tools(fields, wanted.extra_tools, behind="input")
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'"none"'
+    elif ALLOWED_TOOLS_BYTES in fields.get("tool_choice", b""):
+        _allow_tools(fields, wanted.extra_tools or _appended_tools(line))
     if instructions:
         fields["instructions"] = instructions[0]
     if not is_answer_stored(request) and ENCRYPTED_REASONING not in list_in(fields, "include"):
@@ -218,6 +232,22 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         else:
             glue += raw + b","
     return (*pieces, glue[:-1] + b"}")
+
+
+def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
+    """Allow our tools where the client allows some of its own only."""
+    choice = object_in(fields, "tool_choice")
+    if choice.get("type") == ALLOWED_TOOLS and allows_more_tools(choice):
+        names = tool_names(slices.parse(extra))
+        fields["tool_choice"] = allow_tools(
+            fields["tool_choice"], names, lambda name: {"type": "function", "name": name}
+        )
+
+
+def _appended_tools(line: Sequence[Message]) -> bytes:
+    """Our tools where they are offered among the messages."""
+    offers = (message.wire for message in line if ADDITIONAL_TOOLS.encode() in message.wire and is_run(message.wire))
+    return next((slices.encode(own_tools_in(wire)) for wire in offers), b"[]")
 
 
 def _add_tools_to_head(head: list[bytes], fields: Mapping[str, bytes], extra: bytes) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 from proxy.core.ledger import (
     MAX_HELD_CHUNKS,
-    CallOwner,
     Chunk,
     Finish,
     Interceptor,
@@ -23,7 +22,7 @@ from proxy.core.ledger import (
     is_stack_tool,
 )
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import value_of
+from proxy.dialects.body import ALLOWED_TOOLS, value_of
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
 from proxy.dialects.responses.items import REASONING
 from proxy.dialects.responses.other_form import body_of_stream, stream_of_body
@@ -48,8 +47,8 @@ class ChunkSource:
     parsed: ParsedEvent
 
 
-class BoundReasoningInterceptor(Interceptor):
-    """What a client sees of an answer in which reasoning is bound to the item behind it."""
+class BoundItemsInterceptor(Interceptor):
+    """What a client sees of an answer in which reasoning, and text that is held, is bound to the item behind it."""
 
     def __init__(self) -> None:
         super().__init__(wants_usage=True, joint="")
@@ -77,7 +76,7 @@ class BoundReasoningInterceptor(Interceptor):
             return [*self._release_remaining(), piece]
         item = _item_of(piece)
         hidden, seen = (item is not None and item.is_visible is shown for shown in (False, True))
-        if hidden or not (self._bound_chunks or _is_bound_reasoning(item)):
+        if hidden or not (self._bound_chunks or (item is not None and is_bound(item))):
             return [piece]
         self._bound_chunks.append(piece)
         if not seen and len(self._bound_chunks) <= MAX_HELD_CHUNKS:
@@ -88,17 +87,26 @@ class BoundReasoningInterceptor(Interceptor):
     def _release_remaining(self) -> list[Chunk]:
         """What still waits when the round is over: in one with a call of ours, what is bound goes with that."""
         self._calls.decide_owners(over=True)
-        hides = any(call.owner is CallOwner.OURS for call in self._calls.calls)
+        hides = self._calls.has_stack_call
         left, self._bound_chunks = self._bound_chunks, []
-        return [piece for piece in left if not (hides and _is_bound_reasoning(_item_of(piece)))]
+        return [piece for piece in left if not (hides and self._goes_with_hidden(_item_of(piece)))]
+
+    def _goes_with_hidden(self, item: OutputItem | None) -> bool:
+        """Whether an item that still waits is left out where a call of ours is."""
+        if item is None or not is_bound(item) or (item.is_held_text and self._calls.has_client_call):
+            return False
+        self.has_unshown_text = self.has_unshown_text or item.is_held_text
+        return True
 
 
 def _item_of(piece: Chunk) -> OutputItem | None:
     return piece.source.parsed.item if isinstance(piece.source, ChunkSource) else None
 
 
-def _is_bound_reasoning(item: OutputItem | None) -> bool:
-    return item is not None and item.type == REASONING and not item.is_visible
+def is_bound(item: OutputItem) -> bool:
+    """Whether the item goes with what stands behind it: bound reasoning, or text that waits for the end of its
+    round."""
+    return (item.type == REASONING or item.is_held_text) and not item.is_visible
 
 
 class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
@@ -107,7 +115,7 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
     other_form = OtherForm(body_of_stream, stream_of_body)
 
     def __init__(self, request: Request, *, intercept: bool) -> None:
-        super().__init__(ResponsesRoundReader, BoundReasoningInterceptor(), stream=request.stream, intercept=intercept)
+        super().__init__(ResponsesRoundReader, BoundItemsInterceptor(), stream=request.stream, intercept=intercept)
         self._client_members = request.fields
         self._first: dict[str, bytes] = {}
         self._earlier_items: list[OutputItem] = []
@@ -223,9 +231,10 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
     def _client_response(self, raw: bytes, *, over: bool) -> bytes:
         """A response as the client is told it. `over`: it ends the answer, so it lists all the client was shown."""
         fields = slices.members(raw)
-        changes = changes_to_client_request(fields, self._client_members)
+        changes: dict[str, bytes] = {}
         if self._interceptor.is_spliced:
             changes |= {name: value for name, value in self._first.items() if name in fields}
+        changes |= changes_to_client_request(fields, self._client_members)
         if self._interceptor.is_spliced and over and "output" in fields:
             shown = (item.encode(INCOMPLETE) for item in (*self._earlier_items, *visible_items_of(self._reader.items)))
             changes["output"] = slices.join_array([item for item in shown if item])
@@ -261,14 +270,14 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
 
 
 def visible_items_of(items: Iterable[OutputItem]) -> list[OutputItem]:
-    """The items of a round that the client sees, in order: by the rule of `BoundShow`."""
+    """The items of a round that the client sees, in order: by the rule of `BoundItemsInterceptor`."""
     return visible_items((item, _visibility_of(item)) for item in items)
 
 
 def _visibility_of(item: OutputItem) -> Visibility:
     if item.is_visible:
         return Visibility.SHOWN
-    return Visibility.WITH_NEXT if _is_bound_reasoning(item) else Visibility.HIDDEN
+    return Visibility.WITH_NEXT if is_bound(item) else Visibility.HIDDEN
 
 
 def changes_to_client_request(fields: Mapping[str, bytes], asked: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -280,6 +289,8 @@ def changes_to_client_request(fields: Mapping[str, bytes], asked: Mapping[str, b
     own, told = value_of(asked, "instructions"), value_of(fields, "instructions")
     if isinstance(own, str) and isinstance(told, str) and told.startswith(own) and told != own:
         changes["instructions"] = asked["instructions"]
+    if "tool_choice" in fields and ALLOWED_TOOLS.encode() in asked.get("tool_choice", b""):
+        changes["tool_choice"] = asked["tool_choice"]  # ours joined the tools that it allows
     if PREVIOUS_ID_MEMBER in asked and PREVIOUS_ID_MEMBER in fields:
         changes[PREVIOUS_ID_MEMBER] = asked[PREVIOUS_ID_MEMBER]  # the provider was sent what it stands for
     return changes

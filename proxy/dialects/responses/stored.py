@@ -153,14 +153,17 @@ def client_view(rounds: Sequence[Message]) -> Message:
 
 
 def _visibilities(said: Message) -> Iterator[tuple[bytes, Visibility]]:
-    """A call that is in the bytes and not among `calls` was kept from the client."""
-    kept = {call.id for call in read_run(said.wire).calls} - {call.id for call in said.calls}
+    """A call that is in the bytes and not among `calls` was kept from the client, and so was text that is not in
+    `text`."""
+    whole = read_run(said.wire)
+    kept = {call.id for call in whole.calls} - {call.id for call in said.calls}
+    text_is_kept = bool(whole.text) and not said.text
     for item in slices.items(said.wire):
         told = parse_or_none(item)
         kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
-        if (isinstance(told, dict) and told.get("call_id") in kept) or (
-            str(kind).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)
-        ):
+        is_own_call = str(kind).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)
+        is_kept_text = text_is_kept and isinstance(told, dict) and told.get("role") == ASSISTANT
+        if is_own_call or is_kept_text or (isinstance(told, dict) and told.get("call_id") in kept):
             yield item, Visibility.HIDDEN
         else:
             yield (

@@ -6,9 +6,10 @@ response is read as the final response alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from proxy.core.ledger import (
     PROVIDER_COMPACTIONS_KEY,
@@ -43,6 +44,7 @@ from proxy.dialects.responses.output import (
     FUNCTION_CALL,
     INCOMPLETE,
     OutputItem,
+    StreamedItems,
     is_readable_reasoning,
     parse_or_none,
 )
@@ -53,15 +55,16 @@ FINAL_EVENTS = ("response.completed", "response.incomplete", "response.cancelled
 """Events that end an answer, each with all of it."""
 ERROR_EVENTS = ("response.failed", "error")
 ADDED, ITEM_DONE_EVENT = "response.output_item.added", "response.output_item.done"
+MESSAGE = "message"
 PART_TYPE_BY_EVENT = {"response.output_text": "output_text", "response.refusal": "refusal"}
 """Kinds of content parts, by the events that tell them."""
 ARGUMENT_EVENTS = ("response.function_call_arguments", "response.custom_tool_call_input")
 REASONING_TEXT_EVENT = "response.reasoning_text"
 REASONING_EVENTS = (REASONING_TEXT_EVENT, "response.reasoning_summary_text")
 ITEM_TYPE_BY_EVENT = {
-    "response.output_text": "message",
-    "response.content_part": "message",
-    "response.refusal": "message",
+    "response.output_text": MESSAGE,
+    "response.content_part": MESSAGE,
+    "response.refusal": MESSAGE,
     "response.reasoning": REASONING,
     "response.function_call": "function_call",
     "response.custom_tool_call": "custom_tool_call",
@@ -183,6 +186,7 @@ class ResponsesRoundReader(RoundReader):
 
     def _begin_item(self, item: OutputItem) -> OutputItem:
         item.order = len(self.items)
+        item.is_held_text = self.hides_text and item.type == MESSAGE
         self.items.append(item)
         if item.id:
             self._by_id[item.id] = item
@@ -266,24 +270,17 @@ class ResponsesRoundReader(RoundReader):
 
     def _update_from_output(self, raws: Sequence[bytes]) -> None:
         """The items as the final response lists them. One that no event has told stands behind the one before it."""
-        listed: list[OutputItem] = []
-        for raw in raws:
-            if (said := parse_item(raw)) is None:
-                continue
-            item = self._find_listed_item(said, listed)
+        streamed = StreamedItems(self.items)
+        begun_behind: dict[OutputItem | None, list[OutputItem]] = {}
+        for place, (raw, said) in enumerate((raw, said) for raw in raws if (said := parse_item(raw))):
+            item = streamed.take(said.id or "", said.call_id or "", said.type or "", place)
             if item is None:
                 item = self._begin_item(OutputItem(said.type or "", said.id or ""))
-                self.items.insert(self.items.index(listed[-1]) + 1 if listed else 0, self.items.pop())
+                begun_behind.setdefault(streamed.last_taken, []).append(item)
             self._complete_item(item, said, raw)
-            listed.append(item)
-
-    def _find_listed_item(self, said: ItemFields, listed: Collection[OutputItem]) -> OutputItem | None:
-        """The item that is listed here: by its id, by its call, or by its place among those of its type."""
-        left = [item for item in self.items if item not in listed]
-        same_id = (i for i in left if said.id and i.id == said.id)
-        same_call = (i for i in left if said.call_id and i.call_id == said.call_id)
-        same_place = (i for i in left if i.order == len(listed) and i.type == said.type)
-        return next(same_id, None) or next(same_call, None) or next(same_place, None)
+        if begun_behind:
+            known = chain.from_iterable((item, *begun_behind.get(item, ())) for item in streamed.items)
+            self.items = [*begun_behind.get(None, ()), *known]
 
     # --------------------------------------------------------------------------------------------------------- the end
     def model_response(self, *, complete: bool) -> ModelResponse:
@@ -326,10 +323,12 @@ class ResponsesRoundReader(RoundReader):
                 found.append(item)
         return found
 
-    def _message(self, dropped: Collection[OutputItem]) -> Message:
+    def _message(self, dropped: Sequence[OutputItem]) -> Message:
         """The items as one run, without those that are `dropped`. Reasoning at the end that was made with one of these
         goes with it: providers refuse reasoning that nothing follows."""
-        kept = [item for item in self.items if item not in dropped]
+        self.calls.assign_provider_ids(slices.generated_call_id)
+        left_out = {id(item) for item in dropped}
+        kept = [item for item in self.items if id(item) not in left_out]
         while dropped and kept and kept[-1].type == REASONING:
             kept.pop()
         status = "completed" if self.has_ended else INCOMPLETE

@@ -21,15 +21,25 @@ async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Foun
         return await work
 
 
-async def in_slices(work: Generator[None, None, Found]) -> Found:
-    """Run `work` to its end, yielding to the event loop between its steps. Raises what it raises."""
+async def in_slices(work: Generator[Callable[[], Any] | None, Any, Found]) -> Found:
+    """Run `work` to its end, yielding to the event loop between its steps. A function that it yields runs in a thread,
+    and its result is sent back. Raises what `work` raises."""
+    answer: Any = None
+    failure: Exception | None = None
     while True:
         try:
-            next(work)
+            step = work.throw(failure) if failure is not None else work.send(answer)
         except StopIteration as ended:
             found: Found = ended.value
             return found
-        await asyncio.sleep(0)
+        answer = failure = None
+        if step is None:
+            await asyncio.sleep(0)
+            continue
+        try:
+            answer = await asyncio.to_thread(step)
+        except Exception as error:  # what it means is for `work` to say
+            failure = error
 
 
 log = logging.getLogger(__name__)

@@ -74,9 +74,8 @@ class SuggestionNote:
 
     def _may_add_note(self, placement: Placement) -> bool:
         request = placement.request
-        free = request.tool_choice in ("auto", "required") and not request.wants_structured_output
         return (
-            free
+            request.tool_choice in ("auto", "required")
             and not placement.ledger.overlays.get(placement.entry_id)
             and self.note_writer.takes_text_after_results(request.model)
         )

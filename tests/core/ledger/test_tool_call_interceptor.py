@@ -16,8 +16,10 @@ from proxy.core.ledger.tool_call_interceptor import (
     Finish,
     Interceptor,
     OutgoingChunk,
+    PartialCall,
     ReasoningDelta,
     ResponseStart,
+    ShouldRefuse,
     StreamEnd,
     StreamError,
     TextDelta,
@@ -257,3 +259,88 @@ def test_whatever_is_said_pieces_leave_once_in_order_and_no_call_of_ours_does(ro
     assert all(p.call.owner is CallOwner.CLIENT for p in parts)
     assert len(parts) == sum(w in ("client", "unnamed") for r in rounds for w in r)
     assert len({p.index for p in parts}) == len(parts)
+
+
+# ----------------------------------------------------------------------------------------------------- calls by place
+@pytest.mark.rows("X-30")
+@pytest.mark.parametrize("index", [0, None], ids=["one index", "no index"])
+def test_x30_a_second_call_under_the_same_id_is_a_call_of_its_own(index: int | None) -> None:
+    calls = CallAssembler()
+    for name in ("stack_recall", "bash", "bash"):
+        calls.add_part(index, "X", name, '{"a": ')
+        calls.add_part(index, "X", name, "1}")
+        calls.add_part(index, "X", "", "")
+    assert [(call.name, call.arguments) for call in calls.calls] == [
+        (name, '{"a": 1}') for name in ("stack_recall", "bash", "bash")
+    ]
+
+
+@pytest.mark.rows("X-30")
+def test_x30_only_calls_of_ours_get_an_id_of_their_own_and_only_where_theirs_is_no_sign() -> None:
+    calls = CallAssembler()
+    for index, (id_, name) in enumerate(
+        [("X", "stack_a"), ("X", "bash"), ("", "stack_b"), ("", "read"), ("Y", "stack_c")]
+    ):
+        calls.add_part(index, id_, name, "{}")
+    calls.decide_owners(over=True)
+    calls.assign_provider_ids(lambda at, name, arguments: f"{at} {name} {arguments}")
+    assert [call.provider_id for call in calls.calls] == ["0 stack_a {}", "X", "2 stack_b {}", "", "Y"]
+
+
+class CountingAssembler(CallAssembler):
+    """Counts how often the owner of a call is asked for."""
+
+    decided = 0
+
+    def _decide_owner(self, call: PartialCall, *, over: bool = False) -> None:
+        self.decided += 1
+        super()._decide_owner(call, over=over)
+
+
+@pytest.mark.parametrize("should_refuse", [None, lambda *_: False], ids=["owners by name", "owners by arguments"])
+def test_what_a_call_costs_does_not_depend_on_how_many_there_are(should_refuse: ShouldRefuse | None) -> None:
+    decided = []
+    for count in (250, 500):
+        calls = CountingAssembler()
+        calls.should_refuse = should_refuse
+        for at in range(count):
+            calls.add_part(at, f"c{at}", "bash", "{")
+            calls.decide_owners(over=at % 2 == 1)
+        decided.append(calls.decided)
+    assert decided[1] <= 2 * decided[0] + 2
+
+
+# ------------------------------------------------------------------------------------------------- one document alone
+def hiding_text() -> Play:
+    play = Play()
+    play.show.hides_text = True
+    return play
+
+
+@pytest.mark.rows("X-36")
+def test_x36_text_of_a_round_that_another_follows_is_not_shown() -> None:
+    play = hiding_text()
+    play.say(TextDelta("Let me "))
+    play.say(TextDelta("see."))
+    assert play.left == []
+    play.call("stack_recall", "{}")
+    play.say(Finish("tool_calls"))
+    play.end()
+    assert (play.left, play.show.has_unshown_text) == ([], True)
+    play.round()
+    play.say(TextDelta('{"a": '))
+    assert play.left == []
+    play.say(TextDelta("1}"))
+    play.say(Finish("stop"))
+    assert (play.text, play.show.has_unshown_text) == ('{"a": 1}', False)
+
+
+@pytest.mark.rows("X-36")
+def test_x36_text_beside_a_call_of_the_clients_is_shown_as_soon_as_that_is_known() -> None:
+    play = hiding_text()
+    play.say(TextDelta("Let me see."))
+    play.call("stack_recall", "{}", index=0)
+    assert play.left == []
+    play.call("bash", "{}", index=1)
+    assert play.text == "Let me see."
+    assert not play.show.has_unshown_text

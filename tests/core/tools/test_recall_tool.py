@@ -549,15 +549,15 @@ def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing
         before, talk.tip = talk.tip, ""
         talk.client("user", f"question {n}", adopts=before)
         talk.model((f"answer {n}", ()))
-    put = story._PathBuilder.add
+    put = story.PathBuilder.add
 
-    def counting(walk: story._PathBuilder, entry: Entry, events: Sequence[LedgerEvent]) -> None:
+    def counting(walk: story.PathBuilder, entry: Entry, events: Sequence[LedgerEvent]) -> None:
         nonlocal folded
         folded += 1
         put(walk, entry, events)
 
     monkeypatch.setattr(
-        story._PathBuilder, "add", counting
+        story.PathBuilder, "add", counting
     )  # how often is asked here; a time would tell of the machine
     path_entries = all_path_entries(talk.ledger, talk.story)
     assert len({p.entry.id for p in path_entries}) == 2 * rewritings
