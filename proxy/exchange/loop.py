@@ -36,7 +36,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         if got is None:
             return
         complete, spoken = await handler.receive_round(turn, got)
-        has_spoken = has_spoken or bool(spoken.message.text.strip())
+        has_spoken = has_spoken or (bool(spoken.message.text.strip()) and not handler.client_response.writer.hides_text)
         if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, line, spoken)):
             line, silent = shorter, True
             continue
