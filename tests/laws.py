@@ -197,10 +197,13 @@ class Body:
 
     @property
     def nonce(self) -> str:
-        """The mark of our blocks in this conversation, as the system text says it."""
-        head = takewhile(lambda m: m["role"] in HEADS, self.messages)
-        found = BLOCK.search("".join(map(text_of, head)))
-        return found[2] if found else ""
+        """The mark of our blocks in this conversation: that of the first that a call of ours was answered with, else of
+        the first in a user message. Nothing of the state stands in the head."""
+        names = {id_: name for m in self.messages for id_, name in calls_of(m)}
+        answers = (m for m in self.messages if is_ours(names.get(m.get("tool_call_id", ""), "")))
+        others = (m for m in self.messages if m["role"] == "user")
+        found = (BLOCK.search(text_of(message)) for message in (*answers, *others))
+        return next((block[2] for block in found if block), "")
 
     def place(self) -> tuple[str, BlockPosition]:
         """The frame this line is for, and where the block that opened it stands: at which message, behind how many

@@ -37,10 +37,10 @@ from proxy.core.context import (
     MessageComposer,
     block_of,
     entries_after_client_rewrite,
-    guidance_frame,
     guidance_text,
     refreshable_frames,
     replace_block,
+    uncalled_frame,
 )
 from proxy.core.frames import (
     HEAD_CHANGED,
@@ -71,6 +71,8 @@ MAX_ROOT_TOKENS = 120
 """Tokens of a root's own part of its block, at most: its criterion is the first user message."""
 USER_TURN_FRAME_SHARE = 0.4
 """Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
+MAX_NOTE_BLOCK_TOKENS = 600
+"""Tokens of a block behind the newest message, at most."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
 """Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
@@ -188,6 +190,8 @@ class ContextPolicy:
             return PolicyDecision(reason="in_loop")
         woken = self.wake_event(here)
         added = sum(map(self.count_memoized, woken.texts))
+        if woken.frame:
+            added += self.count_tokens(self.render_block(here, MAX_NOTE_BLOCK_TOKENS, woken.frame))
         appended = bool(woken.appended)
         done = self._plan_compaction(here, None if appended and not in_loop else added, appended=appended)
         decisions = done.decisions
@@ -233,12 +237,15 @@ class ContextPolicy:
     def wake_event(self, here: PolicyInput) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
         in_front = self._leading_wake_event(here)
+        is_mid_work = here.mode != "passive" and any(map(_is_assistant_entry, here.path_state.entries))
+        frame = here.path_state.tree.active if is_mid_work else ""
         if (how := self._appended_tools(here)) is None:
-            return in_front
+            return structs.replace(in_front, frame=frame)
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
-        return ThreadWoken("", "", wire.decode(), here.entry_id)
+        return ThreadWoken("", "", wire.decode(), here.entry_id, frame)
 
-    def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
+    def _leading_wake_event(self, here: PolicyInput) -> ThreadWoken:
+        """Tools and guidance for the start of the context. They hold nothing that can become false."""
         if here.mode == "passive":
             return ThreadWoken("", self.tools_by_mode["passive"])
         told = guidance_text(
@@ -247,7 +254,7 @@ class ContextPolicy:
             self.inference_rules.tool_roles,
             mirrors_plans=self.config.mirror_plans,
         )
-        return ThreadWoken(told + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"])
+        return ThreadWoken(told, self.tools_by_mode["active"])
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -266,7 +273,9 @@ class ContextPolicy:
         waking = here.path_state.tree.wake_state
         if waking is None or not waking.appended or self._appended_tools(here):
             return ()
-        return (structs.replace(self._leading_wake_event(here), at=here.entry_id), *self._drop_bound_reasoning(here))
+        due = here.path_state.tree.unannounced_frame
+        moved = structs.replace(self._leading_wake_event(here), at=here.entry_id, frame=due)
+        return (moved, *self._drop_bound_reasoning(here))
 
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame (default: the active one), of at most `most` tokens."""
@@ -431,15 +440,14 @@ class ContextPolicy:
     def _renew_block(self, here: PolicyInput, frame: Frame) -> BlockRenewed:
         if frame.opening is not None:
             return BlockRenewed(frame.id, replace_block(frame.opening.block, self.render_block(here, frame=frame.id)))
-        how, in_front = (
-            self._appended_tools(here),
-            self._leading_wake_event(here, guidance_frame(here.path_state.tree).id),
-        )
+        how, in_front = self._appended_tools(here), self._leading_wake_event(here)
+        active = here.path_state.tree.active
+        due = active if uncalled_frame(here.path_state.tree).id == active else ""  # a pushed frame has its own block
         waking = here.path_state.tree.wake_state
         if how is None or waking is None or not waking.appended:
-            return BlockRenewed(frame.id, guidance=in_front.guidance)
+            return BlockRenewed(frame.id, guidance=in_front.guidance, due=due)
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
-        return BlockRenewed(frame.id, appended=wire.decode())
+        return BlockRenewed(frame.id, appended=wire.decode(), due=due)
 
     def _binds_reasoning(self, here: PolicyInput) -> bool:
         return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
