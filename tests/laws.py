@@ -136,9 +136,9 @@ class Evidence:
         """Whether work in `frame` stands on the line of the frame `line`: a frame that was seen in what the client
         says has none of its own, also where what was pushed in it returns to it. A line that names no frame (passive)
         is that of any."""
-        return line == "" or self._with_a_line(frame) == self._with_a_line(line)
+        return line == "" or self.with_a_line(frame) == self.with_a_line(line)
 
-    def _with_a_line(self, frame: str) -> str:
+    def with_a_line(self, frame: str) -> str:
         while self.seen.get(frame):
             frame = self.seen[frame]
         return frame
@@ -186,6 +186,8 @@ class Body:
     written: tuple[str, ...]
     tools: tuple[str, ...]
     model: str
+    root: str = ""
+    """The frame in which the conversation began, whose line names it nowhere."""
 
     @classmethod
     def read(cls, raw: bytes) -> Body:
@@ -197,18 +199,21 @@ class Body:
 
     @property
     def nonce(self) -> str:
-        """The mark of our blocks in this conversation, as the system text says it."""
-        head = takewhile(lambda m: m["role"] in HEADS, self.messages)
-        found = BLOCK.search("".join(map(text_of, head)))
-        return found[2] if found else ""
+        """The mark of our blocks in this conversation: that of the first that a call of ours was answered with, else of
+        the first in a user message. Nothing of the state stands in the head."""
+        names = {id_: name for m in self.messages for id_, name in calls_of(m)}
+        answers = (m for m in self.messages if is_ours(names.get(m.get("tool_call_id", ""), "")))
+        others = (m for m in self.messages if m["role"] == "user")
+        found = (BLOCK.search(text_of(message)) for message in (*answers, *others))
+        return next((block[2] for block in found if block), "")
 
     def place(self) -> tuple[str, BlockPosition]:
         """The frame this line is for, and where the block that opened it stands: at which message, behind how many
         returns in it, and behind which earlier attempt: a frame that is resumed begins anew, be it by the message it
         was left in, or in a view in which its block stands at the same message again. A frame that began on the way to
-        one below it has none: it stands where that one returned to it."""
-        stands: dict[str, BlockPosition] = {}
-        frame = ""
+        one below it has none: it stands where that one returned to it. The root stands in front of all."""
+        stands: dict[str, BlockPosition] = {self.root: (-1, 0, "")}
+        frame = self.root
         names = {id_: name for m in self.messages for id_, name in calls_of(m)}
         for at, message in enumerate(self.messages):
             if message["role"] == "assistant":
@@ -223,6 +228,8 @@ class Body:
                 frame = block[1]
                 above = text_of(message)[: block.start()]
                 attempted = ATTEMPTED.search(above)
+                if frame == self.root and not attempted:
+                    continue  # a note on the line that it stands on
                 stands[frame] = (at, len(RETURNED.findall(above)), attempted[0] if attempted else "")
             for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
                 frame = stop[2]
@@ -258,7 +265,13 @@ def refused(line: Body) -> set[str]:
 # --------------------------------------------------------------------------------------------------------------- judge
 def breaches(evidence: Evidence) -> list[str]:
     """Every breach of a law, in the order of the laws; empty when all hold."""
-    rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
+    roots: dict[str, str] = {}
+    for asked in evidence.asked:
+        roots.setdefault(asked.conversation, evidence.with_a_line(asked.frame))
+    rounds = [
+        Round(asked, sent, replace(Body.read(sent.body), root=roots[asked.conversation]))
+        for asked, sent in _related(evidence)
+    ]
     awake = [each for each in rounds if each.asked.status == AWAKE]
     began: dict[int, Body] = {}
     for each in awake:

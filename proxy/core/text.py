@@ -29,7 +29,7 @@ def estimate_tokens(text: str) -> int:
 
 
 _ILLEGAL = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
+_ATTRIBUTE_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 
 
 def remove_illegal_xml(text: str) -> str:
@@ -38,8 +38,15 @@ def remove_illegal_xml(text: str) -> str:
 
 
 def escape_xml(text: str) -> str:
-    """Text that is safe inside an XML element or attribute."""
-    return remove_illegal_xml(text).translate(_ESCAPES)
+    """Text that is safe inside an XML element. Only what XML forbids there is escaped, because a model reads it, and
+    searches for it, as prose."""
+    escaped = remove_illegal_xml(text).replace("&", "&amp;").replace("<", "&lt;")
+    return escaped.replace("]]>", "]]&gt;") if "]]>" in escaped else escaped
+
+
+def escape_attribute(text: str) -> str:
+    """Text that is safe inside an XML attribute."""
+    return remove_illegal_xml(text).translate(_ATTRIBUTE_ESCAPES)
 
 
 def cut_for_display(text: str, limit: int = 60) -> str:
@@ -136,4 +143,4 @@ def element(name: str, attributes: Mapping[str, str], *content: str) -> str:
 
 
 def _attributes(attributes: Mapping[str, str]) -> str:
-    return "".join(f' {name}="{escape_xml(value)}"' for name, value in attributes.items())
+    return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items())

@@ -24,6 +24,7 @@ from proxy.accounting import TokenCounterProtocol
 from proxy.config import Config
 from proxy.core.compaction import (
     KEPT_WINDOW_SHARE,
+    OverflowNotes,
     clear_old_outputs,
     cut_long_outputs,
     drop_oldest,
@@ -334,7 +335,7 @@ class RoundSender:
             return UNBOUNDED
         left = window.limit - self._sent_tokens - spoken.message.tokens - int(window.tokens * COUNT_ERROR_SHARE)
         if left < window.tokens * AMPLE_ROOM_SHARE:
-            left += droppable_tokens(turn.path_state, turn.build_context())
+            left += droppable_tokens(turn.path_state, turn.build_context(), self._overflow_notes(turn))
         return max(left, min(SMALL_RESULT_TOKENS, left + (window.tokens - window.limit) // 2))
 
     async def _shorten(self, turn: Turn, line: Context, enough: int, room: int) -> Context | None:
@@ -347,8 +348,12 @@ class RoundSender:
             return cleared
         left = cleared or line
         fixed = self._request_tokens(turn, left) - left.tokens
-        event = drop_oldest(turn.path_state, left, room - fixed)
+        event = drop_oldest(turn.path_state, left, room - fixed, self._overflow_notes(turn))
         return await self._apply_events(turn, left, (event,) if event else ()) or cleared
+
+    def _overflow_notes(self, turn: Turn) -> OverflowNotes:
+        kit = self._services.toolkit
+        return OverflowNotes(kit.settings.tool_roles, kit.nonce_of(turn.placement.conversation))
 
     async def _drop_stack_results(self, turn: Turn, line: Context, most: int) -> Context | None:
         """The context without stack results, as far as it is above `most` tokens. None if nothing can go."""

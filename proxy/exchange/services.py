@@ -24,11 +24,11 @@ from proxy.exchange.notes.note_writer import IntroductionNote, Note, NoteWriter
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.notes.situation import (
+    BlockNote,
     BranchNote,
     CompactionNote,
     InjectionNote,
     ParentsNote,
-    RootNote,
     UserCommandNote,
 )
 from proxy.exchange.notes.suggestions import SuggestionNote
@@ -175,7 +175,7 @@ def build_notes(
     """The notes in the order in which they are asked; messages from people come last."""
     return (
         IntroductionNote(note_writer, actor),
-        RootNote(note_writer, actor),
+        BlockNote(note_writer, actor),
         ParentsNote(note_writer, actor),
         CompactionNote(note_writer, actor),
         UserCommandNote(note_writer, actor),

@@ -30,11 +30,11 @@ def result(id_: str, text: str) -> Json:
 
 
 SYSTEM = {"role": "system", "content": "You are X."}
-OUR_SYSTEM = {"role": "system", "content": f"You are X.\n\n{block('froot')}"}
+OUR_SYSTEM = {"role": "system", "content": "You are X.\n\nWork is kept as frames."}
 HELLO = {"role": "user", "content": "add a login"}
 PUSH = calls("p1", "stack_frame_push")
 OPENED = result("p1", block("fauth"))
-RETURNED = result("p1", '<frame-results ref="fauth">done</frame-results>')
+RETURNED = result("p1", '<frame-results ref="fauth" status="completed" parent="froot">done</frame-results>')
 LS = calls("b1", "bash")
 FILES = result("b1", "a.py")
 DONE = {"role": "assistant", "content": "done"}
@@ -98,7 +98,7 @@ BROKEN = {
     "L2: the client's tools changed": with_left(0, line(HELLO, tools=OUR_TOOLS[1:])),
     "L3: not stored": replace(SOUND, kept={"c": KEPT["c"] - {json.dumps(MORE)}}),
     "L3: on the line and not stored": replace(SOUND, kept={"c": KEPT["c"] - {json.dumps(LS)}}),
-    "L4: not on the line as it was sent": with_left(0, line({"role": "user", "content": "add a login!"})),
+    "L4: not on the line as it was sent": with_left(0, line({"role": "user", "content": "add no login"})),
     "L4: twice, out of order or never sent": with_left(4, line(HELLO, PUSH, RETURNED, DONE, MORE, MORE)),
     "L4: a call twice": with_left(2, line(HELLO, PUSH, OPENED, LS, FILES, LS, FILES)),
     "L5": with_asked(0, status="asleep"),

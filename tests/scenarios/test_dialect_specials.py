@@ -562,7 +562,7 @@ def test_no_user_message_of_ours_stands_behind_a_result_where_the_model_refuses_
 
     assert "folded" in events(chat)
     assert bool(neighbours(provider, "tool", "user")) is bool(behind)
-    trace = [str(m["content"]) for m in provider.received[-1].messages if "completed-siblings count" in str(m)][-1]
+    trace = [str(m["content"]) for m in provider.received[-1].messages if 'note="earlier work"' in str(m)][-1]
     assert trace.startswith("<stack-context ") is bool(behind)
     assert "result-1-0" not in told(provider)
 
@@ -796,9 +796,10 @@ def test_added_guidance_is_written_anew_with_a_fold_that_stands_before_it(
         assert json.dumps(provider.received[-1].body).count("# Task frames") == 1
 
     assert events(chat).count("block renewed") == 1
-    added = next(json.dumps(m) for m in provider.received[-1].messages if "# Task frames" in json.dumps(m))
     assert "tool_addition" in json.dumps(provider.received[-1].body)
-    assert any(f"<title>{job}</title>" in added for job in JOBS)
+    newest = [json.dumps(received.messages[-1]) for received in provider.received]
+    blocks = [text for text in newest if "<stack-context session=" in text]
+    assert any(f"<title>{job}</title>" in blocks[-1] for job in JOBS)
 
 
 @pytest.mark.parametrize(("kind", "model", "headers"), ADDING)

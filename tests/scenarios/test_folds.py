@@ -33,8 +33,8 @@ THREE_TASKS = """
     says: Every invoice is read twice, once for its tax.
 """
 """Outputs 1-3, 4-6 and 7."""
-TRACE = "Past work: its messages left the context."
-REF = re.compile(r'<frame ref="(f[a-z2-7]{8})"')
+TRACE = "Its messages left your context; stack_recall"
+REF = re.compile(r'stack_recall with ref="(f[a-z2-7]{8})"')
 
 
 def traces(messages: Sequence[Json]) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_trace_tells_what_is_known_exactly(session: Session, provider: Scripte
     first, second = traces(line(provider))
     assert "handbook.md" in first
     assert "make docs" in first
-    assert 'status="completed" steps="3"' in first
+    assert "This is your own earlier work, 3 steps, completed: Fix the title" in first
     assert "src/limit.py" in second
     titles = {frame["sessionID"]: title for title, frame in session.chat.proxy.frames().items()}
     assert [titles[REF.findall(trace)[0]][:13] for trace in (first, second)] == ["Fix the title", "Implement a r"]
@@ -682,7 +682,7 @@ def test_what_the_model_noted_is_told_when_the_work_around_it_leaves(stage: Stag
     assert "<decisions>- a lexer by hand (because: of speed)</decisions>" in first_part
     assert "changed: docs/grammar.md" in first_part
     assert others
-    assert all("<decisions>none</decisions>" in trace for trace in others)
+    assert not any("<decisions>" in trace for trace in others)
 
 
 def test_long_work_is_cut_into_parts(stage: Stage, provider: ScriptedProvider) -> None:

@@ -309,9 +309,10 @@ def test_a_thread_that_wakes_tells_what_the_provider_kept_before(stage: Stage, p
     assert [("previous_response_id" in each.body) for each in provider.asked] == [False, True, False, False]
     said = told(provider.asked[-1])
     assert said[0].startswith("developer: Work with care.")
-    assert said[2:-2] == [
+    assert said[2:7] == [
         "user: first", "assistant: bash", "tool: a.py", "assistant: Done.", "user: thanks",
     ]  # fmt: skip
+    assert said[7].startswith("user: <stack-context session=")  # it wakes in mid-work
 
 
 def test_a_mode_that_does_not_act_tells_what_the_provider_was_never_told(

@@ -255,7 +255,9 @@ def test_the_work_of_an_ended_tree_leaves_by_a_fold_and_is_recalled(stage: Stage
         "user: make a.py round",
         "assistant: It rounds now.",
     ]
-    assert f'<frame ref="{root}" status="completed" steps="3">' in "\n".join(texts(line))
+    told = "\n".join(texts(line))
+    assert "This is your own earlier work, 3 steps, completed" in told
+    assert f'stack_recall with ref="{root}" brings them back' in told
     assert ENDED in as_one_text(line)
     assert chat.proxy.frames()["make a.py round"]["folded"]
     provider.will(does(recall(root)), says("I see."))

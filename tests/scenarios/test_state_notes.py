@@ -158,11 +158,11 @@ def test_what_failed_beside_a_plan_asks_for_a_new_one_too(stage: Stage, provider
     assert "Re-plan before you go on." in told(provider)
 
 
-@pytest.mark.rows("S3-33")
+@pytest.mark.rows("S3-33", "S0-49")
 def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    """S3-33: not while one of them waits."""
+    """S3-33: while one of them waits, that one is named."""
     chat = stage.chat()
     provider.will(
         does(push("Page")),
@@ -175,7 +175,8 @@ def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
 
     page = chat.proxy.frames()["Page"]["sessionID"]
     first, last = (received.messages for received in (provider.received[4], provider.received[6]))
-    assert "<next>" not in "".join(texts(first))
+    view = chat.proxy.frames()["View"]["sessionID"]
+    assert f"<next>Planned next: {view} (View). Activate it.</next>" in "".join(texts(first))
     assert f"If the criteria of {page} (Page) are met, pop it with results" in "".join(texts(last))
 
 

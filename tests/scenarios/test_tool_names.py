@@ -175,13 +175,9 @@ def test_a_block_is_written_anew_when_nothing_of_the_line_is_cached(
     session.turn("Yes, please go on.", closing="I go on.")
 
     anew = blocks(session)
-    assert len(anew) == len(before)
-    assert [("Tables, not ifs" in old, "Tables, not ifs" in new) for old, new in zip(before, anew, strict=True)][
-        -1
-    ] == (
-        False,
-        True,
-    )
+    assert len(anew) == len(before) + (not pushed)  # the block of a root comes behind the newest message
+    assert "Tables, not ifs" in anew[-1]
+    assert not any("Tables, not ifs" in block for block in before)
     session.turn("Yes, please go on.", closing="I go on.")
     assert blocks(session) == anew
     assert [e for r in session.chat.proxy.receipts() for e in r["events"] if e.startswith("block renewed")] != []

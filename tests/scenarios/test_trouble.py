@@ -93,7 +93,9 @@ def test_an_overflow_of_an_awake_thread_is_trimmed_once_and_passes(
     assert passed[0] == refused[0]
     assert "user: FIRST WORDS" in texts(passed)
     assert passed[-1] == refused[-1]
-    trace = next(m["content"] for m in passed if "<stack-context>" in str(m.get("content")) and m["role"] == "user")
+    trace = next(
+        m["content"] for m in passed if 'note="overflow" nonce=' in str(m.get("content")) and m["role"] == "user"
+    )
     root = chat.proxy.frames()["FIRST WORDS"]["sessionID"]
     assert f'ref="{root}"' in trace
     provider.will(does(recall(root, query="result 0")), says("read"))

@@ -12,6 +12,7 @@ from proxy.core.compaction.compaction_plan import (
 )
 from proxy.core.compaction.context_overflow import (
     KEPT_WINDOW_SHARE,
+    OverflowNotes,
     drop_oldest,
     drop_oldest_messages,
     droppable_tokens,
@@ -62,6 +63,7 @@ __all__ = [
     "CompactionPlan",
     "OutputRule",
     "OutputRules",
+    "OverflowNotes",
     "SpanFacts",
     "SummarySpan",
     "TraceWriter",

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from proxy.core.compaction.facts import interim_summary_text
+from proxy.core.compaction.facts import facts_of, interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.compaction.trace import facts_elements
 from proxy.core.context import Context, owner_of
 from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
-from proxy.core.text import escape_xml, estimate_tokens, truncate_to_tokens
+from proxy.core.observers import ToolRoles
+from proxy.core.text import element, escape_xml, estimate_tokens, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
 """Share of the window that may be used afterwards."""
@@ -24,11 +26,21 @@ WITHHELD_RESULT_TEXT = (
     "Error: this answer is left out, because your context window had no room for it. Ask for less of it, or make room: "
     "pop the frame you are in."
 )
+OVERFLOW_NOTE = "overflow"
+MAX_FACTS_TOKENS, FACTS_SHARE = 600, 0.1
+"""Tokens, and share of the removed ones, for what the removed steps did, in the note about them."""
 MIN_WITHHELD_TOKENS = 100
 """Shorter results are not withheld: the text in their place would be about as long."""
 
 
-def drop_oldest(path_state: PathState, context: Context, room: int) -> ContextTrimmed | None:
+class OverflowNotes(msgspec.Struct, frozen=True):
+    """What the note about removed steps is written with: roles of the client's tools, and the conversation's nonce."""
+
+    tool_roles: ToolRoles
+    nonce: str
+
+
+def drop_oldest(path_state: PathState, context: Context, room: int, notes: OverflowNotes) -> ContextTrimmed | None:
     """The event that brings the context down to `room` tokens; None if nothing can leave."""
     excess = context.tokens - room
     dropped: list[Sequence[PathEntry]] = []
@@ -37,18 +49,18 @@ def drop_oldest(path_state: PathState, context: Context, room: int) -> ContextTr
             break
         excess -= sum(_entry_tokens(path_state, p) for p in group)
         dropped.append(group)
-    trace = _overflow_trace(path_state, dropped) if dropped else ""
+    trace = _overflow_trace(path_state, dropped, notes) if dropped else ""
     if sum(_entry_tokens(path_state, p) for group in dropped for p in group) <= estimate_tokens(trace):
         return None  # the trace would be no shorter
     entries = tuple(dict.fromkeys(p.path_id for group in dropped for p in group))
     return ContextTrimmed(entries, trace, _entry_before(path_state, context, _first_after_seal(path_state, entries)))
 
 
-def droppable_tokens(path_state: PathState, context: Context) -> int:
+def droppable_tokens(path_state: PathState, context: Context, notes: OverflowNotes) -> int:
     """Tokens that removing all groups that may leave would save."""
     groups = _droppable_groups(path_state, context)
     tokens = sum(_entry_tokens(path_state, p) for group in groups for p in group)
-    return max(0, tokens - estimate_tokens(_overflow_trace(path_state, groups))) if groups else 0
+    return max(0, tokens - estimate_tokens(_overflow_trace(path_state, groups, notes))) if groups else 0
 
 
 def withhold_results(path_state: PathState, context: Context, excess: int) -> ContextTrimmed | None:
@@ -157,21 +169,27 @@ def _entry_before(path_state: PathState, context: Context, first: str) -> str:
     return previous
 
 
-def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]]) -> str:
-    """The text that replaces the removed groups: a ref to each frame concerned, interim summaries, and the beginning of
-    what the user said in those frames."""
+def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]], notes: OverflowNotes) -> str:
+    """The text that replaces the removed groups: whose they are, a ref to each frame concerned, what they did as far as
+    it is known exactly, interim summaries, and the beginning of what the user said in those frames."""
     turns = {p.entry.id for group in dropped for p in group}
     owners = [owner_of(path_state, p).split("#")[0] for group in dropped for p in group]
     returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
-    refs = " ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
+    refs = ", ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     span = [p for group in dropped for p in group]
     words = interim_summary_text(path_state, span)
-    summary = f" Summed up then: {escape_xml(words)}" if words else ""
+    summary = f"Summed up then: {escape_xml(words)}" if words else ""
     spoken = truncate_to_tokens(user_words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
-    quoted = f" {escape_xml(spoken)}" if spoken else ""
-    return (
-        f"<stack-context>The {len(dropped)} oldest steps of this work left the context because it did not fit the "
-        f"window. Nothing is lost: stack_recall gives them back, {refs}.{summary}{quoted}</stack-context>"
+    room = min(MAX_FACTS_TOKENS, int(FACTS_SHARE * sum(_entry_tokens(path_state, p) for p in span)))
+    oldest = f"the {len(dropped)} oldest steps" if len(dropped) > 1 else "the oldest step"
+    opening = f"This is your own earlier work: {oldest} left your context, which did not fit the window."
+    return element(
+        "stack-context",
+        {"note": OVERFLOW_NOTE, "nonce": notes.nonce},
+        f"{opening} Nothing is lost: stack_recall brings them back, with {refs}.",
+        *facts_elements(facts_of(span, notes.tool_roles), room, estimate_tokens),
+        summary,
+        escape_xml(spoken),
     )
 
 

@@ -53,7 +53,6 @@ MESSAGE_CHARACTERS = 6_000
 PARENT_RESULTS_CHARACTERS = 500
 SIBLING_RESULTS_CHARACTERS = 200
 MAX_SIBLINGS = 3
-SHORT_ID_CHARACTERS = 8
 MAX_ITEMS = 50
 """Artifacts and decisions listed; the newest are kept."""
 
@@ -150,7 +149,8 @@ def describe_active_frame(tree: Tree, now: int) -> str:
     """The active frame, its relatives and planned frames, for a client that asks the model to summarize the whole
     conversation. `now` is in ms."""
     frame = tree.active_frame
-    finished = tuple(f for f in siblings(tree, frame.id) if f.status in FINAL_STATUSES)[-MAX_SIBLINGS:]
+    beside = (f for f in siblings(tree, frame.id) if f.status in FINAL_STATUSES and not f.is_part)
+    finished = tuple(beside)[-MAX_SIBLINGS:]
     created = f"Created: {format_duration(max(0, now - frame.created_at))} ago"
     planned = [
         f"{f.title}: {_short_text(f.criteria, SIBLING_RESULTS_CHARACTERS)}"
@@ -166,7 +166,7 @@ def _describe_frame(
 ) -> Iterator[str]:
     yield "# Frame"
     yield from first
-    yield f"Frame: {frame.id[:SHORT_ID_CHARACTERS]}"
+    yield f"Frame: {frame.id}"
     yield f"Title: {frame.title}"
     yield f"Criteria: {_short_text(frame.criteria)}"
     yield f"Status: {frame.status}"

@@ -1,9 +1,9 @@
 """Writes a trace: the text that replaces the messages of an inferred frame, or of a part of one.
 
 A trace is written without a model, from exact facts (files, commands, decisions, errors) and from names in the
-messages, ranked by how often later work needs such names. Sections are fixed, empty ones say "none", and one `ref`
-brings the messages back. A trace is frozen: the same values give the same bytes. It speaks of the past, so that the
-model does not answer old messages again. A trace that replaces an older one takes over its items unchanged.
+messages, ranked by how often later work needs such names. It begins with whose work it is and how to get it back, by
+its one `ref`; empty sections are left out. A trace is frozen: the same values give the same bytes. It speaks of the
+past, so that the model does not answer old messages again. A trace that replaces an older one takes over its items.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from proxy.core.text import (
     CountTokens,
     cut_for_display,
     element,
+    escape_xml,
     remove_illegal_xml,
-    text_element,
     truncate_to_tokens,
 )
 
@@ -53,8 +53,12 @@ NAMES_PER_COUNT = 64
 ITEM_CHARACTERS = 110
 PROGRESS_CHARACTERS = 200
 
-TRACE_SECTIONS = ("results", "progress", "files", "commands", "decisions", "errors", "names", "next")
+NAMES_SECTION = "names-you-can-query"
+TRACE_SECTIONS = ("results", "progress", "files", "commands", "decisions", "errors", "next", NAMES_SECTION)
 NO_CONTENT = "none"
+"""What an empty section of an earlier version says."""
+TRACE_NOTE = "earlier work"
+_EMPTY_NAMES = f"<{NAMES_SECTION}></{NAMES_SECTION}>\n"
 CLOSING_MESSAGE_HINT = "as its closing message says"
 OPEN_PLAN_HEADING = "open in the plan then:"
 PROGRESS_HEADING = "said then:"
@@ -113,7 +117,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
     around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part)
-    bare = count(around.to_xml({}))
+    bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
     budget = trace_budget(messages, bare, earlier_tokens)
     failed = frame.status is Status.FAILED
     own_results = (
@@ -132,12 +136,12 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     )
     parts = _write_sections(sources, budget - bare, count)
     if noted:
-        known_results = parts["results"] if parts["results"] not in (NO_CONTENT, CLOSING_MESSAGE_HINT) else ""
+        known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
         budget += count(noted)
     candidates = _interleave(previous.names, rank_names(messages, known))
-    names = _names_that_fit(candidates, around.to_xml(parts), budget, count)
-    return around.to_xml({**parts, "names": " ".join(names)})
+    names = _names_that_fit(candidates, around.to_xml(parts), budget - count(_EMPTY_NAMES), count)
+    return around.to_xml({**parts, NAMES_SECTION: " ".join(names)})
 
 
 def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
@@ -147,7 +151,7 @@ def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
 
 
 def trace_budget(messages: Iterable[Message], bare: int, earlier: int = 0) -> int:
-    """Token limit of a trace. `bare` are the tokens of an empty trace, `earlier` those of the trace it replaces."""
+    """Token limit of a trace. `bare` are the tokens of one without content, `earlier` those of the one it replaces."""
     share = int(TRACE_SHARE * sum(m.tokens for m in messages))
     return min(MAX_TRACE_TOKENS, max(bare + MIN_TRACE_TOKENS, earlier + share))
 
@@ -162,23 +166,26 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
     is_part: bool
 
     def to_xml(self, parts: Mapping[str, str]) -> str:
-        """Quotes are not escaped: between tags they need no escape, and escaping would hide commands from a search."""
-        status = Status.IN_PROGRESS if self.is_part else self.frame.status
-        attributes = {"ref": self.frame.id, "status": str(status), "steps": str(self.steps)}
-        title = text_element("title", cut_for_display(_without_refs(self.frame.title)))
-        sections = (f"<{name}>{_escape_section(parts.get(name) or NO_CONTENT)}</{name}>" for name in TRACE_SECTIONS)
-        siblings = element(
-            "completed-siblings", {"count": "1", "filtered": "0"}, element("frame", attributes, title, *sections)
+        sections = (f"<{name}>{_escape_section(text)}</{name}>" for name in TRACE_SECTIONS if (text := parts.get(name)))
+        wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
+        return element("stack-context", wrapper, self._opening(), *sections)
+
+    def _opening(self) -> str:
+        """Whose work it is, and how to get it back."""
+        parent, title = (_escape_section(cut_for_display(text)) for text in (self.parent_title, self.frame.title))
+        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        within = f" in {parent}" if parent else ""
+        what = (
+            f"This is your own work up to here, {steps}: {title}{within}."
+            if self.is_part
+            else f"This is your own earlier work, {steps}, {self.frame.status}: {title}{within}."
         )
-        parent = text_element("parent", cut_for_display(_without_refs(self.parent_title))) if self.parent_title else ""
-        wrapper = {"frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
-        return element("stack-context", wrapper, parent, siblings, TRACE_FOOTER)
+        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}"
 
 
-TRACE_FOOTER = (
-    "Past work: its messages left the context. stack_recall with the ref, or ref and query, brings them back."
+TRACE_RECALL = (
+    'Its messages left your context; stack_recall with ref="{ref}" brings them back, with a query single facts.'
 )
-"""Placed last, so that a trace ends with what is true now and not with a request."""
 
 
 class _SectionSources(msgspec.Struct, frozen=True):
@@ -235,7 +242,7 @@ def _with_earlier_results(new: str, earlier: str) -> str:
 
 def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool) -> str:
     if not text:
-        return CLOSING_MESSAGE_HINT if closes else NO_CONTENT
+        return CLOSING_MESSAGE_HINT if closes else ""
     return truncate_to_tokens(remove_illegal_xml(text), budget, count)
 
 
@@ -258,6 +265,17 @@ def _assistant_texts(messages: Iterable[Message]) -> tuple[str, ...]:
     """The beginning of each assistant text, without repeats, oldest first."""
     texts = (cut_for_display(m.text, PROGRESS_CHARACTERS) for m in messages if m.role == "assistant" and m.text.strip())
     return tuple(dict.fromkeys(texts))
+
+
+def facts_elements(facts: SpanFacts, room: int, count: CountTokens) -> list[str]:
+    """The facts of a span as elements, within `room` tokens; the newest stay."""
+    sections = {
+        "files": _files_section(facts, room // 2, room // 6, count),
+        "commands": _list_section(facts.commands, room // 6, count),
+        "decisions": _list_section(facts.decisions, room // 6, count),
+        "errors": _list_section(facts.errors, room // 6, count),
+    }
+    return [f"<{name}>{_escape_section(text)}</{name}>" for name, text in sections.items() if text]
 
 
 def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: CountTokens) -> str:
@@ -335,16 +353,23 @@ def _without_refs(text: str) -> str:
 
 
 def _escape_section(text: str) -> str:
-    return remove_illegal_xml(_without_refs(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape_xml(_without_refs(text))
 
 
 def _unescape_section(text: str) -> str:
+    """Earlier versions escaped `>` too."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 # ------------------------------------------------------------------------------------------------------------- merging
-_SECTION_PATTERN = re.compile(rf"<({'|'.join(TRACE_SECTIONS)})>([^<]*)</\1>")
-_STEPS_PATTERN = re.compile(r'<frame ref="[^"]*" status="[^"]*" steps="(\d+)">')
+_OLD_NAMES_SECTION = "names"
+_SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, _OLD_NAMES_SECTION))})>([^<]*)</\1>")
+_STEPS_PATTERN = re.compile(
+    r"^This is your own (?:earlier work|work up to here), (\d+) steps?[,:]"
+    r'|<frame ref="[^"]*" status="[^"]*" steps="(\d+)">',
+    re.MULTILINE,
+)
+"""Of a trace of today, and of earlier versions."""
 _ITEM_PATTERN = re.compile(r"^- (.*)$", re.MULTILINE)
 _MORE_PATTERN = re.compile(r"\+\d+ more")
 
@@ -368,12 +393,12 @@ def _parse_trace(text: str) -> ParsedTrace:
     }
     lists = {name: tuple(_ITEM_PATTERN.findall(sections.get(name, ""))) for name in ("commands", "decisions", "errors")}
     files = dict(line.partition(": ")[::2] for line in sections.get("files", "").splitlines())
-    steps = int(match[1]) if (match := _STEPS_PATTERN.search(text)) else 0
+    steps = int(match[1] or match[2]) if (match := _STEPS_PATTERN.search(text)) else 0
     return ParsedTrace(
         SpanFacts(_split_paths(files.get("changed", "")), _split_paths(files.get("read", "")), **lists, steps=steps),
         sections.get("results", ""),
         tuple(_ITEM_PATTERN.findall(sections.get("progress", ""))),
-        tuple(sections.get("names", "").split()),
+        tuple(sections.get(NAMES_SECTION, sections.get(_OLD_NAMES_SECTION, "")).split()),
     )
 
 

@@ -9,9 +9,9 @@ from proxy.core.context.block_nested import render_lineage
 from proxy.core.context.block_refresh import (
     block_holder,
     frames_with_block,
-    guidance_frame,
     refreshable_frames,
     replace_block,
+    uncalled_frame,
 )
 from proxy.core.context.guidance import GuidanceWording, guidance_text
 from proxy.core.context.message_list import (
@@ -28,7 +28,7 @@ from proxy.core.context.message_list import (
     unpaired_calls,
 )
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
-from proxy.core.context.relevance import MINIMUM_RELEVANCE, next_planned
+from proxy.core.context.relevance import MINIMUM_RELEVANCE
 from proxy.core.context.role_order import LEFT_OUT_ANSWER, AnswersLeftOut, alternate_roles
 from proxy.core.context.undelivered import undelivered_messages
 
@@ -61,15 +61,14 @@ __all__ = [
     "format_action",
     "frame_and_siblings",
     "frames_with_block",
-    "guidance_frame",
     "guidance_text",
-    "next_planned",
     "owner_of",
     "planned_children",
     "refreshable_frames",
     "render_lineage",
     "replace_block",
     "surroundings_of",
+    "uncalled_frame",
     "undelivered_messages",
     "unpaired_calls",
     "with_open_frame_artifacts",

@@ -10,8 +10,7 @@ import msgspec
 
 from proxy.core.context.frame_block import wrapper_attributes
 from proxy.core.context.relatives import frame_and_siblings, planned_children
-from proxy.core.context.relevance import next_planned
-from proxy.core.frames import Frame, Tree, path_to
+from proxy.core.frames import Frame, Tree, next_planned, path_to
 from proxy.core.text import CountTokens, cut_for_display, element, escape_xml, text_element
 
 MINIMAL_BLOCK_CHARACTERS = 2_000

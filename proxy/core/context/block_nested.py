@@ -26,8 +26,7 @@ from proxy.core.context.frame_block import (
     wrapper_attributes,
 )
 from proxy.core.context.relatives import FrameSurroundings, surroundings_of
-from proxy.core.context.relevance import next_planned
-from proxy.core.frames import Frame, Tree
+from proxy.core.frames import Frame, Tree, next_planned
 from proxy.core.text import CountTokens, element, text_element
 
 

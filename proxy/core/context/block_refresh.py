@@ -11,8 +11,8 @@ BLOCK_START = "<stack-context "
 
 
 def frames_with_block(tree: Tree) -> tuple[Frame, ...]:
-    """Frames with a block in the context, from the root down. The root stands for the block in the guidance, if the
-    thread got one; the others are frames that a call opened."""
+    """Frames with a block in the context, from the root down. The root stands for the block that an awake thread is
+    given behind a message; the others are frames that a call opened."""
     path = path_to(tree, tree.active) if tree.active else ()
     wake_state = tree.wake_state
     guided = wake_state is not None and (wake_state.guidance or wake_state.appended)
@@ -20,16 +20,16 @@ def frames_with_block(tree: Tree) -> tuple[Frame, ...]:
 
 
 def block_holder(tree: Tree, frame: Frame) -> Frame:
-    """The frame whose block describes `frame`: the root if the guidance does, else the frame itself."""
-    return tree.root if frame in _frames_in_guidance(tree) else frame
+    """The frame whose block describes `frame`: the root if no call opened it, else the frame itself."""
+    return tree.root if frame in _frames_without_call(tree) else frame
 
 
-def guidance_frame(tree: Tree) -> Frame:
-    """The frame that the guidance describes: the deepest on the path above the first one that a call opened."""
-    return _frames_in_guidance(tree)[-1]
+def uncalled_frame(tree: Tree) -> Frame:
+    """The deepest frame on the path above the first one that a call opened: its block comes behind a message."""
+    return _frames_without_call(tree)[-1]
 
 
-def _frames_in_guidance(tree: Tree) -> tuple[Frame, ...]:
+def _frames_without_call(tree: Tree) -> tuple[Frame, ...]:
     return tuple(takewhile(lambda frame: not frame.opening, path_to(tree, tree.active)))
 
 
@@ -46,7 +46,7 @@ def refreshable_frames(path_state: PathState, after: Tree, *, cold: bool, in_fro
 
 
 def _block_entry(tree: Tree, frame: Frame) -> str:
-    """The entry that holds the frame's block; empty if the block is part of the system text."""
+    """The entry that holds the frame's block; empty for a block that no call brought."""
     if frame.opening:
         return frame.opening.turn
     return tree.wake_state.at if tree.wake_state and tree.wake_state.appended else ""

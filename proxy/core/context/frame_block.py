@@ -17,8 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context.relatives import FrameSurroundings, surroundings_of
-from proxy.core.context.relevance import next_planned, ordered_siblings, position_of, select_ancestors, select_siblings
-from proxy.core.frames import Frame, Status, Tree
+from proxy.core.context.relevance import select_ancestors, select_siblings
+from proxy.core.frames import Frame, Status, Tree, next_planned, ordered_siblings, position_of
 from proxy.core.text import (
     TRUNCATION_MARKER,
     CountTokens,
@@ -44,6 +44,8 @@ LINEAGE_SHARE = 0.2
 """Share of the total for the root and for the parent each, so that neither crowds out the current frame."""
 PLAN_SHARE = 0.3
 """Share of the current frame's budget for its planned children."""
+LATER_SHARE = 0.2
+"""Share of the current frame's budget for what is planned beside it and beside the frames above it."""
 OMITTED_DECISIONS = "[more decisions omitted]"  # S1-59
 WRAPPER_TOKENS = 24
 """Tokens reserved for the tags around a list."""
@@ -52,8 +54,8 @@ MIN_ANCESTORS_WITH_MIDDLE = 3
 SESSION_ID_CHARACTERS = 8
 """Characters shown of the conversation id: enough to tell two apart; no tool takes it."""
 INITIAL_PLANNING = (
-    "Nothing is planned yet. If this takes several distinct steps, lay them out with stack_frame_plan first "
-    "(for example: find the cause; fix it; check it), then activate the first. A small task needs none."
+    "Nothing is planned yet. If this takes several distinct steps, lay them out first (for example: find the cause; "
+    "fix it; check it). A small task needs no plan."
 )
 
 
@@ -189,10 +191,14 @@ def draw_flat_parts(
     """The parts within these shares. `finished` is None to leave siblings out; `urge` adds position and next action."""
     path = shown_ancestors(view, shares, count, _ancestor_element)
     siblings = finished.fit(shares.siblings) if finished else {}
+    following = next_planned(view.frame, view.frame_and_siblings)
+    later = [f for f in view.planned_beside_path if not (urge and following and f.id == following.id)]
     for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
+    for_later = int(shares.current * LATER_SHARE) if later else 0
     current = [
-        _current_frame_element(view.frame, shares.current, for_plan, count),
-        *_planned_children_element(view, for_plan, count),
+        _current_frame_element(view.frame, shares.current, for_plan + for_later, count),
+        *_planned_element("planned-children", view.planned_children, for_plan, count),
+        *_planned_element("planned-later", later, for_later, count),
     ]
     if urge and shares.current:
         current += _next_step_hints(view)
@@ -294,14 +300,14 @@ def _current_frame_element(frame: Frame, share: int, for_plan: int, count: Count
     return element("current-frame", attributes, title, criteria, artifacts, decisions)
 
 
-def _planned_children_element(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    """Planned children with full ids, which `stack_frame_activate` takes."""
-    if not view.planned_children or not budget:
+def _planned_element(name: str, planned: Sequence[Frame], budget: int, count: CountTokens) -> list[str]:
+    """Planned frames with full ids, which `activate` takes."""
+    if not planned or not budget:
         return []
-    rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in view.planned_children]
+    rows = [element("frame", {"id": f.id, "title": cut_for_display(f.title)}) for f in planned]
     kept = _count_fitting(rows, budget - WRAPPER_TOKENS, count)
     more = [f"+{len(rows) - kept} more"] if kept < len(rows) else []
-    return [element("planned-children", {"count": str(len(rows))}, *rows[:kept], *more)]
+    return [element(name, {"count": str(len(rows))}, *rows[:kept], *more)]
 
 
 def _next_step_hints(view: FrameSurroundings) -> list[str]:
@@ -313,15 +319,19 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
     if view.planned_children:
         first = view.planned_children[0]
         hints.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
-        action = f"Activate the first planned child, {first.id}."
+        action = "" if first.is_inferred else f"Activate the first planned child, {first.id}."
     elif next_sibling:
         hints.append(element("next-sibling", {"id": next_sibling.id, "title": cut_for_display(next_sibling.title)}))
-        action = f"When the criteria are met, pop with results; then activate {next_sibling.id}."
+        then = "." if next_sibling.is_inferred else f"; then activate {next_sibling.id}."
+        action = f"When the criteria are met, pop with results{then}"
     elif not view.lineage:
-        hints.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
+        if not view.has_plan:
+            hints.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
         action = "Plan the steps or work on; when the overall goal is reached, pop with results."
     else:
         action = "When the criteria are met, pop with results."
+    if not action or view.frame.is_inferred:  # what the client's own list governs is neither popped nor activated
+        return hints
     return [*hints, text_element("next-action", action)]
 
 

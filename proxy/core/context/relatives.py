@@ -33,6 +33,10 @@ class FrameSurroundings(msgspec.Struct, frozen=True):
     """Scores of every finished sibling, ranked or not."""
     without_messages: frozenset[str] = frozenset()
     """Finished siblings without messages: `stack_recall` finds nothing of them."""
+    planned_beside_path: tuple[Frame, ...] = ()
+    """Planned siblings of the frame and of those above it, nearest level first."""
+    has_plan: bool = False
+    """Any frame of the tree is planned."""
 
 
 def surroundings_of(tree: Tree, frame_id: str, now: int) -> FrameSurroundings:
@@ -53,9 +57,11 @@ def surroundings_of(tree: Tree, frame_id: str, now: int) -> FrameSurroundings:
         frame_and_siblings(tree, frame),
         planned_children(tree, frame_id),
         ages,
-        Counter(f.parent for f in tree.frames.values()),
+        Counter(f.parent for f in tree.frames.values() if not f.is_part),
         scores,
         frozenset(f.id for level in levels for f in level if has_no_messages(tree, f)),
+        tuple(f for each in reversed(path) if each.parent for f in planned_children(tree, each.parent)),
+        any(f.status is Status.PLANNED for f in tree.frames.values()),
     )
 
 
@@ -66,9 +72,10 @@ def has_no_messages(tree: Tree, frame: Frame) -> bool:
 
 
 def finished_siblings(tree: Tree, path: Sequence[Frame]) -> tuple[tuple[Frame, ...], ...]:
-    """Finished siblings of each frame of `path` (root first), nearest level first."""
+    """Finished siblings of each frame of `path` (root first), nearest level first, without parts."""
     return tuple(
-        tuple(f for f in siblings(tree, frame.id) if f.status in FINISHED_STATUSES) for frame in reversed(path)
+        tuple(f for f in siblings(tree, frame.id) if f.status in FINISHED_STATUSES and not f.is_part)
+        for frame in reversed(path)
     )
 
 

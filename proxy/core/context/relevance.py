@@ -179,22 +179,3 @@ def select_siblings(
 
 def _newest_first(frame: Frame) -> tuple[int, int]:
     return (-frame.updated_at, -frame.order)
-
-
-def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
-    """Children of one parent in creation order, without invalidated ones."""
-    valid = (f for f in frames if f.status is not Status.INVALIDATED)
-    return tuple(sorted(valid, key=lambda f: f.order))
-
-
-def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
-    """Position among the siblings and their number, counted from 1; position 0 if the frame was invalidated."""
-    order = [f.id for f in ordered_siblings(family)]
-    return (order.index(frame.id) + 1 if frame.id in order else 0, len(order))
-
-
-def next_planned(frame: Frame, family: Iterable[Frame]) -> Frame | None:
-    """The first planned frame after `frame`, else the first one before it."""
-    planned = [f for f in ordered_siblings(family) if f.status is Status.PLANNED and f.id != frame.id]
-    later = (f for f in planned if f.order > frame.order)
-    return next(later, planned[0] if planned else None)

@@ -127,12 +127,14 @@ class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
 class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
     """The proxy began to act on a thread: tools and guidance as rendered then, at the start of the context; or
     `appended`, both as one message of the dialect, behind the entry `at`. An appended text may move to the start later,
-    at the entry `at`."""
+    at the entry `at`. `frame`, in a thread that woke in mid-work, is the frame whose block is due behind the newest
+    message."""
 
     guidance: str
     tools: str
     appended: str = ""
     at: str = ""
+    frame: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -147,13 +149,14 @@ class BlockStale(msgspec.Struct, frozen=True, tag="block stale"):
 
 
 class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
-    """New text of a frame's block: as the result of its opening call (`block`), or in the texts of the woken thread
-    (`guidance` or `appended`)."""
+    """New text of a frame's block, as the result of its opening call (`block`); or new texts of the woken thread
+    (`guidance` or `appended`). `due`: the block comes behind the newest message."""
 
     frame: str
     block: str = ""
     guidance: str = ""
     appended: str = ""
+    due: str = ""
 
 
 class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):

@@ -114,7 +114,7 @@ def _start_root(tree: Tree, event: RootStarted, now: int) -> Tree:
     if tree.frames and tree.root.status not in FINAL_STATUSES:
         return tree
     started = _with_frames(tree, _new_frame(tree, event, Status.IN_PROGRESS, now), active=event.frame)
-    return replace(started, unannounced_root=event.frame) if tree.is_awake else started
+    return replace(started, unannounced_frame=event.frame) if tree.is_awake else started
 
 
 def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
@@ -127,7 +127,8 @@ def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
         return _with_frames(updated, replace(frame, opening=opening), told=_opening_result(opening))
     if tree.wake_state is None:
         return updated
-    return replace(updated, wake_state=replace(tree.wake_state, guidance=event.guidance, appended=event.appended))
+    wake_state = replace(tree.wake_state, guidance=event.guidance, appended=event.appended)
+    return replace(updated, wake_state=wake_state, unannounced_frame=event.due or updated.unannounced_frame)
 
 
 ContextEvent = (
@@ -183,7 +184,7 @@ def _update_announcements(
         case UserCommandsAnnounced():
             return replace(tree, unannounced_commands=())
         case RootAnnounced():
-            return replace(tree, unannounced_root="")
+            return replace(tree, unannounced_frame="")
         case ParentsAnnounced():
             return replace(tree, parents_announced=True)
 
@@ -205,7 +206,7 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _with_frames(tree, replace(frame, decisions=(*remaining, event.decision), updated_at=now))
         case ThreadWoken():
             wake_state = WakeState(event.guidance, event.tools, event.appended, event.at)
-            return replace(tree, wake_state=wake_state, unannounced_root="")
+            return replace(tree, wake_state=wake_state, unannounced_frame=event.frame)
         case ContextTrimmed():
             return _trim_context(tree, event)
         case ReasoningRemoved():

@@ -8,11 +8,12 @@ says so. The `ref` recalls everything else, which stays stored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 import msgspec
 
-from proxy.core.frames.tree import Frame, Status, Tree
+from proxy.core.frames.tree import Frame, Status, Tree, children, next_planned
 from proxy.core.text import (
     TRUNCATION_MARKER,
     CountTokens,
@@ -36,12 +37,13 @@ MAX_TITLE_WORDS = 8
 MAX_TITLE_CHARACTERS = 60
 MAX_CRITERION_CHARACTERS = 20_000
 """Characters of a user message that count as a frame's criterion; a message may be a file of 60 MiB."""
-EMPTY_SECTION = "none"
 
 REPLAN_ADVICE = (
     "Re-plan before you go on. Still planned beside it: {named}. Keep or invalidate them, or plan others; another "
     "attempt is a push with retry_of={frame}."
 )
+NEXT_PLANNED = "Planned next: {frame} ({title})."
+ACTIVATE_NEXT = " Activate it."
 PLAN_FINISHED = "Nothing is left of this plan."
 POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
 ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."
@@ -72,7 +74,7 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     budget: int,
     paths: Sequence[str],
     past_speech: Sequence[str],
-    children: Sequence[Frame],
+    below: Sequence[Frame],
 ) -> str:
     """The value that a pop returns, as the result of the frame's opening call.
 
@@ -86,10 +88,12 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
         {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
         text_element("title", cut_for_display(frame.title)),
         text_element("results", _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)),
-        text_element("files", _files(paths, count)),
-        text_element("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
-        text_element("children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children)),
-        past_user_messages_text(past_speech) or text_element("user-said", EMPTY_SECTION),
+        _section("files", _files(paths, count)),
+        _section("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
+        _section(
+            "children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in below if not c.is_part)
+        ),
+        past_user_messages_text(past_speech),
         _next_step_advice(tree, frame, status),
         text_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
@@ -102,25 +106,33 @@ def invalidation_text(frame: Frame) -> str:
 
 
 def _next_step_advice(tree: Tree, frame: Frame, status: Status) -> str:
-    """Advice after a failure beside planned steps, or after the last planned step. The client manages its own plans, so
-    inferred frames get none."""
+    """What is planned next beside the frame; after a failure that the plan may have to change, and after the last
+    planned step that it was the last. The client manages its own plans, so inferred frames are named without advice."""
     parent = tree.frames.get(frame.parent)
-    if parent is None or frame.is_inferred:
+    if parent is None:
         return ""
-    siblings = (f for f in tree.frames.values() if f.parent == parent.id and f.id != frame.id)
-    others = [f for f in siblings if not f.is_inferred]
-    waiting = [f for f in others if f.status is Status.PLANNED]
-    if status is Status.FAILED and waiting:
+    others = [f for f in children(tree, parent.id) if f.id != frame.id]
+    waiting = [f for f in others if f.status is Status.PLANNED and not f.is_inferred]
+    if status is Status.FAILED and waiting and not frame.is_inferred:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
         return text_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
-    if not frame.was_planned or waiting or any(f.status is Status.IN_PROGRESS for f in others):
+    if following := next_planned_text(tree, frame):
+        return text_element("next", following)
+    if frame.is_inferred or not frame.was_planned or any(f.status is Status.IN_PROGRESS for f in others):
         return ""
-    advice = (
-        ANSWER_USER_ADVICE
-        if not parent.parent
-        else POP_PARENT_ADVICE.format(frame=parent.id, title=cut_for_display(parent.title))
-    )
-    return text_element("next", f"{PLAN_FINISHED} {advice}")
+    if not parent.parent:
+        return text_element("next", f"{PLAN_FINISHED} {ANSWER_USER_ADVICE}")
+    advice = POP_PARENT_ADVICE.format(frame=parent.id, title=cut_for_display(parent.title))
+    return text_element("next", PLAN_FINISHED if parent.is_inferred else f"{PLAN_FINISHED} {advice}")
+
+
+def next_planned_text(tree: Tree, frame: Frame) -> str:
+    """Names the planned sibling that comes after `frame`; empty without one."""
+    following = next_planned(frame, children(tree, frame.parent)) if frame.parent else None
+    if following is None:
+        return ""
+    named = NEXT_PLANNED.format(frame=following.id, title=cut_for_display(following.title))
+    return named if following.is_inferred else f"{named}{ACTIVATE_NEXT}"
 
 
 def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -> str:
@@ -147,11 +159,16 @@ def _files(paths: Sequence[str], count: CountTokens) -> str:
             shown.append(path)
         more = [f"+{len(named) - len(shown)} more"] if len(shown) < len(named) else []
         groups += [f"{how}: {', '.join([*shown, *more])}"] if named else []
-    return "; ".join(groups) or EMPTY_SECTION
+    return "; ".join(groups)
 
 
 def _bullet_list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items) or EMPTY_SECTION
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _section(name: str, text: str) -> str:
+    """Empty without a text: an empty section says nothing."""
+    return text_element(name, text) if text else ""
 
 
 def past_user_messages_text(speech: Sequence[str]) -> str:
@@ -164,7 +181,11 @@ def past_user_messages_text(speech: Sequence[str]) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------- short forms
-_DECISION = re.compile(r"^[^\w\n]*decisions?\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_DECISION = re.compile(
+    r"(?:^[^\w\n]*|(?P<inside>(?<=[.!?;:)])[ \t]+[^\w\s]*))decisions?\s*:\s*(?=\S)", re.IGNORECASE | re.MULTILINE
+)
+"""Begins a line, or a sentence inside one."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])[ \t]+(?=[^a-z\s])")
 _RESULT = re.compile(r"^[ \t>*_#-]*RESULT:[*_]*[ \t]*(\S.*)$", re.MULTILINE)
 _NAME = re.compile(
     r"""(?<![\w.~-])(?:[\w.~-]{1,200}/)+[\w.-]{0,200}\w  # a path, from its beginning: or long words take minutes
@@ -204,8 +225,17 @@ def marked_results(texts: Iterable[str]) -> str:
 
 
 def decisions_in(text: str) -> tuple[str, ...]:
-    """The contents of lines that begin with "decision:"."""
-    return tuple(match.strip() for match in _DECISION.findall(text))
+    """What stands behind "decision:" at the beginning of a line (to its end) or of a sentence (that sentence)."""
+    return tuple(filter(None, _texts_behind_decision(text)))
+
+
+def _texts_behind_decision(text: str) -> Iterator[str]:
+    matches = list(_DECISION.finditer(text))
+    for match, following in zip_longest(matches, matches[1:]):
+        line_end = text.find("\n", match.end())
+        end = min(each for each in (line_end, following.start() if following else -1, len(text)) if each >= 0)
+        decided = text[match.end() : end].strip()
+        yield _SENTENCE_END.split(decided, maxsplit=1)[0] if match["inside"] is not None else decided
 
 
 def title_of(text: str) -> str:

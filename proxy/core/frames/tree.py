@@ -44,6 +44,8 @@ RETURN_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 INFERRED_ORIGINS = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that no call pushed: a user request, an item of the client's plan, a finished part of long work, a
 subagent's conversation, or work that the proxy split off (autonomy `auto`)."""
+PART_ORIGIN = "part"
+"""Origin of a frame that the proxy cut off work that goes on."""
 USER_ORIGIN = "human"
 """Origin of a frame that a person planned or began."""
 
@@ -105,6 +107,11 @@ class Frame(msgspec.Struct, frozen=True):
     def is_inferred(self) -> bool:
         """Inferred from the client's messages, which may end it as well."""
         return self.origin in INFERRED_ORIGINS
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the proxy cut it off work that goes on. A part is no task: no position or list counts it."""
+        return self.origin == PART_ORIGIN
 
     @property
     def has_no_opening_call(self) -> bool:
@@ -189,8 +196,9 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     suggestion_state: SuggestionState = msgspec.field(default_factory=SuggestionState)
     unannounced_commands: tuple[str, ...] = ()
     """User commands of which the model was not told yet, as text, oldest first."""
-    unannounced_root: str = ""
-    """A root that began while the thread was awake, and of which the model was not told yet."""
+    unannounced_frame: str = ""
+    """A frame whose block is due behind the newest message: a root that began while the thread was awake, or the active
+    frame of a thread that woke in mid-work."""
     parents_announced: bool = False
     """The model was told of the frames of its parent conversation."""
     retired_owners: frozenset[str] = frozenset()
@@ -281,6 +289,25 @@ def children(tree: Tree, frame: str) -> tuple[Frame, ...]:
 def siblings(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """Other children of the same parent in order of creation; for a root the other roots."""
     return tuple(f for f in children(tree, tree.frames[frame].parent) if f.id != frame)
+
+
+def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """Children of one parent in creation order, without invalidated ones and parts, which are no tasks."""
+    valid = (f for f in frames if f.status is not Status.INVALIDATED and not f.is_part)
+    return tuple(sorted(valid, key=lambda f: f.order))
+
+
+def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
+    """Position among the siblings and their number, counted from 1; position 0 if the frame is not one of them."""
+    order = [f.id for f in ordered_siblings(family)]
+    return (order.index(frame.id) + 1 if frame.id in order else 0, len(order))
+
+
+def next_planned(frame: Frame, family: Iterable[Frame]) -> Frame | None:
+    """The first planned frame after `frame`, else the first one before it."""
+    planned = [f for f in ordered_siblings(family) if f.status is Status.PLANNED and f.id != frame.id]
+    later = (f for f in planned if f.order > frame.order)
+    return next(later, planned[0] if planned else None)
 
 
 def is_ended_root(tree: Tree, frame: Frame) -> bool:

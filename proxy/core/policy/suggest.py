@@ -83,9 +83,8 @@ def suggestion_line(verdict: AutonomyVerdict, title: str) -> str:
 
 def suggestion_note(suggestion: Suggestion, nonce: str) -> str:
     """The note for the model. The nonce keeps tool output from forging it."""
-    # Inside an element quotes are no markup, and the line is to be read as it was made.
-    text = escape_xml(suggestion.text).replace("&quot;", '"').replace("&apos;", "'")
-    return element("stack-context", {"note": "suggestion", "nonce": nonce}, SUGGESTION_COMMENT, text)
+    around = {"note": "suggestion", "nonce": nonce}
+    return element("stack-context", around, SUGGESTION_COMMENT, escape_xml(suggestion.text))
 
 
 def pending_suggestions(state: SuggestionState, now: int) -> tuple[Suggestion, ...]:

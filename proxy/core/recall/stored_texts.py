@@ -15,7 +15,7 @@ from proxy.core.context import owner_of
 from proxy.core.frames import PathEntry, PathState, Tree, path_state_at, path_to, visible_owners_of
 from proxy.core.ledger import Call, EntryKind, Ledger, Message, OpenCalls
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
-from proxy.core.text import cut_for_display, escape_xml
+from proxy.core.text import cut_for_display, escape_attribute
 
 ENTRY_ID_CHARACTERS = 12
 """Characters of an entry id in a marker."""
@@ -160,4 +160,4 @@ def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> 
 
 
 def _marker_attribute(value: str) -> str:
-    return escape_xml(cut_for_display(value, SOURCE_CHARACTERS))
+    return escape_attribute(cut_for_display(value, SOURCE_CHARACTERS))

@@ -304,7 +304,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,
-            children=children(tree, frame.id),
+            below=children(tree, frame.id),
         )
         results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(

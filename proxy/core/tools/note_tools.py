@@ -23,6 +23,7 @@ from proxy.core.frames import (
     PathEntry,
     Status,
     children,
+    decisions_in,
 )
 from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display, remove_illegal_xml, truncate_to_tokens
@@ -90,7 +91,7 @@ def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFa
         ("Changed", facts.changed),
         ("Read", facts.read),
         ("Commands", facts.commands),
-        ("Decisions", tuple(dict.fromkeys((*frame.decisions, *facts.decisions)))),
+        ("Decisions", tuple(dict.fromkeys((*frame.decisions, *facts.decisions, *decisions_in(words))))),
         ("Errors", facts.errors),
         ("Next", planned),
     ):

@@ -24,6 +24,7 @@ from proxy.core.frames import (
     find_frame,
     frame_id,
     invalidation_text,
+    next_planned_text,
     outermost_called_frame,
     past_user_messages_text,
     reduce,
@@ -112,8 +113,8 @@ def _children_argument(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The children as objects. Models also write lists of texts, and the whole list as one text."""
     items = item.get("children") or []
     if isinstance(items, str):
-        decoded = decode_json_or_text(items)
-        items = decoded if isinstance(decoded, list) else [line for line in items.splitlines() if line.strip()]
+        lines = [line for line in items.splitlines() if line.strip()]
+        items = lines if len(lines) > 1 and not items.lstrip().startswith(("[", "{")) else decode_json_or_text(items)
     if not isinstance(items, list) or not all(isinstance(child, dict | str) for child in items):
         raise ToolError(CHILDREN_WRONG)
     return [child if isinstance(child, dict) else _child_from_text(child) for child in items]
@@ -206,7 +207,9 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
     invalidated = (*reversed(returned_frames[1:]), replace(frame, invalidation_reason=reason))
     event = FrameInvalidated(frame.id, reason, "", cascade, unfinished)
     tree_after = reduce(tree, event, tool_context.now)
+    following = next_planned_text(tree_after, returned_frames[-1]) if returned_frames else ""
     note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
+    note = f"{note} {following}" if following else note
     event = replace(event, told="\n\n".join(filter(None, (note, past_user_messages_text(past)))))
     if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)

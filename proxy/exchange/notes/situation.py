@@ -1,7 +1,7 @@
 """Notes that tell a model where its work stands.
 
 They cover a client's request for a summary, a branch and what was copied to it, a person's edits of frames, the task a
-subagent works for, and a new root after the tree of frames ended. Each is added once, to a request of an awake thread
+subagent works for, and the block of a frame that is due. Each is added once, to a request of an awake thread
 in mode `active`, and stays in that context.
 """
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.core.commands import commands_note
 from proxy.core.compaction import describe_active_frame
-from proxy.core.context import context_entries, render_lineage
+from proxy.core.context import context_entries, render_lineage, uncalled_frame
 from proxy.core.frames import (
     BRANCH_SWITCHED_KIND,
     BranchSwitched,
@@ -25,6 +25,7 @@ from proxy.core.frames import (
     RootAnnounced,
     UserCommandsAnnounced,
     decode_event,
+    path_to,
 )
 from proxy.core.ledger import EntryKind
 from proxy.core.matching import MatchKind
@@ -33,7 +34,7 @@ from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools import render_branch_switch, render_pending_injections
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread import attach_subagent as delegation
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.activation import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
 
@@ -195,25 +196,25 @@ class ParentsNote:
         return self.note_writer.add_note(self.note_writer.record_events(placement, [told]), words)
 
 
-MAX_BLOCK_TOKENS = 600
-
-
 @dataclass(frozen=True)
-class RootNote:
-    """Adds the block of a new root. A model that accepts no text behind results gets it with the next user message."""
+class BlockNote:
+    """Adds the block that is due: of a new root, or of the frame in which a thread woke. It is true as it is written,
+    and history afterwards. A model that accepts no text behind results gets it with the next user message."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
 
     def __call__(self, placement: Placement) -> Placement:
-        root, request = placement.path_state.tree.unannounced_root, placement.request
-        if not root or not placement.guides_model:
+        tree, request = placement.path_state.tree, placement.request
+        if not tree.unannounced_frame or not placement.guides_model:
             return placement
         if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
             return placement
-        placement = self.note_writer.record_events(placement, [RootAnnounced(root)])
-        if placement.match_kind is MatchKind.COMPACTED:
-            return placement
+        path = path_to(tree, tree.active)
+        frame = tree.unannounced_frame if tree.unannounced_frame in {each.id for each in path} else tree.active
+        placement = self.note_writer.record_events(placement, [RootAnnounced(frame)])
+        if placement.match_kind is MatchKind.COMPACTED or uncalled_frame(tree).id != tree.active:
+            return placement  # it was told otherwise, or has become false
         return self.note_writer.add_note(
-            placement, self.policy.render_block(policy_input_of(placement), MAX_BLOCK_TOKENS, root)
+            placement, self.policy.render_block(policy_input_of(placement), MAX_NOTE_BLOCK_TOKENS, frame)
         )

@@ -39,10 +39,10 @@ from proxy.core.context import (
     MessageComposer,
     block_of,
     entries_after_client_rewrite,
-    guidance_frame,
     guidance_text,
     refreshable_frames,
     replace_block,
+    uncalled_frame,
 )
 from proxy.core.frames import (
     HEAD_CHANGED,
@@ -74,6 +74,8 @@ MAX_ROOT_TOKENS = 120
 """Tokens of a root's own part of its block, at most: its criterion is the first user message."""
 USER_TURN_FRAME_SHARE = 0.4
 """Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
+MAX_NOTE_BLOCK_TOKENS = 600
+"""Tokens of a block behind the newest message, at most."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
 """Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
@@ -218,7 +220,9 @@ class ContextPolicy:
         if not (changed or self._is_cold(here)) or not ends_with_user_message(request.messages):
             return ()
         woken = self._offer_event(here)
-        return (woken, *self._drop_bound_reasoning(here)) if woken and woken.guidance else ()
+        if woken is None or not woken.guidance:
+            return ()
+        return (structs.replace(woken, frame=tree.active), *self._drop_bound_reasoning(here))
 
     # --------------------------------------------------------------------------------------------------------- waking
     def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
@@ -240,6 +244,8 @@ class ContextPolicy:
             return PolicyDecision(reason="in_loop")
         woken = self._wake_event(here, wanted=wanted)
         added = sum(map(self.count_memoized, woken.texts))
+        if woken.frame:
+            added += self.count_tokens(self.render_block(here, MAX_NOTE_BLOCK_TOKENS, woken.frame))
         appended = bool(woken.appended)
         done = self._plan_compaction(here, None if appended and not in_loop else added, appended=appended)
         decisions = done.decisions
@@ -288,17 +294,20 @@ class ContextPolicy:
         if self.config.wake_at_tokens is None and not wanted and self._offered_by_size(here) is not Offer.CORE:
             return ThreadWoken("", self.tools_by_mode["passive"])
         in_front = self._leading_wake_event(here)
-        if (how := self._appended_tools(here)) is None or in_front.tools != self._wanted_tools(here):
+        if in_front.tools != self._wanted_tools(here):
             return in_front
+        is_mid_work = here.mode != "passive" and any(map(_is_assistant_entry, here.path_state.entries))
+        frame = here.path_state.tree.active if is_mid_work else ""
+        if (how := self._appended_tools(here)) is None:
+            return structs.replace(in_front, frame=frame)
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
-        return ThreadWoken("", "", wire.decode(), here.entry_id)
+        return ThreadWoken("", "", wire.decode(), here.entry_id, frame)
 
-    def _leading_wake_event(self, here: PolicyInput, frame: str = "") -> ThreadWoken:
+    def _leading_wake_event(self, here: PolicyInput) -> ThreadWoken:
+        """Tools and guidance for the start of the context. They hold nothing that can become false."""
         if here.mode == "passive" or self._tools_that_fit(here) != self._wanted_tools(here):
             return ThreadWoken("", self._tools_that_fit(here))
-        return ThreadWoken(
-            self._guidance(here) + "\n\n" + self.render_block(here, frame=frame), self.tools_by_mode["active"]
-        )
+        return ThreadWoken(self._guidance(here), self.tools_by_mode["active"])
 
     def _guidance(self, here: PolicyInput) -> str:
         return guidance_text(
@@ -345,7 +354,9 @@ class ContextPolicy:
         waking = here.path_state.tree.wake_state
         if waking is None or not waking.appended or self._appended_tools(here):
             return ()
-        return (structs.replace(self._leading_wake_event(here), at=here.entry_id), *self._drop_bound_reasoning(here))
+        due = here.path_state.tree.unannounced_frame
+        moved = structs.replace(self._leading_wake_event(here), at=here.entry_id, frame=due)
+        return (moved, *self._drop_bound_reasoning(here))
 
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame (default: the active one), of at most `most` tokens."""
@@ -525,15 +536,14 @@ class ContextPolicy:
     def _renew_block(self, here: PolicyInput, frame: Frame) -> BlockRenewed:
         if frame.opening is not None:
             return BlockRenewed(frame.id, replace_block(frame.opening.block, self.render_block(here, frame=frame.id)))
-        how, in_front = (
-            self._appended_tools(here),
-            self._leading_wake_event(here, guidance_frame(here.path_state.tree).id),
-        )
+        how, in_front = self._appended_tools(here), self._leading_wake_event(here)
+        active = here.path_state.tree.active
+        due = active if uncalled_frame(here.path_state.tree).id == active else ""  # a pushed frame has its own block
         waking = here.path_state.tree.wake_state
         if how is None or waking is None or not waking.appended:
-            return BlockRenewed(frame.id, guidance=in_front.guidance)
+            return BlockRenewed(frame.id, guidance=in_front.guidance, due=due)
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
-        return BlockRenewed(frame.id, appended=wire.decode())
+        return BlockRenewed(frame.id, appended=wire.decode(), due=due)
 
     def _binds_reasoning(self, here: PolicyInput) -> bool:
         return client_model_binds_reasoning(self.config, self.dialect, here.request.model)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from typing_extensions import TypedDict
 
-from proxy.core.context import RECENT_ENTRIES_LIMIT, format_action, frame_and_siblings, next_planned, planned_children
-from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, Tree, path_to
+from proxy.core.context import RECENT_ENTRIES_LIMIT, format_action, frame_and_siblings, planned_children
+from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, Tree, next_planned, path_to
 from proxy.core.ledger import Ledger
 from proxy.core.observers import message_of, steps_of
 from proxy.core.policy import LoopRules, active_loops, next_message_effect

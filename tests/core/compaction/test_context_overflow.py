@@ -6,15 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.context_overflow import drop_oldest, drop_oldest_messages
+from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest, drop_oldest_messages
 from proxy.core.context.message_list import Context, build_context, unpaired_calls
 from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
 from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.core.forest import LedgerBuilder, call, popped, pushed
 
+NOTES = OverflowNotes(DEFAULT_TOOL_ROLES, "0123456789abcdef")
 WRITER = DialectComposer(OPENAI_CHAT, len)
 
 
@@ -50,14 +52,17 @@ def read_on(line: Context) -> list[str]:
     return [c.arguments for m in line.messages for c in m.calls]
 
 
-@pytest.mark.rows("S4-24")
+@pytest.mark.rows("S4-24", "S4-69")
 def test_the_oldest_groups_leave_whole_and_can_be_asked_for() -> None:
     """S4-24: head, user messages and the newest groups stay; what left has a ref."""
     talk = worked(6)
     line = line_of(talk)
-    event = drop_oldest(story_of(talk), line, line.tokens // 2)
+    event = drop_oldest(story_of(talk), line, line.tokens // 2, NOTES)
     assert event is not None
     assert 'ref="froot"' in event.trace
+    assert 'note="overflow" nonce="0123456789abcdef"' in event.trace
+    assert "This is your own earlier work: the" in event.trace
+    assert "<files>read: " in event.trace
     talk.happens(event)
     left = build_context(talk.story, WRITER)
     assert left.messages[0].text == "read them all"
@@ -69,12 +74,12 @@ def test_the_oldest_groups_leave_whole_and_can_be_asked_for() -> None:
 
 def test_the_last_group_never_leaves() -> None:
     talk = worked(1)
-    assert drop_oldest(talk.story, line_of(talk), 1) is None
+    assert drop_oldest(talk.story, line_of(talk), 1, NOTES) is None
 
 
 def test_a_line_that_fits_is_left_alone() -> None:
     talk = worked(4)
-    assert drop_oldest(talk.story, line_of(talk), 1_000_000) is None
+    assert drop_oldest(talk.story, line_of(talk), 1_000_000, NOTES) is None
 
 
 def test_a_line_may_be_trimmed_twice_at_one_request() -> None:
@@ -104,7 +109,7 @@ def test_a_trace_names_the_frames_that_returned_into_what_left() -> None:
     for number in range(4):
         talk.model(("", (call(f"c{number}", "read", path=f"file{number}.py"),)))
         talk.client("tool", f"content {number} " * 20, answers=f"c{number}")
-    event = drop_oldest(story_of(talk), line_of(talk), -10_000)
+    event = drop_oldest(story_of(talk), line_of(talk), -10_000, NOTES)
     assert event is not None
     assert 'ref="fchild"' in event.trace
 
@@ -115,7 +120,7 @@ def test_nothing_leaves_where_the_trace_is_no_shorter() -> None:
     for number in range(2):
         talk.model(("", (call(f"c{number}", "read", path="a.py"),)))
         talk.client("tool", "short", answers=f"c{number}")
-    assert drop_oldest(story_of(talk), line_of(talk), 1) is None
+    assert drop_oldest(story_of(talk), line_of(talk), 1, NOTES) is None
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 2])
@@ -124,7 +129,7 @@ def test_what_the_client_sent_last_stays_behind_rounds_that_it_does_not_see(hidd
     talk = worked(4)
     if hidden:
         talk.begun(*(("", (call(f"r{n}", "stack_recall", ref="froot"),)) for n in range(hidden)))
-    event = drop_oldest(story_of(talk), line_of(talk), 1)
+    event = drop_oldest(story_of(talk), line_of(talk), 1, NOTES)
     assert event is not None
     talk.happens(event, talk.ledger.entries[talk.tip].parent if hidden else talk.tip)
     assert [c for c in read_on(build_context(talk.story, WRITER)) if "file" in c] == ['{"path": "file3.py"}']

@@ -77,9 +77,7 @@ def traced(
 
 
 def sections(text: str) -> dict[str, str]:
-    frame = ElementTree.fromstring(text.encode()).find("completed-siblings/frame")
-    assert frame is not None
-    return {child.tag: child.text or "" for child in frame}
+    return {child.tag: child.text or "" for child in ElementTree.fromstring(text.encode())}
 
 
 # --------------------------------------------------------------------------------------------------------------- form
@@ -87,34 +85,43 @@ def sections(text: str) -> dict[str, str]:
 def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     """S2-20, S1-153, S2-14: golden."""
     assert traced() == (
-        '<stack-context frame="froot2345" nonce="0123456789abcdef">\n'
-        "<parent>Build the shop</parent>\n"
-        '<completed-siblings count="1" filtered="0">\n'
-        '<frame ref="fabcdefgh" status="completed" steps="2">\n'
-        "<title>Fix the login</title>\n"
+        '<stack-context note="earlier work" frame="froot2345" nonce="0123456789abcdef">\n'
+        "This is your own earlier work, 2 steps, completed: Fix the login in Build the shop. Its messages left your "
+        'context; stack_recall with ref="fabcdefgh" brings them back, with a query single facts.\n'
         "<results>as its closing message says</results>\n"
-        "<progress>none</progress>\n"
         "<files>changed: src/auth.py, tests/test_auth.py (created)\n"
         "read: src/app.py</files>\n"
         "<commands>- pytest -q: failed</commands>\n"
         "<decisions>- Tokens are signed.</decisions>\n"
         "<errors>- KeyError: 'sub' (fixed)</errors>\n"
-        "<names>sign_token check_token renew_token</names>\n"
-        "<next>none</next>\n"
-        "</frame>\n"
-        "</completed-siblings>\n"
-        "Past work: its messages left the context. stack_recall with the ref, or ref and query, brings them back.\n"
+        "<names-you-can-query>sign_token check_token renew_token</names-you-can-query>\n"
         "</stack-context>"
     )
 
 
-@pytest.mark.rows("S2-20")
-def test_an_empty_section_says_none() -> None:
-    """S2-20."""
-    empty = sections(traced(messages=(), facts=SpanFacts(), part=True))
+@pytest.mark.rows("S2-20", "S1-170")
+def test_an_empty_section_is_left_out() -> None:
+    assert sections(traced(messages=(), facts=SpanFacts(), part=True)) == {}
 
-    assert tuple(empty) == ("title", *TRACE_SECTIONS)
-    assert {empty[name] for name in TRACE_SECTIONS} == {"none"}
+
+@pytest.mark.rows("S1-170")
+def test_a_trace_of_an_earlier_version_is_merged_as_one_of_today() -> None:
+    """What is stored stays as it is; only the next trace over it is in the new form."""
+    old = (
+        '<stack-context frame="froot2345" nonce="0123456789abcdef">\n'
+        '<completed-siblings count="1" filtered="0">\n<frame ref="fabcdefgh" status="completed" steps="2">\n'
+        "<title>Fix</title>\n<results>none</results>\n<progress>none</progress>\n<files>changed: a &gt; b.py</files>\n"
+        "<commands>- pytest -q &amp;&amp; ls &gt; out: failed</commands>\n<decisions>none</decisions>\n"
+        "<errors>none</errors>\n<names>old_name</names>\n<next>none</next>\n</frame>\n</completed-siblings>\n"
+        "</stack-context>"
+    )
+
+    text = traced(facts=SpanFacts(steps=1), earlier=old)
+
+    assert "This is your own earlier work, 3 steps, completed" in text
+    assert "pytest -q &amp;&amp; ls > out: failed" in text
+    assert "a > b.py" in text
+    assert "old_name" in sections(text)["names-you-can-query"].split()
 
 
 def test_there_is_one_ref_whatever_titles_and_commands_say() -> None:
@@ -135,7 +142,7 @@ def test_nothing_that_was_said_can_end_an_element() -> None:
         part=True,
     )
 
-    assert tuple(sections(text)) == ("title", *TRACE_SECTIONS)
+    assert set(sections(text)) <= set(TRACE_SECTIONS)
     assert "\x00" not in text
 
 
@@ -160,8 +167,8 @@ def test_a_part_says_what_was_under_way_as_past_and_ends_on_no_request() -> None
 
     assert sections(text)["progress"] == "said then:\n- First I look at the token."
     assert sections(text)["next"] == "begun then, taken up since: Should I sign it? Let me try sign_token."
-    assert ' status="in_progress"' in text
-    assert text.index("taken up since") < text.index("Past work")
+    assert "This is your own work up to here, 2 steps: Fix the login in Build the shop." in text
+    assert text.index("taken up since") < text.index("<names-you-can-query>")
 
 
 @pytest.mark.rows("S0-39")
@@ -186,7 +193,9 @@ def test_a_long_command_keeps_its_state() -> None:
 def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:
     """S2-12, S2-13."""
     many = " ".join(f"output_name_{n}" for n in range(400))
-    named = sections(traced(messages=(said("tool", many, 3_000), said("assistant", "used_by_me", 5))))["names"].split()
+    named = sections(traced(messages=(said("tool", many, 3_000), said("assistant", "used_by_me", 5))))[
+        "names-you-can-query"
+    ].split()
 
     assert named[0] == "used_by_me"
     assert 10 < len(named) < 100
@@ -207,11 +216,11 @@ def test_of_a_block_that_does_not_fit_each_name_is_counted_about_once(fitting: i
 
 
 def test_what_stays_visible_is_not_named_again() -> None:
-    assert sections(traced(known=frozenset({"check_token"})))["names"] == "sign_token renew_token"
+    assert sections(traced(known=frozenset({"check_token"})))["names-you-can-query"] == "sign_token renew_token"
 
 
 def test_what_another_section_shows_is_not_named_again() -> None:
-    assert "src/auth.py" not in sections(traced())["names"]
+    assert "src/auth.py" not in sections(traced())["names-you-can-query"]
 
 
 # -------------------------------------------------------------------------------------------------------------- budget
@@ -233,9 +242,10 @@ def test_a_trace_fits_its_budget(leaving: int, part: bool, status: Status) -> No
         replace(FRAME, status=status), messages, SpanFacts(items, items, items, items, items), "done " * 900, part=part
     )
 
-    bare = count(traced(messages=(), facts=SpanFacts(), part=part))
+    tags = "".join(f"<{name}>none</{name}>\n" for name in TRACE_SECTIONS)
+    bare = count(traced(messages=(), facts=SpanFacts(), part=part)) + count(tags)
     assert count(text) <= trace_budget(messages, bare) + 3
-    assert set(TRACE_SECTIONS) < set(sections(text))
+    assert set(sections(text)) <= set(TRACE_SECTIONS)
 
 
 @pytest.mark.rows("S2-22")
@@ -317,12 +327,12 @@ def test_things_that_differ_behind_a_bracket_or_a_colon_alone_are_several() -> N
 def test_neither_old_nor_new_names_crowd_out_the_others() -> None:
     first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 60_000),), facts=SpanFacts())
     later = said("assistant", " ".join(f"new_{n}" for n in range(900)), 60_000)
-    names = sections(traced(messages=(later,), facts=SpanFacts(), earlier=first))["names"].split()
+    names = sections(traced(messages=(later,), facts=SpanFacts(), earlier=first))["names-you-can-query"].split()
 
     assert sum(name.startswith("old_") for name in names) == pytest.approx(len(names) / 2, abs=1)
 
 
-@pytest.mark.parametrize("text", ["", "no trace at all", "<names>", "<stack-context>"])
+@pytest.mark.parametrize("text", ["", "no trace at all", "<names>", "<names-you-can-query>", "<stack-context>"])
 def test_a_text_that_is_no_trace_tells_nothing(text: str) -> None:
     assert parse_traces(text) == parse_traces("")
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from proxy.core.context.block_refresh import (
     block_holder,
     frames_with_block,
-    guidance_frame,
     refreshable_frames,
     replace_block,
+    uncalled_frame,
 )
 from proxy.core.frames.events import BlockRenewed, BlockStale, FrameEntered, FrameFolded, FramePopped, ThreadWoken
 from proxy.core.frames.path_state import PathState
@@ -71,11 +71,11 @@ def test_behind_a_place_at_which_the_line_changes_it_costs_nothing() -> None:
 def test_a_frame_is_told_of_by_its_call_or_by_the_guidance() -> None:
     path_state = told()
     assert [f.id for f in frames_with_block(path_state.tree)] == ["froot", "fauth"]
-    assert guidance_frame(path_state.tree).id == "froot"
+    assert uncalled_frame(path_state.tree).id == "froot"
     entered = reduce(path_state.tree, FramePopped("fauth", Status.COMPLETED, "x", "x"), 0)
     entered = reduce(entered, FrameEntered("fask", "froot", "Ask", "c", "request"), 0)
     assert [f.id for f in frames_with_block(entered)] == ["froot"]
-    assert (guidance_frame(entered).id, block_holder(entered, entered.frames["fask"]).id) == ("fask", "froot")
+    assert (uncalled_frame(entered).id, block_holder(entered, entered.frames["fask"]).id) == ("fask", "froot")
     assert block_holder(path_state.tree, path_state.tree.frames["fauth"]).id == "fauth"
     assert [f.id for f in frames_with_block(told(mode="passive").tree)] == ["fauth"]
     assert frames_with_block(Tree()) == ()

@@ -116,8 +116,7 @@ def test_a_root_without_a_plan_is_asked_to_plan() -> None:
         "<success-criteria>The shop sells things.</success-criteria>\n"
         "</current-frame>\n"
         '<initial-planning priority="HIGH">Nothing is planned yet. If this takes several distinct steps, lay them out '
-        "with stack_frame_plan first (for example: find the cause; fix it; check it), then activate the first. "
-        "A small task needs none.</initial-planning>\n"
+        "first (for example: find the cause; fix it; check it). A small task needs no plan.</initial-planning>\n"
         "<next-action>Plan the steps or work on; when the overall goal is reached, pop with results.</next-action>\n"
         "</stack-context>"
     )

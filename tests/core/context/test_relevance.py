@@ -9,20 +9,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.context.relevance import (
-    next_planned,
-    position_of,
     relevant_siblings,
     score_ancestor,
     score_sibling,
     select_ancestors,
     select_siblings,
 )
-from proxy.core.frames.tree import Frame, Status
+from proxy.core.frames.tree import Frame, Status, next_planned, position_of
 from proxy.core.text import (
     STOP_WORDS,
     TRUNCATION_MARKER,
     count_shared_keywords,
     cut_for_display,
+    escape_attribute,
     escape_xml,
     estimate_tokens,
     extract_keywords,
@@ -126,9 +125,10 @@ def test_a_duration_is_told_in_the_largest_unit_with_one_decimal(milliseconds: i
 
 
 @pytest.mark.rows("S1-156", "S1-160")
-def test_the_five_characters_of_mark_up_are_escaped() -> None:
-    """S1-156."""
-    assert escape_xml("& < > \" '") == "&amp; &lt; &gt; &quot; &apos;"
+def test_mark_up_is_escaped() -> None:
+    """In an element only what XML forbids there; in an attribute all five."""
+    assert escape_xml("& < > \" ' ]]>") == "&amp; &lt; > \" ' ]]&gt;"
+    assert escape_attribute("& < > \" '") == "&amp; &lt; &gt; &quot; &apos;"
 
 
 @pytest.mark.parametrize("illegal", ["\x00", "\x08", "\x0b", "\x1b", "\r", "\ud800", "\ufffe", "\uffff"])

@@ -37,7 +37,7 @@ def drawn(files: Files, frame: str = "", budget: int = 1_024) -> str:
 def test_three_files_that_were_read_are_listed_with_their_symbols() -> None:
     assert drawn(shop()) == (
         '<seen-files of="3" in="/workspace/src">\n'
-        "prices.py\n  1 def price_of(item: str) -&gt; int\n"
+        "prices.py\n  1 def price_of(item: str) -> int\n"
         "cart.py\n  1 class Cart\n  2 def total(self)\n"
         "mail.py (parts)\n  1 def send_mail(to)\n"
         "</seen-files>"

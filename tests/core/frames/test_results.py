@@ -36,7 +36,7 @@ def returned(
         budget=budget,
         paths=paths,
         past_speech=past,
-        children=children(tree, "fa"),
+        below=children(tree, "fa"),
     )
 
 
@@ -60,14 +60,13 @@ def test_a_pop_returns_fixed_sections_and_the_ref_that_recalls_the_rest() -> Non
         '<user-said when="inside this frame; answered there">\n'
         "<said>use port 8080</said>\n"
         "</user-said>\n"
-        "<details>All of its messages and outputs: stack_recall with ref &quot;fa&quot;.</details>\n"
+        '<details>All of its messages and outputs: stack_recall with ref "fa".</details>\n'
         "</frame-results>"
     ).replace("Title of fb", "Keys")
 
 
-@pytest.mark.rows("S2-20")
-def test_a_section_without_content_says_none() -> None:
-    """S2-20."""
+@pytest.mark.rows("S2-20", "S1-170")
+def test_a_section_without_content_is_left_out() -> None:
     tree = grown(rooted(), pushed("fa"))
     told = frame_results_text(
         tree,
@@ -78,12 +77,10 @@ def test_a_section_without_content_says_none() -> None:
         budget=4_000,
         paths=(),
         past_speech=(),
-        children=(),
+        below=(),
     )
 
-    root = parsed(told)
-    assert [e.tag for e in root] == SECTIONS
-    assert [root.findtext(name) for name in ("files", "decisions", "children", "user-said")] == ["none"] * 4
+    assert [e.tag for e in parsed(told)] == ["title", "results", "details"]
 
 
 @pytest.mark.rows("S0-18")
@@ -111,6 +108,21 @@ def test_decision_lines_in_the_results_are_listed_as_decisions() -> None:
 
     assert (parsed(told).findtext("decisions") or "").splitlines() == ["- Use JWT.", "- keep HS256", "- no cookies"]
     assert decisions_in("a decision: inside a line is none") == ()
+
+
+@pytest.mark.rows("S1-171")
+@pytest.mark.parametrize(
+    ("text", "decided"),
+    [
+        ("Built it. Decision: use JWT. Next comes the parser.", ("use JWT.",)),
+        ("Decision: a. Decision: b.", ("a.", "b.")),
+        ("It works (see x). Decision: y", ("y",)),
+        ("Decision: keep HS256, v1.2 breaks. It is fine.", ("keep HS256, v1.2 breaks. It is fine.",)),
+    ],
+)
+def test_a_decision_in_running_prose_is_found(text: str, decided: tuple[str, ...]) -> None:
+    assert decisions_in(text) == decided
+    assert "none" not in returned(text)
 
 
 @pytest.mark.rows("S0-16")

@@ -113,12 +113,12 @@ def test_a_root_is_told_of_once_and_only_to_who_is_awake() -> None:
     woken = reduce(ended(), ThreadWoken("guidance", "[]"), 8)
     told = reduce(reduce(woken, NEXT, 9), RootAnnounced("fnext"), 10)
 
-    assert [tree.unannounced_root for tree in (reduce(ended(), NEXT, 9), reduce(woken, NEXT, 9), told)] == [
+    assert [tree.unannounced_frame for tree in (reduce(ended(), NEXT, 9), reduce(woken, NEXT, 9), told)] == [
         "",
         "fnext",
         "",
     ]
-    assert reduce(reduce(ended(), NEXT, 9), ThreadWoken("guidance", "[]"), 10).unannounced_root == ""
+    assert reduce(reduce(ended(), NEXT, 9), ThreadWoken("guidance", "[]"), 10).unannounced_frame == ""
 
 
 def conversation(*, begins: bool) -> LedgerBuilder:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from proxy.core.compaction.compaction_plan import is_compaction_due
-from proxy.core.compaction.context_overflow import drop_oldest
+from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest
 from proxy.core.compaction.cost_gate import GateReason
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
+from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.tools.note_tools import MAX_NOTE_TOKENS
 from proxy.core.tools.tool_list import run
 from tests.core.forest import LedgerBuilder, call, count, popped, rooted
@@ -113,10 +114,10 @@ def test_a_long_note_stays_whole_in_its_trace() -> None:
 def test_a_line_that_is_trimmed_tells_the_summary_too() -> None:
     watched = at_work()
     line = build_context(watched.story, SCRIBE)
-    event = drop_oldest(watched.story, line, line.tokens // 3)
+    event = drop_oldest(watched.story, line, line.tokens // 3, OverflowNotes(DEFAULT_TOOL_ROLES, "0123456789abcdef"))
 
     assert event is not None
-    assert f"Summed up then: {NOTE}</stack-context>" in event.trace
+    assert f"Summed up then: {NOTE}\n" in event.trace
 
 
 def test_only_what_was_summed_up_makes_a_fold_due() -> None:

@@ -556,9 +556,7 @@ def test_a_client_that_drops_its_oldest_message_with_every_request_loses_nothing
         folded += 1
         put(walk, entry, events)
 
-    monkeypatch.setattr(
-        story.PathBuilder, "add", counting
-    )  # how often is asked here; a time would tell of the machine
+    monkeypatch.setattr(story.PathBuilder, "add", counting)  # how often is asked here; a time would tell of the machine
     path_entries = all_path_entries(talk.ledger, talk.story)
     assert len({p.entry.id for p in path_entries}) == 2 * rewritings
     assert folded <= 4 * rewritings
