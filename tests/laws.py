@@ -186,8 +186,6 @@ class Body:
     written: tuple[str, ...]
     tools: tuple[str, ...]
     model: str
-    root: str = ""
-    """The frame in which the conversation began, whose line names it nowhere."""
 
     @classmethod
     def read(cls, raw: bytes) -> Body:
@@ -201,22 +199,27 @@ class Body:
     def nonce(self) -> str:
         """The mark of our blocks in this conversation: that of the first that a call of ours was answered with, else of
         the first in a user message. Nothing of the state stands in the head."""
-        names = {id_: name for m in self.messages for id_, name in calls_of(m)}
-        answers = (m for m in self.messages if is_ours(names.get(m.get("tool_call_id", ""), "")))
+        names: dict[str, str] = {}
+        answers: list[Json] = []
+        for message in self.messages:
+            names |= dict(calls_of(message))
+            answers += [message] if is_ours(names.get(message.get("tool_call_id", ""), "")) else []
         others = (m for m in self.messages if m["role"] == "user")
         found = (BLOCK.search(text_of(message)) for message in (*answers, *others))
         return next((block[2] for block in found if block), "")
 
-    def place(self) -> tuple[str, BlockPosition]:
+    def place(self, root: str = "") -> tuple[str, BlockPosition]:
         """The frame this line is for, and where the block that opened it stands: at which message, behind how many
         returns in it, and behind which earlier attempt: a frame that is resumed begins anew, be it by the message it
         was left in, or in a view in which its block stands at the same message again. A frame that began on the way to
-        one below it has none: it stands where that one returned to it. The root stands in front of all."""
-        stands: dict[str, BlockPosition] = {self.root: (-1, 0, "")}
-        frame = self.root
-        names = {id_: name for m in self.messages for id_, name in calls_of(m)}
+        one below it has none: it stands where that one returned to it. `root`: the frame in which the
+        conversation began, which its line does not name."""
+        stands: dict[str, BlockPosition] = {root: (-1, 0, "")}
+        frame, nonce = root, self.nonce
+        names: dict[str, str] = {}
         for at, message in enumerate(self.messages):
             if message["role"] == "assistant":
+                names |= dict(calls_of(message))
                 continue
             if is_ours(names.get(message.get("tool_call_id", ""), "")) and (ended := ENDED.match(text_of(message))):
                 frame = ended[1]
@@ -224,14 +227,12 @@ class Body:
                 for returned in RETURNED.finditer(text_of(message)):
                     frame = returned[1]
                     stands.setdefault(frame, (at, 0, ""))
-            for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == self.nonce):
+            for block in (b for b in BLOCK.finditer(text_of(message)) if b[2] == nonce):
                 frame = block[1]
                 above = text_of(message)[: block.start()]
                 attempted = ATTEMPTED.search(above)
-                if frame == self.root and not attempted:
-                    continue  # a note on the line that it stands on
                 stands[frame] = (at, len(RETURNED.findall(above)), attempted[0] if attempted else "")
-            for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == self.nonce):
+            for stop in (s for s in STOPPED.finditer(text_of(message)) if s[1] == nonce):
                 frame = stop[2]
         return frame, stands.get(frame, (-1, 0, ""))
 
@@ -265,13 +266,7 @@ def refused(line: Body) -> set[str]:
 # --------------------------------------------------------------------------------------------------------------- judge
 def breaches(evidence: Evidence) -> list[str]:
     """Every breach of a law, in the order of the laws; empty when all hold."""
-    roots: dict[str, str] = {}
-    for asked in evidence.asked:
-        roots.setdefault(asked.conversation, evidence.with_a_line(asked.frame))
-    rounds = [
-        Round(asked, sent, replace(Body.read(sent.body), root=roots[asked.conversation]))
-        for asked, sent in _related(evidence)
-    ]
+    rounds = [Round(asked, sent, Body.read(sent.body)) for asked, sent in _related(evidence)]
     awake = [each for each in rounds if each.asked.status == AWAKE]
     began: dict[int, Body] = {}
     for each in awake:
@@ -279,7 +274,7 @@ def breaches(evidence: Evidence) -> list[str]:
     laws = ((each, _line_laws(evidence, each, began[each.asked.number])) for each in awake)
     found = [f"request {each.asked.number}, {said}" for each, broken in laws for said in broken]
     found += list(_places(evidence, awake))
-    found += list(_growth(awake, evidence.excused))
+    found += list(_growth(evidence, awake))
     found += list(_told_of(awake))
     found += list(_passed(evidence))
     found += list(_typed(evidence))
@@ -424,17 +419,19 @@ def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
         seen.add(each.asked.number)
 
 
-def _growth(awake: Sequence[Round], excused: frozenset[int]) -> Iterator[str]:
+def _growth(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     """L2: of two consecutive requests of one frame, the first is a prefix of the second, tools and head equal. Where
     the receipt tells of a break, the second is the first less what left and with what stands for it."""
     newest: dict[tuple[str, str, str, BlockPosition], Round] = {}
+    roots: dict[str, str] = {}
     ever: dict[tuple[str, str], set[str]] = {}
     earlier: dict[tuple[str, str], list[Body]] = {}
     for each in awake:
         path = (each.asked.conversation, each.asked.thread)
-        if each.asked.number in excused:
+        if each.asked.number in evidence.excused:
             newest = {key: value for key, value in newest.items() if key[:2] != path}
-        place = (*path, *each.body.place())
+        root = roots.setdefault(each.asked.conversation, evidence.with_a_line(each.asked.frame))
+        place = (*path, *each.body.place(root))
         before = newest.get(place)
         if before is None and each.asked.breaks:  # what stood before its block has become shorter, or longer
             before = next((newest[key] for key in reversed(newest) if key[:3] == place[:3]), None)
@@ -507,7 +504,7 @@ def _rewritten(before: Body, each: Round, stood: set[str]) -> Iterator[str]:
             _is_trace(message)
             or _is_retold(message)
             or ("unfolded" in breaks and _stood(message, written, stood))
-            or ("block renewed" in breaks and _is_block(message))
+            or ("block renewed" in breaks and (message["role"] in HEADS or _is_block(message)))
             or ("trim" in breaks and text_of(message).startswith(WITHHELD))
         ):
             between.append(written)  # behind all that stays it is simply new
@@ -533,8 +530,8 @@ def _same_at(before: Body, message: Json, written: str, start: int, *, less_thou
 
 
 def _is_block(message: Json) -> bool:
-    """A block: as the result of the call that opened its frame, or in the guidance."""
-    return message["role"] in ("tool", *HEADS) and BLOCK.search(text_of(message)) is not None
+    """A block, as the result of the call that opened its frame."""
+    return message["role"] == "tool" and BLOCK.search(text_of(message)) is not None
 
 
 def _stood(message: Json, written: str, stood: set[str]) -> bool:

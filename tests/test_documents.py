@@ -44,7 +44,9 @@ def test_the_page_on_settings_names_keys_that_exist_with_their_defaults() -> Non
 def _default(key: str) -> str:
     value = getattr(load_config(), key)
     return (
-        "off"
+        "unset"
+        if value is None
+        else "off"
         if key == "summaries" and not value.is_enabled
         else str(value).lower()
         if isinstance(value, bool)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.accounting import ReceiptTotals
+from proxy.accounting import ReceiptTotals, percent_saved
 
 
 class RemovedContent(msgspec.Struct, kw_only=True):
@@ -117,8 +117,9 @@ def sum_rows(played: Iterable[ReplayResult]) -> ReceiptTotals:
     for result in played:
         for name in ReceiptTotals.__struct_fields__:
             so_far, value = getattr(total, name), getattr(result.row, name)
-            if isinstance(value, int | float):  # no texts, and no None for what was not computed
+            if isinstance(value, int | float) and name != "saved_percent":  # no texts, no None, no ratio
                 setattr(total, name, max(so_far, value) if name.startswith("peak_") else so_far + value)
+        total.saved_percent = percent_saved(total.saved, total.cost_untouched)
     return total
 
 

@@ -207,7 +207,7 @@ class HttpUpstream(Upstream):
         if self._proxy and self._is_plain_to_proxy:
             self._own_headers += [(name.encode(), value.encode()) for name, value in self._proxy.headers.items()]
         uses_tls = "https" in (URL(settings.url).scheme, self._proxy.url.scheme if self._proxy else "")
-        self._ssl = _ssl_setting(name, settings, network) if uses_tls else True
+        self._ssl = _ssl_setting(name, settings, network) if uses_tls or settings.ca_file else True
         self._cached_destination: aiohttp.ClientRequest | None = None
         self._cached_target = memoize(_MAX_CACHED_TARGETS)(self._request_target)
         self._timeouts = aiohttp.ClientTimeout(

@@ -781,7 +781,7 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     return account.settle(outcome, [usage] * rounds)
 
 
-NO_SUMS = ("key", "title", "status", "peak_in", "peak_sent", "rereads_gone_by")
+NO_SUMS = ("key", "title", "saved_percent", "status", "peak_in", "peak_sent", "rereads_gone_by")
 WHOLE = [name for name in ReceiptTotals.__struct_fields__ if name not in NO_SUMS]
 TOOLS = st.sampled_from([(), ("read",), ("read", "view", "read")])
 

@@ -201,9 +201,11 @@ def check_plan(root: ElementTree.Element, tree: Tree, frame: Frame) -> None:
     assert int(children.attrib["count"] if children is not None else 0) == len(own)
     assert set(listed) <= {f.id for f in own}
     beside_path = {f.id for f in planned.values() if f.parent in {a.id for a in ancestors(tree, frame.id)}}
-    later = {each.attrib["id"] for each in root.iterfind("planned-later/frame")}
+    later = root.find("planned-later")
+    shown_later = set() if later is None else {each.attrib["id"] for each in later.iterfind("frame")}
     shown_next = {each.attrib["id"] for each in root.iterfind("next-sibling")}
-    assert later | shown_next == beside_path or (not shown_next and later == beside_path)
+    assert shown_later | shown_next <= beside_path
+    assert int(later.attrib["count"] if later is not None else 0) == len(beside_path - shown_next)
     for name in ("first-child", "next-sibling"):
         if (named := root.find(name)) is not None:
             assert named.attrib["id"] in planned

@@ -132,11 +132,11 @@ def test_where_the_round_that_follows_fails_the_words_are_told_again(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
     """The answer breaks off, as with any hidden round; asked again, the model is told once more on the new path."""
-    provider.will(does(bash("ls")), says("All done."), status(400), says("All done."), says("Pushed."), says("more"))
+    provider.will(does(bash("ls")), says("All done."), status(401), says("All done."), says("Pushed."), says("more"))
     chat.says("Look around.")
     beside(chat).says("then push", "follow_up")
     broken = chat.returns("a.py")
-    assert broken.status == 400 or not broken.ended
+    assert broken.status == 401 or not broken.ended
     chat.proxy.stage.excuse()  # the first round of the answer that failed is on no line any more
     assert chat.asks().text == "All done.\n\nPushed."
     chat.says("go on")

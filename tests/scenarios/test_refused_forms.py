@@ -32,7 +32,7 @@ def test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered(
 
     assert (first.text, second.text) == ("Hello.", "Again.")
     assert first.stack_status == second.stack_status == "full; form=mild"
-    assert [len(names) for names in ours(provider)] == [6, 1, 1]
+    assert [len(names) for names in ours(provider)] == [5, 1, 1]
     assert not any("stack_frame_push" in r.raw.decode() for r in provider.received[1:])
     assert [receipt["form"] for receipt in chat.proxy.receipts()] == ["mild", "mild"]
     assert 'form="mild"' in chat.proxy.page("/metrics")
@@ -42,7 +42,7 @@ def test_where_the_refusal_is_about_tools_none_of_ours_is_offered(stage: Stage, 
     provider.will(ABOUT_TOOLS, says("Hello."))
 
     assert stage.chat().says("Hello").stack_status == "full; form=bare"
-    assert [len(names) for names in ours(provider)] == [6, 0]
+    assert [len(names) for names in ours(provider)] == [5, 0]
 
 
 def test_at_last_the_clients_own_request_goes_and_from_then_on_at_once(
@@ -55,7 +55,7 @@ def test_at_last_the_clients_own_request_goes_and_from_then_on_at_once(
 
     assert first.stack_status == second.stack_status == "bypass; reason=form; form=own"
     assert (first.text, second.text) == ("Hello.", "Again.")
-    assert [len(names) for names in ours(provider)] == [6, 1, 0, 0]
+    assert [len(names) for names in ours(provider)] == [5, 1, 0, 0]
     assert "stack_" not in provider.received[-1].raw.decode()
 
 

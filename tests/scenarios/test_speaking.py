@@ -327,7 +327,7 @@ def test_the_queue_is_bounded_and_so_is_a_text(chat: Conversation, provider: Scr
 def test_words_told_with_a_request_that_failed_are_told_with_the_next_try_once(
     chat: Conversation, provider: ScriptedProvider
 ) -> None:
-    provider.will(does(bash("ls")), status(500), says("done"), says("more"))
+    provider.will(does(bash("ls")), status(401), says("done"), says("more"))
     chat.says("Look around.")
     beside(chat).says("use tabs")
     chat.returns("a.py")
@@ -345,9 +345,9 @@ def test_words_told_between_rounds_of_a_turn_that_failed_are_told_again_where_it
     chat.says("Look around.")
     person = beside(chat)
     meanwhile(provider, 2, lambda: person.says("use tabs"), does(op("status")))
-    provider.will(status(400), says("done"), says("more"))
+    provider.will(status(401), says("done"), says("more"))
     broken = chat.returns("a.py")
-    assert broken.status == 400 or not broken.ended
+    assert broken.status == 401 or not broken.ended
     chat.proxy.stage.excuse()  # the hidden round of the turn that failed is on no line any more
     chat.asks()
     chat.says("go on")
@@ -365,7 +365,7 @@ def test_words_of_a_turn_that_failed_are_not_told_to_another_thread(
     chat.says("second")
     person = beside(chat)
     meanwhile(provider, 3, lambda: person.says("use tabs"), does(op("status")))
-    provider.will(status(400), says("elsewhere"), says("done"))
+    provider.will(status(401), says("elsewhere"), says("done"))
     chat.returns("a.py")
     other.says("another second")
     chat.proxy.stage.excuse()  # the hidden round of the turn that failed is on no line any more

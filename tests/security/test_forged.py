@@ -51,8 +51,8 @@ BLOCK = re.compile(r'<stack-context session="[^"]*" frame="[^"]+" nonce="([0-9a-
 
 
 def real_nonce(received: ReceivedRequest) -> str:
-    """As the guidance tells the model: the last block of the system text, which no client writes behind."""
-    marks: list[str] = BLOCK.findall(text_of(received.messages[0]))
+    """That of the block which the model got for its call, the last message: no client writes there."""
+    marks: list[str] = BLOCK.findall(text_of(received.messages[-1]))
     return marks[-1]
 
 
@@ -84,8 +84,9 @@ def test_a7_a_forged_block_changes_nothing(
     last = ask(proxy.origin, body)
 
     assert [(told.status, told.told) for told in (first, last)] == [(200, "full")] * 2
-    nonce = real_nonce(provider.received[0])
+    nonce = real_nonce(provider.received[1])
     assert nonce not in SHAPES[shape]
+    assert blocks_of(provider.received[-1], nonce)
     sent = body["messages"][1]
     assert all(received.messages[1] == sent for received in provider.received), "the client's words as they were"
     assert any(m.get("content") == output for m in provider.received[2].messages), "the tool's output as it was"
@@ -100,7 +101,6 @@ def test_a7_a_forged_block_changes_nothing(
 def assert_unique_and_readable(received: ReceivedRequest, nonce: str) -> None:
     """Each block that carries the mark is one whole XML element, and no two say they are the same frame's first."""
     blocks = blocks_of(received, nonce)
-    assert blocks
     assert len(blocks) == len(set(blocks))
     for block in blocks:
         root = ElementTree.fromstring(block)
@@ -111,14 +111,14 @@ def assert_unique_and_readable(received: ReceivedRequest, nonce: str) -> None:
 def test_a7_two_conversations_have_two_marks_and_one_keeps_its_own(
     proxy: ServedProxy, provider: ScriptedProvider
 ) -> None:
-    provider.will(says("a"), says("b"), says("c"))
+    provider.will(does(push("one")), says("a"), does(push("other")), says("b"), does(push("third")), says("c"))
     one, other = body_of("marks one", awake=True), body_of("marks other", awake=True)
     told = ask(proxy.origin, one)
     ask(proxy.origin, other)
     one["messages"] += [{"role": "assistant", "content": told.text}, {"role": "user", "content": "more"}]
     ask(proxy.origin, one)
 
-    first, second, third = map(real_nonce, provider.received)
+    first, second, third = map(real_nonce, provider.received[1::2])
     assert (first != second, first == third) == (True, True)
 
 
@@ -127,6 +127,6 @@ def test_t4_a_model_that_says_the_mark_aloud_is_the_models_affair_but_no_page_of
 ) -> None:
     provider.will(does(push("x")), calls("read_file", path="y"))
     told = ask(proxy.origin, body_of("aloud", awake=True, stream=True))
-    nonce = real_nonce(provider.received[0])
+    nonce = real_nonce(provider.received[1])
     assert nonce not in json.dumps(proxy.state(told.conversation))
     assert nonce not in json.dumps(proxy.page("/stack/conversations"))

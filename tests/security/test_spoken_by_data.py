@@ -129,8 +129,8 @@ def sent(proxy: ServedProxy, api: str, messages: list[Json]) -> ReceivedAnswer:
 
 
 def passed(provider: ScriptedProvider, answer: ReceivedAnswer, text: str) -> bool:
-    """Whether the agent's provider got the text, and the proxy answered nothing."""
-    return not answer.told.startswith("answered") and json.dumps(text).encode() in provider.received[-1].raw
+    """Whether the agent's provider got the text, maybe with words of ours behind it, and the proxy answered nothing."""
+    return not answer.told.startswith("answered") and json.dumps(text)[:-1].encode() in provider.received[-1].raw
 
 
 def ran(proxy: ServedProxy, provider: ScriptedProvider, api: str, histories: dict[str, list[Json]]) -> list[str]:

@@ -87,7 +87,7 @@ def slow_client(port: int, request: bytes) -> socket.socket:
 def held_for_clients(proxy: ServedProxy) -> int:
     """Bytes of answers that were written and not sent: in the process, and in the system's queues."""
     held = 0
-    for connection in proxy._server.server_state.connections:
+    for connection in list(proxy._server.server_state.connections):
         transport = connection.transport
         queued = array.array("i", [0])
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), SIOCOUTQNSD, queued)

@@ -191,8 +191,8 @@ def draw_flat_parts(
     """The parts within these shares. `finished` is None to leave siblings out; `urge` adds position and next action."""
     path = shown_ancestors(view, shares, count, _ancestor_element)
     siblings = finished.fit(shares.siblings) if finished else {}
-    following = next_planned(view.frame, view.frame_and_siblings)
-    later = [f for f in view.planned_beside_path if not (urge and following and f.id == following.id)]
+    hinted = next_planned(view.frame, view.frame_and_siblings) if urge and not view.planned_children else None
+    later = [f for f in view.planned_beside_path if hinted is None or f.id != hinted.id]
     for_plan = int(shares.current * PLAN_SHARE) if view.planned_children else 0
     for_later = int(shares.current * LATER_SHARE) if later else 0
     current = [

@@ -398,6 +398,7 @@ class ReceiptView(TypedDict, total=False):
     output_priced: bool
     tariffs_as_of: str
     counter: str
+    form: str
     fixed_untouched: CacheTokensView
     fixed_once: CacheTokensView
     cost_fixed: float
