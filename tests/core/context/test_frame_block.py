@@ -99,6 +99,9 @@ GOLDEN_CHILD = """\
 <planned-children count="1">
 <frame id="fiban" title="Check IBAN"/>
 </planned-children>
+<planned-later count="1">
+<frame id="frefund" title="Refund"/>
+</planned-later>
 <position>Task 2 of 3</position>
 <sibling-status completed="0" in-progress="1" pending="1"/>
 <first-child id="fiban" title="Check IBAN"/>
