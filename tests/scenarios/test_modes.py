@@ -104,9 +104,10 @@ def test_a_request_without_tools_on_an_awake_thread_is_rendered_on_its_line(
     [
         {"tool_choice": {"type": "function", "function": {"name": "bash"}}},
         {"tool_choice": "none"},
+        {"response_format": {"type": "json_object"}},
         {"n": 2},
     ],
-    ids=["forced", "none", "n"],
+    ids=["forced", "none", "json_object", "n"],
 )
 def test_a_request_that_may_not_use_tools_does_not_wake_its_thread(
     stage: Stage, provider: ScriptedProvider, options: dict[str, Any]

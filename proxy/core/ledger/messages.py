@@ -126,6 +126,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     raw_tools: bytes = b""
     rejects_own_tools: bool = False
     """The request offers tools in a form with which the API accepts none of ours."""
+    wants_json_object: bool = False
+    """The client asks for an object of no schema, as for a single answer that is not part of the work."""
 
     @cached_property
     def tokens(self) -> int:

@@ -273,5 +273,5 @@ def with_content(message: Message, text: str) -> Message:
 
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
-    wire = slices.join_object({**slices.members(message.wire), "tool_call_id": slices.encode(call)})
+    wire = message.wire.replace(slices.members(message.wire)["tool_call_id"], slices.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)

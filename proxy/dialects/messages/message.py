@@ -279,5 +279,5 @@ def _wire_with_content(message: Message, text: str) -> bytes:
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
     (block,) = slices.items(message.wire)
-    wire = slices.join_array([slices.join_object({**slices.members(block), "tool_use_id": slices.encode(call)})])
+    wire = message.wire.replace(slices.members(block)["tool_use_id"], slices.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)

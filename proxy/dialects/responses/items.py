@@ -370,8 +370,7 @@ def with_content(message: Message, text: str) -> Message:
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
     fields = slices.members(message.wire)
-    name = "call_id" if "call_id" in fields else "id"
-    wire = slices.join_object({**fields, name: slices.encode(call)})
+    wire = message.wire.replace(fields["call_id" if "call_id" in fields else "id"], slices.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)
 
 

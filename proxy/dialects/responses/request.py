@@ -107,6 +107,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         system_hash=known.system_hash(head, _system_hash),
         slices=sources,
         raw_tools=tools,
+        wants_json_object=b'"json_object"' in fields.get("text", b""),
     )
 
 

@@ -230,7 +230,7 @@ class ContextPolicy:
         message, a branch, a parent's task)."""
         if not request.tool_names:
             return "no_tools"
-        if request.tool_choice not in ("auto", "required"):
+        if request.tool_choice not in ("auto", "required") or request.wants_json_object:
             return "no_choice"
         return "small" if request.tokens < self.smallest_awake and not wanted else ""
 
