@@ -357,7 +357,7 @@ def _is_more(whole: Json, shown: Json) -> bool:
         return bool(said := text_of(whole)) and said in text_of(shown)
     same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
     behind = text_of(shown).removeprefix(text_of(whole)) if text_of(shown).startswith(text_of(whole)) else ""
-    return same and (GIVEN_AGAIN in behind or behind.strip().startswith(SAID))
+    return same and (GIVEN_AGAIN in behind or behind.strip().startswith((SAID, TRACE)))
 
 
 ANSWER_LEFT_OUT = "(The answer that stood here has left this conversation; what was done is summarized above.)"
@@ -371,7 +371,7 @@ def _is_retold(message: Json) -> bool:
     said = text_of(message)
     if said == ANSWER_LEFT_OUT:
         return True
-    ours = said.startswith(CLEARED) or GIVEN_AGAIN in said or f"\n\n{SAID}" in said
+    ours = said.startswith(CLEARED) or any(told in said for told in (GIVEN_AGAIN, f"\n\n{SAID}", f"\n\n{TRACE}"))
     return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))
 
 

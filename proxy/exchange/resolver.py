@@ -20,6 +20,7 @@ from proxy.core.frames import (
     BranchState,
     BranchSwitched,
     FrameEvent,
+    FramePopped,
     HistoryRewritten,
     PathBuilder,
     PathState,
@@ -51,9 +52,24 @@ from proxy.core.matching import Match, MatchKind, RequestRole, walk
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
 from proxy.core.observers import cache_names, cache_names_in_slices, message_of
-from proxy.core.policy import build_root, find_new_root, has_frames_to_infer, has_tool_calls, infer_frames
+from proxy.core.policy import (
+    build_root,
+    find_new_root,
+    forgotten_frames,
+    has_frames_to_infer,
+    has_tool_calls,
+    infer_frames,
+)
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
-from proxy.core.tools import ToolSettings, due_branch_switch, ends_with_tool_result, fingerprint_of
+from proxy.core.tools import (
+    CallGroup,
+    ToolContext,
+    ToolSettings,
+    due_branch_switch,
+    ends_with_tool_result,
+    fingerprint_of,
+    frame_tools,
+)
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduling import in_slices
@@ -350,7 +366,11 @@ class Resolver:
             if infers or is_newest:
                 before = builder.build()
             if infers:
-                for event in self._infer_frames(_with_new_root(last, before, root, parsed.now), run, parsed.now):
+                at = _with_new_root(last, before, root, parsed.now)
+                for ended in self._end_forgotten_frames(ledger, at, run, parsed.now) if is_newest else ():
+                    decided.add(ended, last.id)
+                    at = replace(at, tree=reduce(at.tree, ended, parsed.now))
+                for event in self._infer_frames(at, run, parsed.now):
                     decided.add(event, last.id)
             decided.extend(builder, run[-1:])
             said = last.message if speaks else said
@@ -387,6 +407,23 @@ class Resolver:
             return infer_frames(before, run, now, self.policy.inference_rules)
         except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
             log.exception("frames could not be inferred")
+            return ()
+
+    def _end_forgotten_frames(
+        self, ledger: Ledger, before: PathState, run: Sequence[Entry], now: int
+    ) -> tuple[FramePopped, ...]:
+        """The ends of frames in which the model has answered the user."""
+        try:
+            rules = self.policy.inference_rules
+            ends = forgotten_frames(before, run, follows_requests=rules.follows_requests)
+            if not ends:
+                return ()
+            group = CallGroup(has_only_stack_calls=True, home_frame=before.tree.active)
+            nonce, count = self.policy.nonce_of(ledger.conversation.id), self.policy.count_tokens
+            tool_context = ToolContext(before, ledger, group, "", "", 0, now, nonce, count, self.policy.settings)
+            return tuple(frame_tools.end_frames(tool_context, ends))
+        except Exception:  # as in `_infer_frames`
+            log.exception("frames could not be ended")
             return ()
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:

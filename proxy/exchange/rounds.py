@@ -300,7 +300,10 @@ class RoundSender:
         """The context in a milder form, if this one was refused for its form and there is one."""
         if turn.form is not RequestForm.FULL or not self._was_refused_for_form(status, refusal):
             return None
-        self._refused_form = request_forms.is_explained(status, refusal)
+        explained, forms = request_forms.is_explained(status, refusal), self._services.learned_forms
+        if not forms.should_try_milder(self._route.upstream.name, self._route.model, explained=explained):
+            return None
+        self._refused_form = explained
         tools, _ = self._stack_offer(turn)
         keeps_recall = tools not in ("", NO_TOOLS, self._recall_tools) and not request_forms.is_about_tools(refusal)
         turn.form = RequestForm.MILD if keeps_recall else RequestForm.BARE
@@ -485,7 +488,9 @@ class RoundSender:
     def _own_form_is_left(self, delivery: ClientResponse, status: int, refusal: bytes) -> bool:
         """Whether the client's own request may be accepted where every form of ours was refused."""
         may_send = not delivery.reply.started and self._services.config.fail_policy != "closed"
-        return may_send and self._was_refused_for_form(status, refusal)
+        is_repeated = self._services.learned_forms.is_repeated(self._route.upstream.name, self._route.model)
+        is_certain = is_repeated or request_forms.is_explained(status, refusal)
+        return may_send and is_certain and self._was_refused_for_form(status, refusal)
 
     def is_retryable_error(self, error: bytes) -> bool:
         """Whether an error inside an answer says that the round was too long, or in a form that is not accepted."""

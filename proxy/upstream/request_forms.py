@@ -16,6 +16,9 @@ LEARNED_FORM_TTL_S = 3600.0
 """How long a learned form is used before the full one is tried again."""
 MAX_LEARNED_FORMS = 1024
 MAX_SCANNED_BYTES = 8_192
+REFUSALS_TO_TRY, REFUSALS_TO_LEARN = 2, 3
+"""Unexplained refusals of the full form, one after the other, from which on a milder one is tried, and remembered: one
+is mostly an outage, and the client asks again."""
 
 _OTHER_CAUSE_STATUSES = frozenset({401, 402, 403, 407, 408, 413, 425, 429, 451})
 """4xx statuses about credentials, money, time, size, rate and law."""
@@ -75,7 +78,7 @@ class LearnedForms:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._learned: dict[tuple[str, str], tuple[RequestForm, float]] = {}
-        self._suspected: set[tuple[str, str]] = set()
+        self._unexplained: dict[tuple[str, str], int] = {}
 
     def form_for(self, upstream: str, model: str) -> RequestForm:
         found = self._learned.get((upstream, model))
@@ -87,18 +90,26 @@ class LearnedForms:
         del self._learned[upstream, model]
         return RequestForm.FULL
 
-    def learn(self, upstream: str, model: str, form: RequestForm, *, explained: bool) -> None:
-        """Remember that `form` helped where the full one was refused. The first refusal that was not `explained` is
-        only a suspicion."""
+    def should_try_milder(self, upstream: str, model: str, *, explained: bool) -> bool:
+        """Whether the full form, which was refused now, is to be followed by a milder one."""
         key = upstream, model
-        if not explained and key not in self._suspected:
-            if len(self._suspected) < MAX_LEARNED_FORMS:
-                self._suspected.add(key)
+        if not explained and (len(self._unexplained) < MAX_LEARNED_FORMS or key in self._unexplained):
+            self._unexplained[key] = self._unexplained.get(key, 0) + 1
+        return explained or self.is_repeated(upstream, model)
+
+    def is_repeated(self, upstream: str, model: str) -> bool:
+        """Whether the full form was refused without a cause again and again."""
+        return self._unexplained.get((upstream, model), 0) >= REFUSALS_TO_TRY
+
+    def learn(self, upstream: str, model: str, form: RequestForm, *, explained: bool) -> None:
+        """Remember that `form` helped where the full one was refused."""
+        key = upstream, model
+        if not explained and self._unexplained.get(key, 0) < REFUSALS_TO_LEARN:
             return
-        self._suspected.discard(key)
+        self._unexplained.pop(key, None)
         if len(self._learned) < MAX_LEARNED_FORMS or key in self._learned:
             self._learned[key] = form, self._clock()
 
     def confirm_full(self, upstream: str, model: str) -> None:
         """The full form was accepted, so an unexplained refusal before was an outage."""
-        self._suspected.discard((upstream, model))
+        self._unexplained.pop((upstream, model), None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, answers, says
+from tests.client_dialects import MESSAGES
 from tests.harness import Conversation, Json, Stage, bash, op, push
 
 
@@ -37,6 +38,8 @@ def test_a_call_of_ours_under_the_id_of_a_clients_gets_one_of_its_own(
     stage: Stage, provider: ScriptedProvider, made: Sequence[ScriptedCall]
 ) -> None:
     """The client sees the id that the provider gave its call, and what it answers reaches the model, once."""
+    if stage.tongue is MESSAGES and sum(call.name == "bash" for call in made) > 1:
+        pytest.skip("the messages API refuses two calls of the client's own under one id")
     chat = stage.chat()
     provider.will(alike(*made, text="Go. "), says("Done."))
     answer = chat.says("read them")

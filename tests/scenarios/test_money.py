@@ -185,7 +185,8 @@ def test_the_untouched_cost_is_the_bill_of_a_run_without_a_proxy(
 
     total = chat.proxy.get("/stack/totals")["total"]
     paid = sum_charged(provider.asked, tariff_for(model))
-    assert total["cost"] == pytest.approx(paid)
+    # What passes asleep in a stream tells no usage, and is estimated.
+    assert total["cost"] == pytest.approx(paid, rel=0.005 if wake_at else None)
     bill = charged_without_a_proxy(stage, provider, model)
     assert total["cost_untouched"] == near(bill, len(stage.notes), tariff_for(model))
     assert total["cost_untouched"] == pytest.approx(total["cost"] + total["saved"])

@@ -83,12 +83,17 @@ def test_what_helped_is_used_for_an_hour_and_then_the_full_form_is_tried_again()
     assert forms.form_for("up", "m") is RequestForm.FULL
 
 
-def test_a_refusal_without_a_cause_must_be_seen_twice_in_a_row() -> None:
+def test_a_refusal_without_a_cause_must_be_seen_again_and_again() -> None:
+    """Twice in a row for a milder form to be tried, three times for it to be remembered; a success begins anew."""
     forms = LearnedForms()
-    forms.learn("up", "m", RequestForm.MILD, explained=False)
-    forms.confirm_full("up", "m")
-    forms.learn("up", "m", RequestForm.MILD, explained=False)
-    assert forms.form_for("up", "m") is RequestForm.FULL
 
-    forms.learn("up", "m", RequestForm.MILD, explained=False)
-    assert forms.form_for("up", "m") is RequestForm.MILD
+    def tries(*, learns: bool) -> bool:
+        found = forms.should_try_milder("up", "m", explained=False)
+        forms.learn("up", "m", RequestForm.MILD, explained=False)
+        assert (forms.form_for("up", "m") is RequestForm.MILD) is learns
+        return found
+
+    assert forms.should_try_milder("up", "m", explained=True)
+    assert [tries(learns=False), tries(learns=False)] == [False, True]
+    forms.confirm_full("up", "m")
+    assert [tries(learns=False), tries(learns=False), tries(learns=True)] == [False, True, True]

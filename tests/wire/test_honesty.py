@@ -32,7 +32,7 @@ def line_of(journal: LogCapture, told: ReceivedAnswer) -> tuple[str, str, int, i
 def test_o3_an_error_of_the_provider_leaves_one_line(
     proxy: ServedProxy, provider: ScriptedProvider, journal: LogCapture, awake: bool, stream: bool, code: int
 ) -> None:
-    provider.will(*[status(code)] * (3 if awake and code in (400, 404, 500) else 1))  # in milder forms, if awake
+    provider.will(*[status(code)] * (3 if awake and code in (400, 404) else 1))  # in milder forms, if awake
     told = ask(proxy.origin, body_of(f"O3 {code}", awake=awake, stream=stream))
     assert line_of(journal, told) == ("error", "upstream_error", code, code)
     assert told.told == "error; reason=upstream_error"

@@ -100,6 +100,17 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
     stays: bool = False
 
 
+class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
+    """A pop was refused, because its message also held calls of the client. It takes effect with these results if the
+    model's next message answers the user."""
+
+    frame: str
+    turn: str
+    status: Status
+    results: str
+    compacted: str
+
+
 class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
     """`cascade`: planned descendants that are invalidated too. `stays`: as in `FramePopped`."""
 
@@ -467,6 +478,7 @@ FrameEvent = (
     | UserCommandApplied
     | UserCommandsAnnounced
     | RootAnnounced
+    | PopDeferred
     | ParentsAnnounced
 )
 _decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)

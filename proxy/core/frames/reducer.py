@@ -37,6 +37,7 @@ from proxy.core.frames.events import (
     LoopDetected,
     LoopWarningsCleared,
     ParentsAnnounced,
+    PopDeferred,
     ProviderCompacted,
     ProviderEditedContext,
     ReasoningRemoved,
@@ -55,6 +56,7 @@ from proxy.core.frames.tree import (
     FINAL_STATUSES,
     RETURN_STATUSES,
     USER_ORIGIN,
+    DeferredPop,
     Frame,
     FrameInterimSummary,
     OpeningCall,
@@ -171,7 +173,8 @@ def _update_announcements(
     | UserCommandApplied
     | UserCommandsAnnounced
     | RootAnnounced
-    | ParentsAnnounced,
+    | ParentsAnnounced
+    | PopDeferred,
 ) -> Tree:
     """Events about what the model was told, or has yet to be told."""
     match event:
@@ -187,6 +190,9 @@ def _update_announcements(
             return replace(tree, unannounced_frame="")
         case ParentsAnnounced():
             return replace(tree, parents_announced=True)
+        case PopDeferred():
+            pop = DeferredPop(event.turn, event.status, event.results, event.compacted)
+            return replace(tree, deferred_pops={**tree.deferred_pops, event.frame: pop})
 
 
 def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
@@ -226,6 +232,7 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
             | UserCommandsAnnounced()
             | RootAnnounced()
             | ParentsAnnounced()
+            | PopDeferred()
         ):
             return _update_announcements(tree, event)
         case SuggestionMade() | SuggestionsCleared() | AutonomySet():

@@ -163,6 +163,15 @@ class Loop(msgspec.Struct, frozen=True):
     at: str = ""
 
 
+class DeferredPop(msgspec.Struct, frozen=True, gc=False):
+    """`turn`: the entry of the message that held the pop."""
+
+    turn: str
+    status: Status
+    results: str
+    compacted: str
+
+
 class Tree(msgspec.Struct, frozen=True, dict=True):
     """The state at one entry. `result_texts` maps (turn, `call_key`) to the current result of that stack call."""
 
@@ -194,6 +203,8 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     is_pressure_warned: bool = False
     """The model was warned of a full window, and the context has not become shorter since."""
     suggestion_state: SuggestionState = msgspec.field(default_factory=SuggestionState)
+    deferred_pops: Mapping[str, DeferredPop] = msgspec.field(default_factory=dict)
+    """Pops that were refused beside calls of the client, by frame."""
     unannounced_commands: tuple[str, ...] = ()
     """User commands of which the model was not told yet, as text, oldest first."""
     unannounced_frame: str = ""

@@ -13,6 +13,7 @@ from proxy.core.policy.autonomy_rules import (
     ScoreCombiner,
     clamp_threshold,
 )
+from proxy.core.policy.forgotten_frames import FrameEnd, forgotten_frames
 from proxy.core.policy.frame_inference import (
     InferenceRules,
     has_frames_to_infer,
@@ -53,6 +54,7 @@ __all__ = [
     "AutonomyRules",
     "AutonomyVerdict",
     "FrameActivity",
+    "FrameEnd",
     "FrameSignals",
     "HeuristicName",
     "HeuristicScore",
@@ -70,6 +72,7 @@ __all__ = [
     "find_new_loop",
     "find_new_root",
     "find_repeated_failure",
+    "forgotten_frames",
     "has_frames_to_infer",
     "has_tool_calls",
     "infer_frames",

@@ -8,7 +8,7 @@ the context, so its block is appended to the results of that pop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from proxy.core.frames import (
     FramePushed,
     OpeningCall,
     PathState,
+    PopDeferred,
     Status,
     Tree,
     ancestors,
@@ -47,7 +48,7 @@ from proxy.core.frames import (
     return_path,
 )
 from proxy.core.observers import changed_paths_of, touched_file_labels
-from proxy.core.policy import next_message_effect
+from proxy.core.policy import FrameEnd, next_message_effect
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools.base import (
     FRAME_SCHEMA,
@@ -69,6 +70,7 @@ UNREAD_RESULTS = (
     "Not popped: this message also holds calls whose results you have not read. "
     "Read those results, then pop again in a message of its own."
 )
+POP_DEFERRED = f"{UNREAD_RESULTS} If you answer the user instead, it is popped then."
 TITLE_MISSING = "Error: title is missing. Give 2-5 words that name the subtask."
 CRITERIA_MISSING = "Error: successCriteria is missing. Say how one can verify that the subtask is done."
 NO_ROOM_FOR_FRAME = (
@@ -217,8 +219,14 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
     if target.status in FINAL_STATUSES or status not in ALLOWED[target.status]:
         raise ToolError(f"Error: frame {target.id} is {target.status}; it cannot be popped again.")
+    compacted = prose_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
+        results, tool_context.count_tokens
+    )
     if not tool_context.call_group.has_only_stack_calls:
-        raise ToolError(UNREAD_RESULTS)
+        if target.opening is None:
+            raise ToolError(UNREAD_RESULTS)
+        deferred = PopDeferred(target.id, tool_context.turn_id, status, results, compacted)
+        return ToolResult(POP_DEFERRED, (deferred,))
     open_below = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
@@ -229,9 +237,6 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     for frame in open_below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
-    compacted = prose_argument(arguments, "resultsCompacted", "results_compacted") or derive_compaction(
-        results, tool_context.count_tokens
-    )
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
     closed_ids = {e.frame for e in events}
     called = outermost_called_frame(return_path(tool_context.tree, target.id))
@@ -241,6 +246,17 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     returned = called.opening if called and leaves else tool_context.call_group.returned_opening
     text = _pop_text(tool_context, tree, target, status, open_below)
     return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
+
+
+def end_frames(tool_context: ToolContext, ends: Iterable[FrameEnd]) -> Iterator[FramePopped]:
+    """The events that end these frames, innermost first, and what is open below them."""
+    for end in ends:
+        arguments = {"frame": end.frame, "status": str(end.status), "results": end.results}
+        for event in pop(tool_context, {**arguments, "resultsCompacted": end.compacted}).events:
+            if isinstance(event, FramePopped):
+                yield event
+                tree = reduce(tool_context.tree, event, tool_context.now)
+                tool_context = replace(tool_context, path_state=replace(tool_context.path_state, tree=tree))
 
 
 def _frame_to_pop(tree: Tree, reference: str) -> Frame:

@@ -1,0 +1,84 @@
+"""Finds frames that a model pushed and answered the user in, without ending them.
+
+Such a frame would take in all that the user asks from then on. It ends with the user's next message: with the results
+of a pop that was refused beside calls of the client, if the answer came right behind it, and otherwise, where the
+message is a new request, with the answer as its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import msgspec
+
+from proxy.core.context import entries_owned_by
+from proxy.core.frames import DeferredPop, Frame, PathEntry, PathState, Status, path_to
+from proxy.core.ledger import Entry, Message
+from proxy.core.observers import continues_by_topic, continues_by_wording, ends_with_user_message, message_of
+from proxy.core.text import cut_for_display
+
+MAX_RESULTS_CHARACTERS = 1_200
+MAX_COMPACTED_CHARACTERS = 350
+
+
+class FrameEnd(msgspec.Struct, frozen=True):
+    """How a frame ends. `results` are at most `MAX_RESULTS_CHARACTERS` long where they are the model's answer."""
+
+    frame: str
+    status: Status
+    results: str
+    compacted: str
+
+
+def forgotten_frames(
+    path_state: PathState, new_entries: Sequence[Entry], *, follows_requests: bool
+) -> tuple[FrameEnd, ...]:
+    """The frames that end with `new_entries`, the client's newest messages, innermost first. `path_state` is the path
+    up to the entry before the last of them. `follows_requests`: a new request of the user ends frames too."""
+    tree = path_state.tree
+    if not tree.active:
+        return ()
+    inner = takewhile(lambda f: f.parent and (f.opening or f.is_inferred), reversed(path_to(tree, tree.active)))
+    pushed = [frame for frame in inner if frame.opening and frame.status is Status.IN_PROGRESS]
+    messages = [entry.message for entry in new_entries if entry.message]
+    asked = "\n".join(m.text for m in messages if m.role == "user" and m.text.strip())
+    spoken = _closing_answer(path_state.entries)
+    if not pushed or not asked or spoken is None or not ends_with_user_message(messages):
+        return ()
+    answer, turn_before = spoken
+    deferred = {f.id: pop for f in pushed if (pop := tree.deferred_pops.get(f.id)) and pop.turn == turn_before}
+    if follows_requests and _is_new_request(path_state, pushed, answer.text, asked):
+        ending = pushed
+    else:
+        outermost = max((at for at, frame in enumerate(pushed) if frame.id in deferred), default=-1)
+        ending = pushed[: outermost + 1]
+    return tuple(_end(frame, deferred.get(frame.id), answer.text) for frame in ending)
+
+
+def _closing_answer(path_entries: Sequence[PathEntry]) -> tuple[Message, str] | None:
+    """The text with which the model ended its last turn, and the entry of the assistant message before it; None where
+    the turn did not end in text."""
+    said = [(p.entry.id, m) for p in path_entries if (m := message_of(p)) and (m.role == "assistant" or m.answers)]
+    if not said or said[-1][1].role != "assistant" or said[-1][1].calls or not said[-1][1].text.strip():
+        return None
+    before = (entry for entry, message in reversed(said[:-1]) if message.role == "assistant")
+    return said[-1][1], next(before, "")
+
+
+def _is_new_request(path_state: PathState, pushed: Sequence[Frame], answer: str, asked: str) -> bool:
+    continues = continues_by_wording(answer, asked)
+    if continues is not None:
+        return not continues
+    outermost = pushed[-1]
+    frames = {frame.id for frame in path_to(path_state.tree, outermost.id)} | {frame.id for frame in pushed}
+    worked = entries_owned_by(path_state, frames, path_state.entries)
+    opening = "\n".join(m.text for p in worked if (m := message_of(p)) and m.role == "user")
+    return not continues_by_topic(opening, answer, asked)
+
+
+def _end(frame: Frame, deferred: DeferredPop | None, answer: str) -> FrameEnd:
+    if deferred:
+        return FrameEnd(frame.id, deferred.status, deferred.results, deferred.compacted)
+    results = cut_for_display(answer, MAX_RESULTS_CHARACTERS)
+    return FrameEnd(frame.id, Status.COMPLETED, results, cut_for_display(answer, MAX_COMPACTED_CHARACTERS))

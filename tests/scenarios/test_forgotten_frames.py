@@ -1,0 +1,84 @@
+"""Frames that a model pushed and did not end: the next request ends them, and a pop that came too early counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, says
+from tests.harness import Conversation, bash, does, pop, push
+
+COMPLETED = "completed"
+
+
+def asks_and_is_answered(chat: Conversation, provider: ScriptedProvider, request: str, answer: str) -> None:
+    provider.will(does(bash(f"look at {request}")), says(answer))
+    chat.says(request)
+    chat.returns("ok")
+
+
+@pytest.mark.rows("S1-173")
+def test_three_requests_after_an_open_push_are_three_requests(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(push("Read the parser")), does(bash("cat parser.py")), says("The parser is fine."))
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    asks_and_is_answered(chat, provider, "Now write documentation for the installer.", "The installer is documented.")
+    asks_and_is_answered(chat, provider, "Change the colour of the login page to green.", "The page is green.")
+    asks_and_is_answered(chat, provider, "Remove the old database migrations.", "The migrations are gone.")
+
+    frames = chat.proxy.frames()
+    read = frames["Read the parser"]
+    assert (read["status"], read["results"]) == (COMPLETED, "The parser is fine.")
+    assert list(chat.proxy.statuses().values()) == [COMPLETED, COMPLETED, COMPLETED, COMPLETED, "in_progress"]
+    assert not any("cat parser.py" in str(m) for m in provider.received[-1].messages), "its work left with it"
+    assert any("The parser is fine." in str(m) for m in provider.received[-1].messages)
+
+
+@pytest.mark.rows("S1-173")
+def test_a_frame_goes_on_where_the_user_only_answers(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(push("Read the parser")), does(bash("cat parser.py")), says("Shall I fix the parser?"))
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    provider.will(says("Fixed."))
+    chat.says("yes, go on")
+
+    assert chat.proxy.statuses()["Read the parser"] == "in_progress"
+
+
+@pytest.mark.rows("S1-173")
+@pytest.mark.parametrize("next_message", ["yes, go on", "Now write documentation for the installer."])
+def test_a_pop_beside_calls_of_the_client_counts_once_the_user_is_answered(
+    chat: Conversation, provider: ScriptedProvider, next_message: str
+) -> None:
+    provider.will(
+        does(push("Read the parser")),
+        does(bash("cat parser.py"), pop("parse() is in parser.py")),
+        says("The parser is fine."),
+        says("ok"),
+    )
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    assert "it is popped then" in str(provider.received[-1].messages)
+    chat.says(next_message)
+
+    read = chat.proxy.frames()["Read the parser"]
+    assert (read["status"], read["results"]) == (COMPLETED, "parse() is in parser.py")
+    assert "parse() is in parser.py" in str(provider.received[-1].messages)
+
+
+@pytest.mark.rows("S1-173")
+def test_a_pop_that_came_too_early_is_forgotten_where_the_work_went_on(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(
+        does(push("Read the parser")),
+        does(bash("cat parser.py"), pop("all is well")),
+        does(bash("pytest")),
+        says("Shall I fix the two failing tests?"),
+        says("ok"),
+    )
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    chat.returns("2 failed")
+    chat.says("yes, go on")
+
+    assert chat.proxy.statuses()["Read the parser"] == "in_progress"
