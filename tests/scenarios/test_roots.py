@@ -361,3 +361,20 @@ def test_what_a_person_says_from_beside_the_client_begins_a_root_too(
     chat.says("sign it")
     assert beside_it(newest_block(provider)) == [("make a.py round", "completed", ENDED)]
     assert len(chat.proxy.frames()) == 2
+
+
+@pytest.mark.rows("S1-172")
+def test_a_root_that_is_popped_from_inside_a_child_is_told_with_its_results(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """The call that ends both leaves with the child, whose opening call tells of it."""
+    provider.will(does(push("Read the parser")), does(bash("cat parser.py")))
+    chat.says("Explain the parser to me, please.")
+    root = chat.proxy.frames()["Explain the parser to me, please."]["sessionID"]
+    provider.will(does(pop("The parser is explained in NOTES.", frame=root)), says("Done."))
+    chat.returns("def parse(): ...")
+
+    told = str(provider.received[-1].messages)
+    assert f"Root frame {root} is completed" in told
+    assert "The parser is explained in NOTES." in told
+    assert chat.proxy.statuses() == {"Explain the parser to me, please.": "completed", "Read the parser": "blocked"}

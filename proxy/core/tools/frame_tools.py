@@ -49,7 +49,7 @@ from proxy.core.frames import (
 )
 from proxy.core.observers import changed_paths_of, touched_file_labels
 from proxy.core.policy import FrameEnd, next_message_effect
-from proxy.core.text import truncate_to_tokens
+from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools.base import (
     FRAME_SCHEMA,
     UNBOUNDED,
@@ -245,7 +245,21 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     ) and not events[-1].stays
     returned = called.opening if called and leaves else tool_context.call_group.returned_opening
     text = _pop_text(tool_context, tree, target, status, open_below)
+    if target.opening is None:
+        events = _with_outer_end(events, open_below, f"{text}\n{element('results', {}, escape_xml(results))}")
     return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
+
+
+def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], end: str) -> list[FramePopped]:
+    """`events` with the end of a frame that no call opened told behind that of the outermost frame that one did:
+    the call that ended both leaves with it."""
+    outermost = next((frame.id for frame in reversed(open_below) if frame.opening), "")
+    return [
+        msgspec.structs.replace(event, told=f"{event.told}\n\n{end}")
+        if event.frame == outermost and event.told
+        else event
+        for event in events
+    ]
 
 
 def end_frames(tool_context: ToolContext, ends: Iterable[FrameEnd]) -> Iterator[FramePopped]:
