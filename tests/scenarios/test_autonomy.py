@@ -48,7 +48,7 @@ def suggestions_in(messages: list[Json]) -> int:
 
 def stuck(chat: Conversation, provider: ScriptedProvider, frame: str = "Cart rounding", **last: Any) -> None:
     """In a frame of its own the model fails four times, gives up, and the user asks for something else; with these
-    members in `last`."""
+    members in `last`. Requests are not followed here, or this one would end the frame."""
     provider.will(does(push(frame, "prices are rounded")), *[does(bash("pytest -q"))] * 4)
     provider.will(says("The tests still fail; I could not find out why."), says("Bonjour."))
     chat.says("Make the cart round its prices.")
@@ -78,7 +78,7 @@ def by_itself(proxy: RunningProxy) -> list[Json]:
 
 @pytest.fixture
 def chat(stage: Stage) -> Conversation:
-    return stage.chat(stage.proxy(autonomy="suggest"), tools=TOOLS)
+    return stage.chat(stage.proxy(infer_requests="false", autonomy="suggest"), tools=TOOLS)
 
 
 # ---------------------------------------------------------------------------------------------------------- suggesting
@@ -128,7 +128,7 @@ def test_a_suggestion_that_nobody_follows_expires_and_its_bytes_stay(
     minutes = count()
     clock: Callable[[], int] = lambda: 1_700_000_000_000 + next(minutes) * 1_000  # noqa: E731
     monkeypatch.setattr("proxy.server.app.now_ms", clock)
-    chat = stage.chat(stage.proxy(autonomy="suggest"), tools=TOOLS)
+    chat = stage.chat(stage.proxy(infer_requests="false", autonomy="suggest"), tools=TOOLS)
     stuck(chat, provider)
     suggested = provider.received[-1].messages
     monkeypatch.undo()
@@ -184,7 +184,7 @@ def test_where_nobody_wants_it_nothing_is_suggested(
 
 @pytest.mark.rows("S1-96", "S1-92")
 def test_without_words_in_the_context_suggestions_are_only_listed(stage: Stage, provider: ScriptedProvider) -> None:
-    chat = stage.chat(stage.proxy(autonomy="suggest", suggest_in_context="false"), tools=TOOLS)
+    chat = stage.chat(stage.proxy(infer_requests="false", autonomy="suggest", suggest_in_context="false"), tools=TOOLS)
     stuck(chat, provider)
 
     assert not any(suggestions_in(received.messages) for received in provider.received)
@@ -192,7 +192,9 @@ def test_without_words_in_the_context_suggestions_are_only_listed(stage: Stage, 
 
 
 def test_a_model_that_takes_no_words_behind_results_is_told_none(stage: Stage, provider: ScriptedProvider) -> None:
-    proxy = stage.proxy(autonomy="suggest", tariffs__own__names="gpt-x", tariffs__own__after_tool="suffix")
+    proxy = stage.proxy(
+        infer_requests="false", autonomy="suggest", tariffs__own__names="gpt-x", tariffs__own__after_tool="suffix"
+    )
     chat = stage.chat(proxy, tools=TOOLS)
     stuck(chat, provider)
 
@@ -259,7 +261,7 @@ def test_a_retry_is_not_told_twice(chat: Conversation, provider: ScriptedProvide
 @pytest.mark.rows("S1-83", "S0-37", "D3")
 def test_level_auto_opens_a_frame_by_itself_where_much_was_done(stage: Stage, provider: ScriptedProvider) -> None:
     """D3: it really acts, and counts what it did. Nothing on the line changes, and the model is told nothing."""
-    chat = stage.chat(stage.proxy(autonomy="auto", push_threshold=30), tools=TOOLS)
+    chat = stage.chat(stage.proxy(infer_requests="false", autonomy="auto", push_threshold=30), tools=TOOLS)
     made = [call("edit", filePath=f"src/{n}.py", oldString="a", newString=f"b{n}") for n in range(8)]
     provider.will(*map(does, made), says("All eight are changed."))
     chat.says("Rename the class in every file.")
@@ -277,7 +279,9 @@ def test_level_auto_opens_a_frame_by_itself_where_much_was_done(stage: Stage, pr
 
 @pytest.mark.rows("S1-83")
 def test_what_it_opened_it_ends_where_the_work_seems_done(stage: Stage, provider: ScriptedProvider) -> None:
-    chat = stage.chat(stage.proxy(autonomy="auto", push_threshold=30, pop_threshold=60), tools=TOOLS)
+    chat = stage.chat(
+        stage.proxy(infer_requests="false", autonomy="auto", push_threshold=30, pop_threshold=60), tools=TOOLS
+    )
     made = [call("edit", filePath=f"src/{n}.py", oldString="a", newString=f"b{n}") for n in range(6)]
     provider.will(*map(does, made), *[does(step) for step, _ in DONE], says("Done."))
     chat.says("Rename the class in every file.")
@@ -295,7 +299,7 @@ def test_what_it_opened_it_ends_where_the_work_seems_done(stage: Stage, provider
 def test_inside_a_frame_that_the_model_pushed_level_auto_only_suggests(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    chat = stage.chat(stage.proxy(autonomy="auto"), tools=TOOLS)
+    chat = stage.chat(stage.proxy(infer_requests="false", autonomy="auto"), tools=TOOLS)
     stuck(chat, provider)
 
     assert [suggestions_in(r.messages) for r in provider.received][-1] == 1
@@ -327,7 +331,7 @@ def test_frames_of_level_auto_fold_as_other_inferred_frames_do(stage: Stage, pro
 def test_a_person_sets_the_level_of_one_conversation_and_it_outlives_a_restart(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
-    chat = stage.chat(stage.proxy(), tools=TOOLS)
+    chat = stage.chat(stage.proxy(infer_requests="false"), tools=TOOLS)
     provider.will(says("Hello."))
     chat.says("Hello, are you there?")
     path = f"/stack/conversations/{chat.proxy.conversations[0]['id']}/autonomy"

@@ -393,15 +393,17 @@ def test_items_planned_inside_a_pushed_frame_stand_under_it(provider: ScriptedPr
     assert planner.proxy.active() == "Build the formatter."
 
 
-def test_a_request_inside_a_frame_of_the_model_opens_none(provider: ScriptedProvider, planner: Conversation) -> None:
-    """The model decides when its frame ends, whatever the user asks for meanwhile."""
+def test_words_that_go_on_inside_a_frame_of_the_model_open_none(
+    provider: ScriptedProvider, planner: Conversation
+) -> None:
+    """The model decides when its frame ends, unless the user asks for something else (`test_forgotten_frames`)."""
     provider.will(
-        does(push("Deep")), does(bash("dig")), says("Dug."), does(bash("date")), says("It is late."),
+        does(push("Deep")), does(bash("dig")), says("Dug. Shall I dig on?"), does(bash("date")), says("It is late."),
         does(pop("It was deep.")), says("Back."),
     )  # fmt: skip
     planner.says("Build the formatter.")
     planner.returns("dug")
-    planner.says("Unrelated: investigate the nightly billing export and its runtime.")
+    planner.says("yes, go on")
     planner.returns("five")
     planner.says("and now finish")
 
