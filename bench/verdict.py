@@ -90,9 +90,9 @@ class Gate:
 
 # Aimed at are 2.0 x floor + 0.6 (4.5 x floor, where it takes 0.24) and 20 x floor. What is awake is watched too: plans,
 # loops, what to suggest, what a person says. Medium requests took 4.2 to 6 times the floor; since the forms of requests
-# and answers are watched as well, 1.86 was measured beside a floor of 0.24 to 0.33, and the gate is 2 x floor + 1.4, at
-# most 9 times, before 1.1 and 7.5. Of the 41 requests of a session three fold: each counts, ranks and writes a trace for
-# 4 ms and waits as long until it is on disk. That wait is the disk's and not the floor's, so it is added, not multiplied.
+# and answers are watched as well, 1.86 was measured beside 0.24 to 0.33: the gate is 2 x floor + 1.4, at most 9 times
+# (before: 1.1 and 7.5). Of the 41 requests of a session three fold: each counts, ranks and writes a trace for 4 ms and
+# waits as long until it is on disk. That wait is the disk's and not the floor's, so it is added, not multiplied.
 # Small requests, at which 3.1 x floor is aimed, take 3.0 to 3.7 times of it.
 GATES = [
     # 5 x floor before; 15 % more since tricks inside uvicorn, aiohttp and the interpreter were taken out.
