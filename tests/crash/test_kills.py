@@ -125,7 +125,7 @@ def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(2))
 def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider: ScriptedProvider, seed: int) -> None:
-    proxy = KillableProxy(stage, wake_at_tokens=0).start()
+    proxy = KillableProxy(stage, wake_at_tokens=0, infer_requests="false").start()
     player = Player()
     provider.when(lambda _: True, player, loop=True)
     chat = Conversation(proxy, streamed=False, habits=ClientHabits(arguments="respelled"))
