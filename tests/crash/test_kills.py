@@ -74,7 +74,10 @@ class Agent:
             done = Round(self.words.text() if self.chance.random() < 0.3 else "", (self.op(after),))
             after.group(done.ops, alone=True)
             rounds.append(done)
-        last = self.chance.choice((Round(self.words.text()), Round("", (), 2), Round("", (self.op(after),), 1)))
+        beside = self.op(after)
+        # A pop beside a call counts once the user is answered, of which the oracle knows nothing.
+        ops = () if beside.name == "pop" else (beside,)
+        last = self.chance.choice((Round(self.words.text()), Round("", (), 2), Round("", ops, 1)))
         after.group(last.ops, alone=not last.client)
         self.player.rounds, self.player.taken = [*rounds, last], 0
         return after
