@@ -67,8 +67,10 @@ READABLE_CODINGS = tuple(name for name in _DECOMPRESSORS if name != "x-gzip")
 
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
     """The codings of a body in the order in which they were applied, in lower case; empty for a plain body."""
-    values = b",".join(value for name, value in headers if name == b"content-encoding")
-    named = (coding.strip().lower() for coding in values.decode("latin-1").split(","))
+    values = [value for name, value in headers if name == b"content-encoding"]
+    if not values:
+        return []
+    named = (coding.strip().lower() for coding in b",".join(values).decode("latin-1").split(","))
     return [coding for coding in named if coding not in ("", "identity")]
 
 

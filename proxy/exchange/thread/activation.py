@@ -243,30 +243,41 @@ class ContextPolicy:
         if in_loop and self._loop_needs_reasoning(here):
             return PolicyDecision(reason="in_loop")
         woken = self._wake_event(here, wanted=wanted)
-        added = sum(map(self.count_memoized, woken.texts))
-        if woken.frame:
-            added += self.count_tokens(self.render_block(here, MAX_NOTE_BLOCK_TOKENS, woken.frame))
         appended = bool(woken.appended)
-        done = self._plan_compaction(here, None if appended and not in_loop else added, appended=appended)
+        added = None if appended and not in_loop else sum(map(self.count_memoized, woken.texts))
+        done = self._plan_compaction(here, added, appended=appended)
+        if done.events and added is not None and woken.frame:  # only what pays without its block is weighed with it
+            done = self._plan_compaction(here, added + self._block_tokens(here, woken.frame), appended=appended)
         decisions = done.decisions
         if must_pay and not done.events and not here.message_is_waiting:
-            cut = self._wake_with_truncation(here, decisions)
+            cut = self._wake_with_truncation(here, decisions, woken.frame)
             decisions = (cut,) if cut else decisions
             if cut is None or not cut.verdict.is_worth_it:
                 return PolicyDecision((), decisions, "in_loop" if in_loop else "no_gain")
         return PolicyDecision((woken, *([] if appended else self._drop_bound_reasoning(here)), *done.events), decisions)
 
+    def _block_tokens(self, here: PolicyInput, frame: str) -> int:
+        """Tokens of the block that is due behind the newest message; 0 without a frame."""
+        return self.count_tokens(self.render_block(here, MAX_NOTE_BLOCK_TOKENS, frame)) if frame else 0
+
     def _wake_with_truncation(
-        self, here: PolicyInput, decisions: Sequence[CompactionDecision]
+        self, here: PolicyInput, decisions: Sequence[CompactionDecision], frame: str
     ) -> CompactionDecision | None:
-        """Weigh waking again with the cut of new outputs that are too long; None where there are none."""
+        """Weigh waking again with the cut of new outputs that are too long; None where there are none. `frame`: its
+        block is due with it."""
         most, rules = self._window(here).max_output_tokens, self.config.output_rules
         removed = tokens_removed_by_cuts(here.path_state, self.config.output_cap or most, rules, most)
         asked = next((decision for decision in decisions if decision.kind == "wake"), None)
         if not removed or asked is None or here.path_state.tree.provider_edited_context:
             return None
         compaction_input, before = self._compaction_input(here, None), asked.verdict.rewrite
-        cut = structs.replace(before, removed=removed, compaction=0, behind=before.context_tokens - removed)
+        cut = structs.replace(
+            before,
+            removed=removed,
+            compaction=0,
+            behind=before.context_tokens - removed,
+            added=before.added + self._block_tokens(here, frame),
+        )
         verdict = evaluate_rewrite(
             cut,
             compaction_input.prices,
