@@ -62,8 +62,6 @@ from proxy.core.policy import (
 )
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools import (
-    CallGroup,
-    ToolContext,
     ToolSettings,
     due_branch_switch,
     ends_with_tool_result,
@@ -418,10 +416,7 @@ class Resolver:
             ends = forgotten_frames(before, run, follows_requests=rules.follows_requests)
             if not ends:
                 return ()
-            group = CallGroup(has_only_stack_calls=True, home_frame=before.tree.active)
-            nonce, count = self.policy.nonce_of(ledger.conversation.id), self.policy.count_tokens
-            tool_context = ToolContext(before, ledger, group, "", "", 0, now, nonce, count, self.policy.settings)
-            return tuple(frame_tools.end_frames(tool_context, ends))
+            return tuple(frame_tools.end_frames(self.policy.own_tool_context(before, ledger, now), ends))
         except Exception:  # as in `_infer_frames`
             log.exception("frames could not be ended")
             return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, bash, does, pop, push
+from tests.harness import Conversation, bash, call, does, pop, push
 
 COMPLETED = "completed"
 
@@ -82,3 +82,41 @@ def test_a_pop_that_came_too_early_is_forgotten_where_the_work_went_on(
     chat.says("yes, go on")
 
     assert chat.proxy.statuses()["Read the parser"] == "in_progress"
+
+
+@pytest.mark.rows("S1-173")
+def test_a_pop_that_came_too_early_counts_where_the_answer_needed_a_recall(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """The hidden round of the recall belongs to the turn that answers."""
+    provider.will(
+        does(push("Read the parser")),
+        does(bash("cat parser.py"), pop("parse() is in parser.py")),
+        does(call("stack_recall", query="parser")),
+        says("The parser is fine."),
+        says("ok"),
+    )
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    chat.says("yes, go on")
+
+    read = chat.proxy.frames()["Read the parser"]
+    assert (read["status"], read["results"]) == (COMPLETED, "parse() is in parser.py")
+
+
+@pytest.mark.rows("S1-173")
+def test_a_frame_whose_attempts_kept_failing_is_not_told_as_completed(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(does(push("Fix the parser")), does(bash("cat parser.py")))
+    chat.says("Fix the parser for me, please.")
+    for _ in range(3):
+        provider.will(does(push("Rewrite the lexer")), does(bash("pytest")), does(pop("2 tests fail", status="failed")))
+        chat.returns("def parse(): ...")
+        provider.will(does(bash("git checkout parser.py")))
+        chat.returns("2 failed")
+    provider.will(says("I could not mend it."))
+    chat.returns("ok")
+    asks_and_is_answered(chat, provider, "Now write documentation for the installer.", "The installer is documented.")
+
+    assert chat.proxy.statuses()["Fix the parser"] == "blocked"

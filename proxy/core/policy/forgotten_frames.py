@@ -13,17 +13,16 @@ from itertools import takewhile
 import msgspec
 
 from proxy.core.context import entries_owned_by
-from proxy.core.frames import DeferredPop, Frame, PathEntry, PathState, Status, path_to
+from proxy.core.frames import DeferredPop, Frame, PathEntry, PathState, Status, path_to, results_from_texts
 from proxy.core.ledger import Entry, Message
 from proxy.core.observers import continues_by_topic, continues_by_wording, ends_with_user_message, message_of
+from proxy.core.policy.frame_inference import MAX_RESULTS_LENGTH, MAX_SHORT_RESULTS_LENGTH
+from proxy.core.policy.loop_detection import find_repeated_failure
 from proxy.core.text import cut_for_display
-
-MAX_RESULTS_CHARACTERS = 1_200
-MAX_COMPACTED_CHARACTERS = 350
 
 
 class FrameEnd(msgspec.Struct, frozen=True):
-    """How a frame ends. `results` are at most `MAX_RESULTS_CHARACTERS` long where they are the model's answer."""
+    """How a frame ends. `results` are at most `MAX_RESULTS_LENGTH` long where they are the model's answer."""
 
     frame: str
     status: Status
@@ -53,16 +52,20 @@ def forgotten_frames(
     else:
         outermost = max((at for at, frame in enumerate(pushed) if frame.id in deferred), default=-1)
         ending = pushed[: outermost + 1]
-    return tuple(_end(frame, deferred.get(frame.id), answer.text) for frame in ending)
+    failing = tree.active if find_repeated_failure(tree) else ""
+    answered = (Status.BLOCKED if frame.id == failing else Status.COMPLETED for frame in ending)
+    return tuple(
+        _end(frame, deferred.get(frame.id), answer.text, status) for frame, status in zip(ending, answered, strict=True)
+    )
 
 
 def _closing_answer(path_entries: Sequence[PathEntry]) -> tuple[Message, str] | None:
-    """The text with which the model ended its last turn, and the entry of the assistant message before it; None where
-    the turn did not end in text."""
+    """The text with which the model ended its last turn, and the entry of the turn before it; None where the turn did
+    not end in text. Its hidden rounds are no turn before it."""
     said = [(p.entry.id, m) for p in path_entries if (m := message_of(p)) and (m.role == "assistant" or m.answers)]
     if not said or said[-1][1].role != "assistant" or said[-1][1].calls or not said[-1][1].text.strip():
         return None
-    before = (entry for entry, message in reversed(said[:-1]) if message.role == "assistant")
+    before = (entry for entry, message in reversed(said[:-1]) if message.role == "assistant" and entry != said[-1][0])
     return said[-1][1], next(before, "")
 
 
@@ -77,8 +80,10 @@ def _is_new_request(path_state: PathState, pushed: Sequence[Frame], answer: str,
     return not continues_by_topic(opening, answer, asked)
 
 
-def _end(frame: Frame, deferred: DeferredPop | None, answer: str) -> FrameEnd:
+def _end(frame: Frame, deferred: DeferredPop | None, answer: str, status: Status) -> FrameEnd:
+    """`status` is that of a frame whose results are the answer."""
     if deferred:
         return FrameEnd(frame.id, deferred.status, deferred.results, deferred.compacted)
-    results = cut_for_display(answer, MAX_RESULTS_CHARACTERS)
-    return FrameEnd(frame.id, Status.COMPLETED, results, cut_for_display(answer, MAX_COMPACTED_CHARACTERS))
+    results = results_from_texts([answer])
+    compacted = cut_for_display(results, MAX_SHORT_RESULTS_LENGTH)
+    return FrameEnd(frame.id, status, results[:MAX_RESULTS_LENGTH], compacted)

@@ -362,7 +362,7 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         return  # mostly it does, and then the work before it need not be looked through
     home = _request_parent(inference.tree)
     path_state = replace(inference.path_state, tree=inference.tree)
-    frames = _frames_of_last_request(inference.tree, home) | _ended_by_us(inference.tree, home)
+    frames = _frames_of_last_request(inference.tree, home)
     previous_work = entries_owned_by(path_state, frames, inference.placed[: ended_at + 1])
     if not has_tool_calls(map(message_of, previous_work)):
         return
@@ -394,7 +394,7 @@ def _closing_message_index(inference: _Inference) -> int | None:
     if index is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
     owner = owner_of(replace(inference.path_state, tree=tree), path_entries[index]).partition("#")[0]
-    return index if owner in _frames_of_last_request(tree, home) | _ended_by_us(tree, home) else None
+    return index if owner in _frames_of_last_request(tree, home) else None
 
 
 def _request_parent(tree: Tree) -> Frame:
@@ -403,15 +403,13 @@ def _request_parent(tree: Tree) -> Frame:
 
 
 def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
-    """The frames in which the last request was worked on."""
+    """The frames in which the last request was worked on. Before the first request has its frame, the model may have
+    answered it in a frame that it pushed, which has ended since."""
     if request := _open_request(tree):
         return frozenset({request.id, *(f.id for f in _descendants_of(tree, request.id))})
-    return frozenset({home.id, *(f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))})
-
-
-def _ended_by_us(tree: Tree, home: Frame) -> frozenset[str]:
-    """Frames of the model that it answered the user in: such an answer stands in a frame that has ended since."""
-    return frozenset(f.id for f in _descendants_of(tree, home.id) if f.opening and f.status in FINAL_STATUSES)
+    made = (f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))
+    pushed = (f.id for f in _descendants_of(tree, home.id) if f.opening and f.status in FINAL_STATUSES)
+    return frozenset({home.id, *made, *pushed})
 
 
 def _open_request(tree: Tree) -> Frame | None:

@@ -23,7 +23,6 @@ from proxy.core.policy import (
     loop_note,
     looping_signatures,
 )
-from proxy.core.tools import CallGroup, ToolContext
 from proxy.core.tools import frame_tools as moves
 from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
@@ -47,21 +46,8 @@ class FailingFrameBlocker:
         before = placement.cached_conversation.path_state(turn.id)
         if before.tree.active != tree.active:
             return placement
-        now, tool_context = placement.parsed_request.now, self.policy
-        group = CallGroup(has_only_stack_calls=True, home_frame=tree.active)
-        nonce = tool_context.nonce_of(placement.conversation)
-        at = ToolContext(
-            before,
-            placement.ledger,
-            group,
-            turn.id,
-            "",
-            0,
-            now,
-            nonce,
-            tool_context.count_tokens,
-            tool_context.settings,
-        )
+        now = placement.parsed_request.now
+        at = self.policy.own_tool_context(before, placement.ledger, now, turn.id)
         outcome = moves.pop(
             at, {"status": str(Status.BLOCKED), "results": _blocked_results(tree, tree.active_frame, loop)}
         )

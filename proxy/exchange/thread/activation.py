@@ -60,11 +60,11 @@ from proxy.core.frames import (
     ThreadWoken,
     reduce,
 )
-from proxy.core.ledger import Message, Request, Thread, Usage, is_edited_by_provider
+from proxy.core.ledger import Ledger, Message, Request, Thread, Usage, is_edited_by_provider
 from proxy.core.observers import ends_with_user_message, message_of, rounds_of
 from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
-from proxy.core.tools import ToolSettings
+from proxy.core.tools import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import AppendedTools, Dialect, Headers, never_holds_compaction
 from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.offer import RECALL_SHARE, Offer, choose_offer
@@ -558,6 +558,12 @@ class ContextPolicy:
 
     def _binds_reasoning(self, here: PolicyInput) -> bool:
         return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
+
+    def own_tool_context(self, path_state: PathState, ledger: Ledger, now: int, turn: str = "") -> ToolContext:
+        """For a frame tool that the proxy itself uses at the end of `turn`, beside no calls of the client."""
+        group = CallGroup(has_only_stack_calls=True, home_frame=path_state.tree.active)
+        nonce = self.nonce_of(ledger.conversation.id)
+        return ToolContext(path_state, ledger, group, turn, "", 0, now, nonce, self.count_tokens, self.settings)
 
     def _tariff(self, here: PolicyInput) -> Tariff:
         """By the upstream's model name: an alias hides prices and reasoning rules."""
