@@ -361,6 +361,7 @@ def _is_more(whole: Json, shown: Json) -> bool:
 
 
 ANSWER_LEFT_OUT = "(The answer that stood here has left this conversation; what was done is summarized above.)"
+WORK_LEFT_OUT = "(What was done here has left this conversation; it is summarized below.)"
 MOST_TOOLS = 128
 """What models take that are not known to take more."""
 
@@ -369,7 +370,7 @@ def _is_retold(message: Json) -> bool:
     """A result in words of ours: cut, cleared, told in a line, with what its note points at, or with a person's words
     at its end."""
     said = text_of(message)
-    if said == ANSWER_LEFT_OUT:
+    if said in (ANSWER_LEFT_OUT, WORK_LEFT_OUT):
         return True
     ours = said.startswith(CLEARED) or any(told in said for told in (GIVEN_AGAIN, f"\n\n{SAID}", f"\n\n{TRACE}"))
     return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))

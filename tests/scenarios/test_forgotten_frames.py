@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, bash, call, does, pop, push
+from llm_test_provider import ScriptedProvider, call, says
+from tests.harness import Conversation, bash, does, pop, push
 
 COMPLETED = "completed"
 

@@ -22,9 +22,6 @@ LIMIT_S = 300
 HELD = ("threads", "side", "asleep", "awake", "verbatim", "pairing", "growth", "growth=b", "answers", "answers=b")
 """Columns that must show no error, beside the yardstick's own gates."""
 
-ANY_ROLES = "tariffs.fake-model.roles=any"
-"""The model of the recordings is one that nobody knows; a trace would join the user message in front of it."""
-
 pytestmark = [
     pytest.mark.yardstick,
     pytest.mark.skipif(not (SHARED / "captures").is_dir(), reason="the captured sessions are not beside this checkout"),
@@ -39,7 +36,7 @@ def replayed(tmp_path: Path) -> Replayed:
     has passed them."""
 
     def replay(*options: str, settings: tuple[str, ...] = (), dialect: str = "all") -> dict[str, Any]:
-        chosen = " ".join(f"--set {s}" for s in ("tenancy=credential", ANY_ROLES, *settings))
+        chosen = " ".join(f"--set {s}" for s in ("tenancy=credential", *settings))
         where = f"--port {{port}} --upstream {{upstream}} --data {tmp_path / 'data'}"
         serve = f"{sys.executable} -m proxy serve {where} {chosen}"
         figures = tmp_path / "figures.json"

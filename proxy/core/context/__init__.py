@@ -29,12 +29,13 @@ from proxy.core.context.message_list import (
 )
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
-from proxy.core.context.role_order import LEFT_OUT_ANSWER, AnswersLeftOut, alternate_roles
+from proxy.core.context.role_order import LEFT_OUT_ANSWER, LEFT_OUT_WORK, AnswersLeftOut, alternate_roles
 from proxy.core.context.undelivered import undelivered_messages
 
 __all__ = [
     "FLAT_FORMAT",
     "LEFT_OUT_ANSWER",
+    "LEFT_OUT_WORK",
     "MAX_ACTIONS",
     "MINIMUM_RELEVANCE",
     "RECENT_ENTRIES_LIMIT",

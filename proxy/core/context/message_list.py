@@ -115,11 +115,13 @@ def build_context(path_state: PathState, composer: MessageComposer, form: Contex
     inherited = _count_inherited_messages(path_state, selected, units, messages)
     if form.suffixed or form.alternate:
         overlays = {p.path_id for p in selected if p.entry.is_overlay}
-        ours = {id(u.message) for u in units if not u.entry or u.entry in overlays}
+        notes = {id(u.message) for u in units if u.entry in overlays}
+        traces = {id(u.message) for u in units if not u.entry}
+        answers_left_out = AnswersLeftOut(_said_on_path(path_state, units))
         messages = (
-            alternate_roles(messages, ours, composer, AnswersLeftOut(_said_on_path(path_state, units)))
+            alternate_roles(messages, notes, composer, answers_left_out, traces)
             if form.alternate
-            else tuple(append_notes_to_results(messages, ours, composer))
+            else tuple(append_notes_to_results(messages, notes | traces, composer))
         )
     entries = frozenset([u.entry for u in units if u.entry])
     left_out = frozenset(map(_get_path_id, path_state.entries)) - entries

@@ -15,6 +15,8 @@ from proxy.core.ledger import ROUND_SEPARATOR, Message
 
 LEFT_OUT_ANSWER = "(The answer that stood here has left this conversation; what was done is summarized above.)"
 """Stands for an answer that is not shown, where two of the client's messages would follow each other without it."""
+LEFT_OUT_WORK = "(What was done here has left this conversation; it is summarized below.)"
+"""Stands in front of a trace, because the message before it was sent already and has to stay as it is."""
 
 
 class MessageJoiner(Protocol):
@@ -71,8 +73,10 @@ def alternate_roles(
     ours: Container[int],
     composer: MessageJoiner,
     answer_left_out: Callable[[Message, Message], bool] = lambda *_: False,
+    traces: Container[int] = (),
 ) -> tuple[Message, ...]:
-    """The messages with ours (Python ids) joined to the tool result or user message beside them.
+    """The messages with ours (Python ids) joined to the tool result or user message beside them; `traces` follow
+    `LEFT_OUT_WORK` instead.
 
     `answer_left_out` says whether the client had an answer in words between two of its user messages that is not in
     `messages`. They are joined then, or `LEFT_OUT_ANSWER` stands between them where calls do.
@@ -89,6 +93,12 @@ def alternate_roles(
             placed.append(message)
             continue
         last = placed[-1] if placed else None
+        if id(message) in traces and last is not None:
+            if last.role != "assistant" or last.calls:
+                placed.append(composer.assistant_message(LEFT_OUT_WORK))
+            placed.append(message)
+            user, ours_waits = None, True
+            continue
         is_ours = id(message) in ours
         is_second = not is_ours and (ours_waits or (user is not None and answer_left_out(user, message)))
         wants_place = last is not None and (last.role == "user" or (is_ours and bool(last.answers)))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.context import LEFT_OUT_ANSWER, AnswersLeftOut, alternate_roles
+from proxy.core.context import LEFT_OUT_ANSWER, LEFT_OUT_WORK, AnswersLeftOut, alternate_roles
 from proxy.core.ledger import Message
 from proxy.dialects import DIALECTS, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, DialectComposer
 from proxy.dialects.chat.message import read_message
@@ -58,13 +58,28 @@ def test_a_note_behind_results_joins_the_last_of_them() -> None:
 
 
 @pytest.mark.rows("X-28")
-def test_a_trace_between_two_messages_of_the_client_joins_them() -> None:
+def test_a_trace_between_two_messages_of_the_client_leaves_the_first_as_it_was_sent() -> None:
     first, trace, second = user("first"), user("trace"), user("second")
     history = [first, *call(), answer(), second]
 
-    left = alternate_roles([first, trace, second], {id(trace)}, WRITER, AnswersLeftOut(history))
+    left = alternate_roles([first, trace, second], set(), WRITER, AnswersLeftOut(history), {id(trace)})
 
-    assert told(left) == [("user", "first\n\ntrace\n\nsecond")]
+    assert left[0] is first
+    assert told(left) == [("user", "first"), ("assistant", LEFT_OUT_WORK), ("user", "trace\n\nsecond")]
+
+
+@pytest.mark.rows("X-28")
+def test_a_trace_behind_results_leaves_them_as_they_were_sent() -> None:
+    kept, trace = call("kept"), user("trace")
+
+    left = alternate_roles([user("first"), *kept, trace, answer()], set(), WRITER, traces={id(trace)})
+
+    assert told(left[1:]) == [
+        ("tool", "output kept"),
+        ("assistant", LEFT_OUT_WORK),
+        ("user", "trace"),
+        ("assistant", "done"),
+    ]
 
 
 @pytest.mark.rows("X-28")
@@ -92,7 +107,7 @@ def test_what_the_client_says_in_a_row_by_itself_stays_as_it_is() -> None:
 
 @pytest.mark.rows("X-28")
 @given(
-    st.lists(st.sampled_from(["call", "note", "answer"]), max_size=12),
+    st.lists(st.sampled_from(["call", "note", "trace", "answer"]), max_size=12),
     st.sets(st.integers(min_value=0, max_value=14)),
 )
 def test_whatever_leaves_and_whatever_is_added_roles_alternate_if_the_clients_did(
@@ -101,16 +116,17 @@ def test_whatever_leaves_and_whatever_is_added_roles_alternate_if_the_clients_di
     """A client's history alternates; any of its call groups and answers leaves, and texts of ours stand anywhere."""
     history: list[list[Message]] = [[user("begin")]]
     ours: set[int] = set()
+    traces: set[int] = set()
     for number, step in enumerate(steps):
         if step == "call":
             history.append(list(call(str(number))))
         elif step == "answer":
             history += [[answer(f"answer {number}")], [user(f"request {number}")]]
         else:
-            note = user(f"note {number}")
-            ours.add(id(note))
+            note = user(f"{step} {number}")
+            (ours if step == "note" else traces).add(id(note))
             history.append([note])
-    client = [m for group in history for m in group if id(m) not in ours]
+    client = [m for group in history for m in group if id(m) not in ours | traces]
     assert alternates(client)
     shown = [
         m
@@ -119,7 +135,7 @@ def test_whatever_leaves_and_whatever_is_added_roles_alternate_if_the_clients_di
         if number not in leaving or (m.role == "user" and not m.answers)
     ]
 
-    left = alternate_roles(shown, ours, WRITER, AnswersLeftOut(client))
+    left = alternate_roles(shown, ours, WRITER, AnswersLeftOut(client), traces)
 
     assert alternates(left)
     words = "".join(m.text for m in left)
