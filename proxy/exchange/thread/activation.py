@@ -246,7 +246,8 @@ class ContextPolicy:
         appended = bool(woken.appended)
         added = None if appended and not in_loop else sum(map(self.count_memoized, woken.texts))
         done = self._plan_compaction(here, added, appended=appended)
-        if done.events and added is not None and woken.frame:  # only what pays without its block is weighed with it
+        wakes = done.events or not must_pay
+        if wakes and added is not None and woken.frame:  # its block is costly to write: only where it will be sent
             done = self._plan_compaction(here, added + self._block_tokens(here, woken.frame), appended=appended)
         decisions = done.decisions
         if must_pay and not done.events and not here.message_is_waiting:
