@@ -117,12 +117,12 @@ class PromptCacheModel:
         for other in before:
             if other.used_at < since:
                 gone += len(other.hashes)
-                known = max(known, _common_pieces(other.hashes, marks))
+                known = max(known, common_pieces(other.hashes, marks))
             elif marks.startswith(other.hashes):  # a line that goes on is the same line, longer
                 gone += len(other.hashes)
                 found = max(found, len(other.hashes) // HASH_BYTES)
             else:
-                found = max(found, _common_pieces(other.hashes, marks))
+                found = max(found, common_pieces(other.hashes, marks))
                 after.append(other)
         if len(after) >= MAX_CHAINS_PER_CONVERSATION:
             gone += len(after.pop(0).hashes)
@@ -168,7 +168,7 @@ def _size(lines: Sequence[_SentChain]) -> int:
     return sum([len(line.hashes) for line in lines]) // HASH_BYTES
 
 
-def _common_pieces(one: bytes, other: bytes) -> int:
+def common_pieces(one: bytes, other: bytes) -> int:
     """How many pieces two lines have in common at their beginning."""
     low, high = 0, min(len(one), len(other)) // HASH_BYTES
     if one[: high * HASH_BYTES] == other[: high * HASH_BYTES]:

@@ -9,16 +9,22 @@ too high as too low.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 
 from proxy.accounting.pricing import Tariff
-from proxy.accounting.prompt_cache import CacheKey, CacheUse, HashedChain, cacheable_tokens
+from proxy.accounting.prompt_cache import HASH_BYTES, CacheKey, CacheUse, HashedChain, cacheable_tokens, common_pieces
 from proxy.core.ledger import Usage
 
 MAX_COUNTED_CONVERSATIONS = 4096
 MAX_LINES_PER_CONVERSATION = 8
 """Lines of one conversation (branches, subagents) whose count is kept. The longest unused go first."""
+MAX_COUNTED_PREFIXES = 64
+"""Earlier requests of a line whose count is kept, beside its first."""
+MIN_GROWTH_SHARE = 0.5
+"""What was counted stands for what the client added from this share of its tokens on: a trace and a short message are
+counted otherwise than the long output that they stand for."""
 MAX_RATIO = 3.0
 """Provider's tokens for one of ours, at most, in what was added to a line. More is taken for something else."""
 SURPRISE_SHARE = 0.03
@@ -51,22 +57,31 @@ class PromptScale(msgspec.Struct, frozen=True, gc=False):
 UNSCALED = PromptScale()
 
 
+class _CountedPrefix(msgspec.Struct, frozen=True, gc=False):
+    """The first `length` bytes of a line's hashes, in our tokens and the provider's."""
+
+    length: int
+    ours: int
+    theirs: int
+
+
 class _CountedLine(msgspec.Struct, frozen=True, gc=False):
-    """A request: what the client sent and what was sent upstream, each with our tokens and the provider's."""
+    """A request: what the client sent, in our tokens and the provider's, and what was sent upstream. `prefixes` are the
+    beginnings of that which were sent alone before, shortest first, and all of it."""
 
     came: bytes
     came_ours: int
     came_theirs: float
     sent: bytes
-    sent_ours: int
-    sent_theirs: int
+    prefixes: tuple[_CountedPrefix, ...]
 
 
 class ProviderCounts:
     """What the reported usage has taught of how a provider counts.
 
     A line that grows is counted by its growth: what is new in it was sent as well, and the provider told how many
-    tokens that made. So a line that was folded since is still counted as it was when it was sent.
+    tokens that made, beside an earlier request that began alike. So a line that was folded since is still counted as
+    it was when it was sent.
     """
 
     def __init__(self) -> None:
@@ -81,8 +96,18 @@ class ProviderCounts:
         before = max(
             (line for line in lines if came.hashes.startswith(line.came)), key=lambda line: len(line.came), default=None
         )
-        scale = PromptScale(level) if before is None else _scale_of_growth(before, sent, reported, level)
-        counted = _CountedLine(came.hashes, came.total, scale.tokens(came.total), sent.hashes, sent.total, reported)
+        scale = PromptScale(level)
+        kept: tuple[_CountedPrefix, ...] = ()
+        if before is not None:
+            alike = common_pieces(before.sent, sent.hashes) * HASH_BYTES
+            kept = tuple(prefix for prefix in before.prefixes if prefix.length <= alike)
+            scale = _scale_of_growth(before, came, kept, sent, reported)
+        prefixes = (
+            *kept[:1],
+            *kept[1:][-MAX_COUNTED_PREFIXES:],
+            _CountedPrefix(len(sent.hashes), sent.total, reported),
+        )
+        counted = _CountedLine(came.hashes, came.total, scale.tokens(came.total), sent.hashes, prefixes)
         self._lines[shelf] = [*(line for line in lines if line is not before), counted][-MAX_LINES_PER_CONVERSATION:]
         for known in (self._lines, self._newest):
             if len(known) > MAX_COUNTED_CONVERSATIONS:
@@ -94,11 +119,18 @@ class ProviderCounts:
         return PromptScale(self._newest.get(key, 1.0))
 
 
-def _scale_of_growth(before: _CountedLine, sent: HashedChain, reported: int, level: float) -> PromptScale:
-    new, old = level, before.came_theirs / before.came_ours if before.came_ours else level
-    if sent.hashes.startswith(before.sent) and (grown := sent.total - before.sent_ours) > 0:
-        ratio = (reported - before.sent_theirs) / grown
-        new = ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else level
+def _scale_of_growth(
+    before: _CountedLine, came: HashedChain, prefixes: Sequence[_CountedPrefix], sent: HashedChain, reported: int
+) -> PromptScale:
+    """`prefixes` are the beginnings of `sent` that were counted before. What the client added is about as many tokens
+    for the provider as what stands behind the longest of them, unless that is little beside it: then as the larger of
+    the line before it and this request."""
+    level, old = reported / sent.total, before.came_theirs / before.came_ours if before.came_ours else 1.0
+    new = old if before.came_ours > sent.total else level
+    if prefixes and (grown := sent.total - prefixes[-1].ours) > 0:
+        ratio = (reported - prefixes[-1].theirs) / grown
+        if grown >= MIN_GROWTH_SHARE * (came.total - before.came_ours) and 1 / MAX_RATIO < ratio < MAX_RATIO:
+            new = ratio
     return PromptScale(new, before.came_ours, old)
 
 

@@ -20,9 +20,9 @@ from tests.client_dialects import messages
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
 
 MILLION = 1_000_000
-CLOSE = 0.02
+CLOSE = 0.01
 """Share of a bill by which what is told of it may be off."""
-STRANGE = 60
+STRANGE = 50
 """Tokens by which each request may be off besides: these are so small that our tools and texts make a quarter of them,
 and only a provider knows how it counts those."""
 CACHED_MODELS = {

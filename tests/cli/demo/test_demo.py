@@ -100,10 +100,11 @@ def test_the_context_stays_small_while_the_clients_history_grows(played: dict[st
 
 
 def test_the_money_told_for_the_untouched_run_is_what_it_really_costs(played: dict[str, Any], direct: Direct) -> None:
-    """O2: within one percent of what the provider charges for the same session without a proxy."""
+    """O2: at most two thousandths above what the provider charges for the same session without a proxy, and at most two
+    percent below."""
     told = played["total"]["cost_untouched"]
 
-    assert told == pytest.approx(direct.cost, rel=0.01)
+    assert 0.98 * direct.cost <= told <= 1.002 * direct.cost
     assert played["total"]["saved"] > 0
 
 
