@@ -17,6 +17,7 @@ import pytest
 
 from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, answers, call, overflow, says, status
 from proxy.accounting.pricing import tariff_for
+from proxy.core.context import LEFT_OUT_WORK
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded
 from tests.wire.proxied import ServedProxy
@@ -554,16 +555,22 @@ def neighbours(provider: ScriptedProvider, first: str, second: str) -> list[str]
 def test_no_user_message_of_ours_stands_behind_a_result_where_the_model_refuses_it(
     provider: ScriptedProvider, start: Started, model: str, behind: int
 ) -> None:
-    """The call that came with the push stays, and what was done since leaves: the trace is told at the end of its
-    result. Elsewhere it is a message of its own."""
+    """The call that came with the push stays, and what was done since leaves. The result in front of the trace stays as
+    it was sent; words of the assistant stand between them where no user message may follow it."""
     chat = Chat(start(frame_max_tokens=4_000, wake_at_tokens=0), model)
     provider.will(does(push("Long work")))
     loops(chat, provider, 6)
 
     assert "folded" in events(chat)
     assert bool(neighbours(provider, "tool", "user")) is bool(behind)
-    trace = [str(m["content"]) for m in provider.received[-1].messages if 'note="earlier work"' in str(m)][-1]
-    assert trace.startswith("<stack-context ") is bool(behind)
+    line = provider.received[-1].messages
+    at = min(at for at, m in enumerate(line) if 'note="earlier work"' in str(m))
+    assert str(line[at]["content"]).startswith("<stack-context ")
+    result = line[at - 1] if behind else line[at - 2]
+    assert result["role"] == "tool"
+    assert any(result in received.messages for received in provider.received[:3])
+    if not behind:
+        assert (line[at - 1]["role"], line[at - 1]["content"]) == ("assistant", LEFT_OUT_WORK)
     assert "result-1-0" not in told(provider)
 
 
