@@ -74,11 +74,9 @@ class Agent:
             done = Round(self.words.text() if self.chance.random() < 0.3 else "", (self.op(after),))
             after.group(done.ops, alone=True)
             rounds.append(done)
-        beside = self.op(after)
-        # A pop beside a call counts once the user is answered, of which the oracle knows nothing.
-        ops = () if beside.name == "pop" else (beside,)
-        last = self.chance.choice((Round(self.words.text()), Round("", (), 2), Round("", ops, 1)))
+        last = self.chance.choice((Round(self.words.text()), Round("", (), 2), Round("", (self.op(after),), 1)))
         after.group(last.ops, alone=not last.client)
+        after.turn_ends(answered=not last.client)
         self.player.rounds, self.player.taken = [*rounds, last], 0
         return after
 
@@ -128,6 +126,7 @@ def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(2))
 def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider: ScriptedProvider, seed: int) -> None:
+    # Whether words are a new request is beyond the oracle.
     proxy = KillableProxy(stage, wake_at_tokens=0, infer_requests="false").start()
     player = Player()
     provider.when(lambda _: True, player, loop=True)

@@ -56,6 +56,11 @@ class Oracle:
     parents: dict[str, str] = field(default_factory=lambda: {ROOT: ""})
     statuses: dict[str, str] = field(default_factory=lambda: {ROOT: "in_progress"})
     active: str = ROOT
+    refused: dict[str, str] = field(default_factory=dict)
+    """Pops of this turn that stood beside calls of the client's, with their statuses."""
+    refused_before: dict[str, str] = field(default_factory=dict)
+    due: dict[str, str] = field(default_factory=dict)
+    """Those that count as soon as the user speaks."""
 
     def copy(self) -> Oracle:
         return deepcopy(self)
@@ -87,13 +92,23 @@ class Oracle:
 
     # --------------------------------------------------------------------------------------------------- what happens
     def user_speaks(self) -> None:
-        """A blocked root goes on; behind one that has ended another one begins beside it."""
+        """A blocked root goes on; behind one that has ended another one begins beside it. Pops that are due take
+        effect, and so end the frames inside them."""
+        pushed = [t for t in self.path() if t != ROOT and self.statuses[t] == "in_progress"]
+        for title in pushed[: max((n for n, t in enumerate(pushed) if t in self.due), default=-1) + 1]:
+            self._pop(title, self.due.get(title, "completed"))
+        self.due = {}
         if not self.is_over or self.active != ROOT:
             return
         if self.statuses[ROOT] != "blocked":
             self._becomes_earlier(ROOT)
             self._born(ROOT, "", "")
         self.statuses[ROOT] = "in_progress"
+
+    def turn_ends(self, *, answered: bool) -> None:
+        """`answered`: in words, without a call of the client's. What was refused in the turn before is due then."""
+        self.due = self.refused_before if answered else {}
+        self.refused_before, self.refused = self.refused, {}
 
     def group(self, ops: Sequence[Op], *, alone: bool) -> None:
         """The stack calls of one round. `alone`: no call of the client's stands beside them."""
@@ -114,6 +129,8 @@ class Oracle:
                 return self._activate(op.title, opened)
             case "pop" if alone:
                 self._pop(op.title or self.active, op.status)
+            case "pop" if (title := op.title or self.active) in self.path() and self.statuses[title] == "in_progress":
+                self.refused[title] = op.status
             case "plan":
                 self._plan(op.title or self.active, op.children)
             case "invalidate":
