@@ -20,7 +20,7 @@ from proxy.core.ledger import Usage
 MAX_COUNTED_CONVERSATIONS = 4096
 MAX_LINES_PER_CONVERSATION = 8
 """Lines of one conversation (branches, subagents) whose count is kept. The longest unused go first."""
-MAX_COUNTED_PREFIXES = 64
+MAX_COUNTED_PREFIXES = 16
 """Earlier requests of a line whose count is kept, beside its first."""
 MIN_GROWTH_SHARE = 0.5
 """What was counted stands for what the client added from this share of its tokens on: a trace and a short message are
