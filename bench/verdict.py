@@ -107,14 +107,14 @@ GATES = [
 ]
 
 
-def broken_gates(figures: Figures, floor: str, subject: str) -> list[str]:
-    """One line for each gate the subject does not pass."""
-    return [
-        f"{gate.figure}: {figures[subject][gate.figure]:.2f} is more than {gate.limit(figures[floor][gate.figure]):.2f}"
-        f" ({gate})"
+def broken_gates(figures: Figures, floor: str, subject: str) -> dict[str, str]:
+    """The figures at which the subject does not pass, each with a line that says so."""
+    return {
+        gate.figure: f"{gate.figure}: {figures[subject][gate.figure]:.2f} is more than"
+        f" {gate.limit(figures[floor][gate.figure]):.2f} ({gate})"
         for gate in GATES
         if figures[subject][gate.figure] > gate.limit(figures[floor][gate.figure])
-    ]
+    }
 
 
 def cell(figures: Figures, subject: str, figure: str) -> str:
