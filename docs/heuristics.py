@@ -24,8 +24,8 @@ from proxy.config.model import Config
 from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.policy.autonomy_rules import AutonomyRules
+from proxy.core.policy.heuristic_score import COMBINERS, judge
 from proxy.core.policy.heuristics import HEURISTICS
-from proxy.core.policy.scoring import COMBINERS, judge
 from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest

@@ -6,7 +6,7 @@ from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, Inbox
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
-from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import build_summarizer
 from proxy.exchange.client_response import send_error_response
 from proxy.exchange.previous_responses import stored_extras_at

@@ -16,7 +16,7 @@ from proxy.dialects import RenderOptions, dialect_at
 from proxy.dialects import raw_json as slices
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder
-from proxy.exchange.background.scheduling import with_timeout
+from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.client_response import Reply, cancel_reason, send_error_response
 from proxy.exchange.previous_responses import has_references
 from proxy.exchange.rounds import (

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
-from proxy.exchange.background.scheduling import with_timeout
+from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.client_response import Reply
 from proxy.exchange.loop import tool_loop, update_refused_calls
 from proxy.exchange.passthrough import PassthroughRequest, bypass, strip_bound_reasoning, with_upstream_model

@@ -51,7 +51,7 @@ from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder, RequestRecordBuilder, sent_chain
-from proxy.exchange.background.scheduling import in_slices
+from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.notes.people_messages import MessageDelivery

@@ -18,7 +18,7 @@ from proxy.dialects import Dialect, DialectComposer, ParseCache
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
-from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.notes.note_writer import IntroductionNote, Note, NoteWriter
 from proxy.exchange.notes.people_messages import MessageDelivery

@@ -13,8 +13,7 @@ from urllib.parse import parse_qs, quote, unquote
 from proxy.core.ledger import RESPONSE_ID_KEY, EntryKind, Message, Round, response_id_of
 from proxy.core.matching import lookup_keys as anchors
 from proxy.dialects import CLIENT_RESPONSE_KEY
-from proxy.dialects.responses import client_view
-from proxy.dialects.responses import stored as responses_kept
+from proxy.dialects.responses import client_view, stored_turn
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.client_response import Reply
@@ -76,7 +75,7 @@ async def handle_stored_response(parts: Services, client_request: ClientRequest,
         await bypass(PassthroughRequest(parts, client_request, route), reply, error.code)
         return
     if kept is None or passes:
-        model = responses_kept.client_model(kept.stored_extras) if kept else None
+        model = stored_turn.client_model(kept.stored_extras) if kept else None
         await forward(PassthroughRequest(parts, client_request, parts.routes.choose(model, client_request.path)), reply)
         return
     if client_request.method == "DELETE":
@@ -137,7 +136,7 @@ def _response_body(client_request: ClientRequest, kept: StoredTurn) -> bytes:
     if _query_parameters(client_request).get("stream", "").lower() in ("true", "1"):
         raise BadRequest("This response was not made in the background; ask for it without stream.")
     shown = client_view([done.spoken.visible_message for done in kept.rounds])
-    return responses_kept.restore_response(kept.stored_extras, shown)
+    return stored_turn.restore_response(kept.stored_extras, shown)
 
 
 # ---------------------------------------------------------------------------------------------------------- its input
@@ -148,9 +147,9 @@ def _input_items_page(parts: Services, client_request: ClientRequest, kept: Stor
         raise BadRequest(f"limit: {limit[:40]!r} is no number from 1 to {MAX_PAGE_ITEMS}.")
     if order not in ("asc", "desc"):
         raise BadRequest(f"order: {order[:40]!r} is neither asc nor desc.")
-    items = responses_kept.input_items(_input_messages(kept))
+    items = stored_turn.input_items(_input_messages(kept))
     try:
-        return responses_kept.page(items, int(limit), oldest_first=order == "asc", after=asked.get("after", ""))
+        return stored_turn.page(items, int(limit), oldest_first=order == "asc", after=asked.get("after", ""))
     except KeyError as missing:
         raise BadRequest(f"after: there is no item {missing} in this input.") from missing
 
@@ -161,13 +160,11 @@ def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
     ledger = kept.cached_conversation.ledger
     path = ledger.path(ledger.entries[kept.turn_id].parent)
     known = kept.stored_extras
-    if responses_kept.continues_previous(known):
+    if stored_turn.continues_previous(known):
         turns = [at for at, entry in enumerate(path, 1) if entry.kind is EntryKind.TURN]
         path = path[turns[-1] if turns else 0 :]
     else:
-        yield from (
-            (f"{kept.turn_id}h{at}", message) for at, message in enumerate(responses_kept.opening_messages(known))
-        )
+        yield from ((f"{kept.turn_id}h{at}", message) for at, message in enumerate(stored_turn.opening_messages(known)))
     for entry in path:
         if entry.message is not None:
             yield entry.id, entry.message
@@ -179,7 +176,7 @@ def _input_messages(kept: StoredTurn) -> Iterator[tuple[str, Message]]:
 async def _delete_response(parts: Services, client_request: ClientRequest, reply: Reply, kept: StoredTurn) -> None:
     """Delete every round at the provider, the one whose id the client knows last. If one is refused, the client gets
     that refusal and may ask again."""
-    route = parts.routes.choose(responses_kept.client_model(kept.stored_extras), client_request.path)
+    route = parts.routes.choose(stored_turn.client_model(kept.stored_extras), client_request.path)
     record = new_request_record(parts, client_request, route, "")
     record.add_sent_round((), None)
     headers = outgoing_headers(client_request.headers, route.upstream.settings, readable=True)
@@ -199,7 +196,7 @@ async def _delete_response(parts: Services, client_request: ClientRequest, reply
             await reply.end(refusal)
             return
     await _store_tombstone(parts, kept)
-    await _send_json(reply, record, kept, responses_kept.deleted(kept.response_id))
+    await _send_json(reply, record, kept, stored_turn.deleted(kept.response_id))
 
 
 async def _store_tombstone(parts: Services, kept: StoredTurn) -> None:

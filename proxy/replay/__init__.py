@@ -17,7 +17,7 @@ from proxy.replay.outcome import (
     sum_rows,
 )
 from proxy.replay.recording import Recording
-from proxy.replay.stored import stored_recording
+from proxy.replay.stored_conversation import stored_recording
 from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
 
 __all__ = [

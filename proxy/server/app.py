@@ -397,7 +397,7 @@ class App:
         return await asyncio.shield(self._management_task)
 
     def _build_management_app(self) -> ASGIApp:
-        from proxy.management.api.app import ApiContext, build_api
+        from proxy.management.api.app import ApiContext, build_api  # FastAPI: 30 MB that most runs never need
 
         stage = ApiContext(
             *self._api_arguments,
@@ -438,7 +438,7 @@ def _new_request_id() -> str:
 
 
 def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
-    from proxy.telemetry.prometheus import render_metrics
+    from proxy.telemetry.prometheus import render_metrics  # the library is loaded at the first /metrics
 
     return render_metrics
 

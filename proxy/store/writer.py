@@ -37,9 +37,9 @@ from proxy.store.commit import (
 )
 from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import Record
-from proxy.store.pending import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks_view import TaskRowUpdater
+from proxy.store.tickets import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from proxy.dialects import raw_json as slices
 from proxy.dialects.dialect_list import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses.items import read_item, read_run
 from proxy.dialects.responses.request import resolve_references
-from proxy.dialects.responses.stored import (
+from proxy.dialects.responses.stored_turn import (
     client_view,
     input_items,
     members_to_store,

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from proxy.exchange.background.scheduling import MAX_DELAY_S, DeferredTasks
+from proxy.exchange.background.scheduler import MAX_DELAY_S, DeferredTasks
 
 
 async def test_work_waits_for_whoever_waits() -> None:

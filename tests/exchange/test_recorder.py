@@ -9,7 +9,7 @@ import pytest
 from proxy.accounting import Receipt
 from proxy.config.sources import load_config
 from proxy.exchange import pipeline as exchange
-from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.rounds import ClientRequest
 from proxy.replay.player import CapturedReply
 from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json

@@ -5,7 +5,6 @@ from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, f
 from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat, DrawMap, block_of
 from proxy.core.context.block_minimal import MAX_ACTIONS
-from proxy.core.context.block_nested import render_lineage
 from proxy.core.context.block_refresh import (
     block_holder,
     frames_with_block,
@@ -14,6 +13,7 @@ from proxy.core.context.block_refresh import (
     uncalled_frame,
 )
 from proxy.core.context.guidance import GuidanceWording, guidance_text
+from proxy.core.context.message_delivery import undelivered_messages
 from proxy.core.context.message_list import (
     UNANSWERED_CALL_RESULT,
     Context,
@@ -27,10 +27,10 @@ from proxy.core.context.message_list import (
     owner_of,
     unpaired_calls,
 )
+from proxy.core.context.nested_block import render_lineage
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
 from proxy.core.context.role_order import LEFT_OUT_ANSWER, LEFT_OUT_WORK, AnswersLeftOut, alternate_roles
-from proxy.core.context.undelivered import undelivered_messages
 
 __all__ = [
     "FLAT_FORMAT",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.filemap.ranking import RankedFile
+from proxy.core.filemap.page_rank import RankedFile
 from proxy.core.filemap.symbols import Definition
 from proxy.core.text import CountTokens, element, escape_xml
 

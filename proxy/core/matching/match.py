@@ -14,9 +14,9 @@ from enum import StrEnum
 import msgspec
 
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, Thread, message_id
+from proxy.core.matching.loose_walk import walk_loosely
 from proxy.core.matching.rewritten_history import MAX_THREAD_SIMILARITY, align, thread_similarity
 from proxy.core.matching.walk_history import MAX_CANDIDATES, walk
-from proxy.core.matching.walk_loosely import walk_loosely
 
 RETRY_WINDOW_MS = 600_000
 """An identical opening request within this time is a retry, not a new conversation."""

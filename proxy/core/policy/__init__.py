@@ -20,6 +20,7 @@ from proxy.core.policy.frame_inference import (
     has_tool_calls,
     infer_frames,
 )
+from proxy.core.policy.heuristic_score import AutonomyVerdict, judge
 from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, ScoreInput
 from proxy.core.policy.loop_detection import (
     REFUSED_CALL_RESULT,
@@ -32,7 +33,6 @@ from proxy.core.policy.loop_detection import (
     looping_signatures,
 )
 from proxy.core.policy.roots import build_root, build_root_from_person, find_new_root, next_message_effect
-from proxy.core.policy.scoring import AutonomyVerdict, judge
 from proxy.core.policy.signals import DEFAULT_CONTEXT_WINDOW, FrameActivity, FrameSignals, read_activity, signals_of
 from proxy.core.policy.suggest import (
     make_suggestion,

@@ -66,7 +66,7 @@ from proxy.dialects.responses.items import (
     without_unreadable_reasoning,
 )
 from proxy.dialects.responses.response import ResponsesResponseWriter
-from proxy.dialects.responses.stored import client_view, is_stored, members_to_store, opening_messages
+from proxy.dialects.responses.stored_turn import client_view, is_stored, members_to_store, opening_messages
 from proxy.dialects.synthetic_responses import encode_response
 
 PREVIOUS_RESPONSE_ID = "previous_response_id"

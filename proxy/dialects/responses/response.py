@@ -27,7 +27,7 @@ from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
 from proxy.dialects.responses.items import REASONING
 from proxy.dialects.responses.other_form import body_of_stream, stream_of_body
 from proxy.dialects.responses.output import INCOMPLETE, OutputItem
-from proxy.dialects.responses.stored import Visibility, is_stored, visible_items
+from proxy.dialects.responses.stored_turn import Visibility, is_stored, visible_items
 from proxy.dialects.responses.stream import ERROR_EVENTS, FINAL_EVENTS, ParsedEvent, ResponsesRoundReader
 from proxy.dialects.sse import SseEvent, encode_event
 from proxy.dialects.usage import usage_for_client

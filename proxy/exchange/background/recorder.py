@@ -35,7 +35,7 @@ from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, 
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
 from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates, without_secrets
 from proxy.errors import StoreError
-from proxy.exchange.background.scheduling import DeferredTasks
+from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.thread.placement import Placement
 from proxy.store import Body, RequestRecord, SentRecord, Store
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, Message, ModelResponse, Round, response_id_of
 from proxy.core.matching import lookup_keys
 from proxy.errors import NotAllowed
+from proxy.management.export.import_files import open_source, read_document, read_lines, refuse_import
 from proxy.management.export.jetbox import read_jetbox_layout
 from proxy.management.export.ledger import is_ledger_export, read_records
-from proxy.management.export.reading import open_source, read_document, read_lines, refuse_import
 from proxy.management.export.rebuild import rebuild_records
 from proxy.management.export.stack_layout import STATE_FILE, read_stack_layout
 from proxy.management.views import ConversationUnreadable, all_path_states, newest_path_state

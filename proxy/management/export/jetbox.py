@@ -21,8 +21,8 @@ from proxy.core.observers import last_outcome_by_kind, observe, steps_of
 from proxy.core.policy import loop_detection
 from proxy.dialects import OPENAI_CHAT, raw_json
 from proxy.dialects.chat import read_message
+from proxy.management.export.import_files import FileSource, read_objects, refuse_import
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line
-from proxy.management.export.reading import FileSource, read_objects, refuse_import
 from proxy.management.export.rebuild import ImportedConversation, ImportedFrame, ImportedMessage, parents_first
 from proxy.management.export.source import ExportInput
 from proxy.management.export.stack_layout import (

@@ -20,9 +20,9 @@ from proxy.core.frames import Frame, Status, ancestors, children
 from proxy.core.ledger import Call, EntryKind, Message, identity_of
 from proxy.core.tools import tree_state
 from proxy.dialects import OPENAI_CHAT
+from proxy.management.export.import_files import FileSource, read_document, read_objects, refuse_import
 from proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
 from proxy.management.export.ledger import as_bytes
-from proxy.management.export.reading import FileSource, read_document, read_objects, refuse_import
 from proxy.management.export.rebuild import ImportedConversation, ImportedFrame, ImportedMessage, parents_first
 from proxy.management.export.source import ExportInput
 

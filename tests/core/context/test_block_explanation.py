@@ -13,8 +13,8 @@ from proxy.core.context.block_explanation import (
     explain_block,
 )
 from proxy.core.context.block_minimal import RecentWork, render_minimal
-from proxy.core.context.block_nested import render_nested
 from proxy.core.context.frame_block import render_flat
+from proxy.core.context.nested_block import render_nested
 from proxy.core.context.relatives import keywords_of
 from proxy.core.context.relevance import score_ancestor, score_sibling
 from proxy.core.frames.events import ArtifactAdded

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from proxy.core.context.block_format import BlockFormat, block_of
 from proxy.core.context.block_minimal import MINIMAL_BLOCK_CHARACTERS, MINIMAL_BLOCK_TOKENS, RecentWork, render_minimal
-from proxy.core.context.block_nested import render_nested
 from proxy.core.context.frame_block import render_flat
+from proxy.core.context.nested_block import render_nested
 from proxy.core.frames.events import ArtifactAdded, FrameEvent, FramePlanned, RootStarted
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Tree

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.core.filemap.page_rank import mentioned_paths, page_rank, rank_files
 from proxy.core.filemap.patterns import symbols_by_patterns
-from proxy.core.filemap.ranking import mentioned_paths, page_rank, rank_files
 from tests.core.filemap.talks import seen
 
 SHOP = [

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from proxy.exchange.background.scheduling import in_slices, with_timeout
+from proxy.exchange.background.scheduler import in_slices, with_timeout
 
 LONG_S = 60.0
 

@@ -15,7 +15,7 @@ from proxy.replay.api.responses import RESPONSES
 from proxy.replay.player import CapturedReply, play_recording
 from proxy.replay.recording import Json, NotReplayable, RecordedStep, Recording, body_start_and_end, encode_json
 from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
-from proxy.replay.stored import stored_recording
+from proxy.replay.stored_conversation import stored_recording
 
 MINUTE = 60_000
 CHAT: list[Json] = [
