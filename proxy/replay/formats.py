@@ -1,5 +1,6 @@
-"""Reads recordings from files, in one of three formats that the content itself decides.
+"""Reads recordings from files, in one of four formats that the content itself decides.
 
+    session log  what a client wrote of its own session (`sessions/`)
     trajectory   an object with `messages` and, where they were recorded, `tools`, `model`, `ts`, `resets`, `id`
     messages     a list of messages, or an object that holds one: the same without the rest
     captured     request bodies in the order in which they came, each alone or as the `body` of a line about it
@@ -11,11 +12,13 @@ captured requests where one continues another or has members that only requests 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from proxy.accounting import TokenCounter
 from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ConversationWriter, RecordedConversation, ReplayApi
 from proxy.replay.api.chat import CHAT
@@ -40,6 +43,7 @@ from proxy.replay.recording import (
     RequestTimes,
     body_start_and_end,
 )
+from proxy.replay.sessions import SessionFormat, format_of, recording_of_session
 from proxy.replay.validation import check_expressible, check_messages, head_length, oddities, pairing_of
 
 _REQUEST_ONLY_KEYS = frozenset(
@@ -59,6 +63,8 @@ def read_recordings(
 ) -> list[Recording]:
     """The conversations of a file. `model` replaces the recorded one, `dialect` is the API to replay them in; empty
     keeps each one's own. Raises NotReplayable."""
+    if known := format_of(path):
+        return _recordings_of_log(path, known, model, clock, dialect)
     name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     items = _split_items(json_values_in(path))
     if _are_captured_requests(items):
@@ -72,6 +78,21 @@ def read_recordings(
         _recording_of_messages(item, name if alone else f"{name}[{number}]", model, clock, dialect)
         for number, item in enumerate(items, 1)
     ]
+
+
+def _recordings_of_log(path: Path, known: SessionFormat, model: str, clock: ClockMode, dialect: str) -> list[Recording]:
+    """One recording for each session of a client's log."""
+    count = TokenCounter().count
+    try:
+        found = [
+            recording_of_session(session, known, count, model=model, clock=clock, dialect=dialect)
+            for session in known.read(path)
+        ]
+    except (OSError, ValueError, sqlite3.Error) as error:
+        raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {error}") from None
+    if not found:
+        raise NotReplayable(f"{path}: no answer of a model stands in this session of {known.name}")
+    return found
 
 
 def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: str, clock: ClockMode) -> list[Recording]:

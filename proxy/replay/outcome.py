@@ -100,6 +100,12 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     """Requests that were not replayed, because their body is not stored."""
     unequal: int = 0
     """Answers that reached the client changed: a fault of the proxy."""
+    client: str = ""
+    """Who wrote the session log it was read from."""
+    started_s: float | None = None
+    """When the session began, in seconds since the epoch."""
+    assumed_head: int = 0
+    """Tokens of system text and tools that the log does not hold and nothing in it tells."""
 
 
 class ReplayFailure(msgspec.Struct, kw_only=True):

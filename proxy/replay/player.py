@@ -87,6 +87,9 @@ class _Player:
             dialect=recording.dialect,
             row=sum_receipts(()),
             without_body=recording.without_body,
+            client=recording.client,
+            started_s=recording.started_s,
+            assumed_head=recording.assumed_head,
         )
         self._played.notes += recording.notes
         self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None

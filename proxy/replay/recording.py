@@ -56,7 +56,9 @@ class RecordedStep:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """`steps` in the order of the requests. `notes` name oddities that do not stop the replay. `dialect` is the API of
-    the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps."""
+    the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps. Of a session
+    log, `client` names who wrote it, `started_s` is in seconds since the epoch, and `assumed_head` is the size in tokens
+    of a head that is in no log."""
 
     name: str
     model: str
@@ -64,6 +66,9 @@ class Recording:
     notes: tuple[str, ...] = ()
     dialect: str = "chat"
     without_body: int = 0
+    client: str = ""
+    started_s: float | None = None
+    assumed_head: int = 0
 
 
 def encode_json(value: object) -> bytes:

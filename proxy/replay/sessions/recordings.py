@@ -1,0 +1,83 @@
+"""A logged session as a recording that can be replayed: all its threads, their requests in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from proxy.core.ledger import INSTRUCTION_ROLES
+from proxy.replay.api.api_list import APIS
+from proxy.replay.api.base import RecordedConversation, ReplayApi
+from proxy.replay.recording import ClockMode, Json, RecordedStep, Recording, RequestTimes, body_start_and_end
+from proxy.replay.sessions.base import Session, SessionFormat, Thread
+from proxy.replay.sessions.head import missing_head
+from proxy.replay.validation import head_length
+
+UNNAMED_MODEL = "not recorded"
+MESSAGES_API_MODELS = "claude"
+"""Models whose clients speak the messages API, whatever client it is."""
+
+
+def recording_of_session(
+    session: Session,
+    known: SessionFormat,
+    count: Callable[[str], int],
+    *,
+    model: str = "",
+    clock: ClockMode = "recorded",
+    dialect: str = "",
+) -> Recording:
+    """`count` counts the tokens of a text. `model` and `dialect` replace those of the log."""
+    main = session.threads[0]
+    first_model = model or main.model or UNNAMED_MODEL
+    api = APIS[dialect or ("messages" if MESSAGES_API_MODELS in first_model.lower() else known.api)]
+    assumed, found = 0, []
+    for thread in session.threads:
+        head = missing_head(thread, known, count)
+        assumed = assumed or head.assumed
+        found += list(_requests_of(_with_head(thread, head.text), api, model))
+    times = RequestTimes(clock)
+    steps = [
+        RecordedStep(before, messages, behind, answer, times.next(at_s))
+        for _, at_s, before, messages, behind, answer in sorted(found, key=lambda one: one[0])
+    ]
+    started = next((request.at_s for request in main.requests if request.at_s), None)
+    name = f"{known.key} {session.id}"
+    return Recording(
+        name, first_model, tuple(steps), (), api.name, client=known.name, started_s=started, assumed_head=assumed
+    )
+
+
+def _with_head(thread: Thread, text: str) -> Thread:
+    """The thread with one more system message behind its head."""
+    if not text:
+        return thread
+    at = head_length(thread.messages)
+    messages = [*thread.messages[:at], {"role": "system", "content": text}, *thread.messages[at:]]
+    requests = [type(one)(one.at + 1, one.answer, one.at_s) for one in thread.requests]
+    return Thread(thread.model, messages, requests, [reset + 1 for reset in thread.resets], thread.tools)
+
+
+_Request = tuple[float, float | None, bytes, tuple[bytes, ...], bytes, Json]
+
+
+def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Request]:
+    """Each request: its place in time, its time in seconds if known, its body in three parts, its answer."""
+    messages = [_plain_role(message, at, head_length(thread.messages)) for at, message in enumerate(thread.messages)]
+    model = model or thread.model or UNNAMED_MODEL
+    written = api.write(RecordedConversation(model, messages, thread.tools, thread.resets))
+    before, behind = body_start_and_end(model, written.others, api.messages_key)
+    head, last = head_length(messages), 0.0
+    for request in thread.requests:
+        start = max([head, *(reset for reset in thread.resets if reset <= request.at)])
+        last = request.at_s if request.at_s is not None else last
+        if sent := written.messages_between(start, request.at):
+            yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer)
+
+
+def _plain_role(message: Json, at: int, head: int) -> Json:
+    """A system message behind the head keeps its role only in the APIs that know it there: it is told as the user's."""
+    if at < head or message["role"] not in INSTRUCTION_ROLES:
+        return message
+    changed: dict[str, Any] = {**message, "role": "user"}
+    return changed
