@@ -16,6 +16,7 @@ from typer.main import get_command
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
     "demo": ("programs", "Play a scripted agent session and show what it saves; needs no key and no network."),
+    "savings": ("savings", "What the proxy would have saved in the sessions your agents have already written."),
     "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
     "tree": ("inspect", "The frames of a conversation; without an argument the newest conversations."),
     "resume": ("inspect", "Where the work stands: the goal, what was done last, what is next."),

@@ -11,7 +11,8 @@ import json
 import pydoc
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -38,6 +39,11 @@ def one_line(text: str) -> str:
 def pluralize(count: int, noun: str) -> str:
     """`1 request`, `2 requests`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def format_dollars(amount: float) -> str:
+    """`$12.40`; with four decimals below a dollar."""
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
 def print_line(text: str = "", color: str | None = None) -> None:
@@ -94,3 +100,19 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> 
         cell.rjust(width) if at in right else cell.ljust(width)
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
+
+
+@contextmanager
+def progress_bar(what: str, *, wanted: bool = True) -> Iterator[Callable[[float], None]]:
+    """A progress bar on stderr, which disappears when the work ends. Yields a function that takes the share done, from
+    0 to 1. There is no bar where stderr is no terminal."""
+    if not wanted or not sys.stderr.isatty():
+        yield lambda share: None
+        return
+    from rich.console import Console  # only long work pays for loading it
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(task, completed=share)

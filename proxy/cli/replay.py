@@ -8,19 +8,25 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from proxy.accounting import ReceiptTotals, TableColumn, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, run_async, settings_at
-from proxy.cli.output import align_columns, escape_unsafe, one_line, pluralize, print_error, print_json, print_line
+from proxy.cli.output import (
+    align_columns,
+    escape_unsafe,
+    one_line,
+    pluralize,
+    print_error,
+    print_json,
+    print_line,
+    progress_bar,
+)
 from proxy.config import Config, parse_assignments
 from proxy.replay import (
     FAR_REQUESTS,
@@ -262,7 +268,7 @@ def replay(
     if not named and not conversation:
         where = "these directories hold no file" if files else "name recordings, or a --conversation of the store"
         raise typer.BadParameter(f"there is nothing to replay: {where}")
-    with _progress_bar(shown=not quiet and sys.stderr.isatty()) as progress:
+    with progress_bar("replaying", wanted=not quiet) as progress:
         results = [*_replay_stored(settings_at(config, data), conversation, task, progress)] if conversation else []
         results += replay_files(named, task, jobs, progress) if named else []
     done = [result for result in results if isinstance(result, ReplayResult)]
@@ -285,18 +291,6 @@ def _replay_stored(
 async def _load_recording(where: Config, conversation: str, task: ReplayOptions) -> Recording:
     async with opened_store(where) as store:
         return await stored_recording(store, conversation, model=task.model, clock=task.clock, dialect=task.dialect)
-
-
-@contextmanager
-def _progress_bar(*, shown: bool) -> Iterator[Callable[[float], None]]:
-    """A progress bar on stderr that disappears when it is full."""
-    if not shown:
-        yield lambda share: None
-        return
-    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda share: bar.update(task, completed=share)
 
 
 def _print_results(

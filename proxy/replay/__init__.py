@@ -17,11 +17,14 @@ from proxy.replay.outcome import (
     sum_rows,
 )
 from proxy.replay.recording import Recording
+from proxy.replay.sessions import FORMATS, FoundLogs, find_logs
 from proxy.replay.stored_conversation import stored_recording
 from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
 
 __all__ = [
     "FAR_REQUESTS",
+    "FORMATS",
+    "FoundLogs",
     "MissedName",
     "NameNeeds",
     "Recording",
@@ -31,6 +34,7 @@ __all__ = [
     "ReplayOutcome",
     "ReplayResult",
     "cpu_count",
+    "find_logs",
     "recording_files_in",
     "replay_files",
     "replay_recording",

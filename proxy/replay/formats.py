@@ -43,7 +43,7 @@ from proxy.replay.recording import (
     RequestTimes,
     body_start_and_end,
 )
-from proxy.replay.sessions import SessionFormat, format_of, recording_of_session
+from proxy.replay.sessions import SessionConverter, SessionFormat, format_of
 from proxy.replay.validation import check_expressible, check_messages, head_length, oddities, pairing_of
 
 _REQUEST_ONLY_KEYS = frozenset(
@@ -82,12 +82,9 @@ def read_recordings(
 
 def _recordings_of_log(path: Path, known: SessionFormat, model: str, clock: ClockMode, dialect: str) -> list[Recording]:
     """One recording for each session of a client's log."""
-    count = TokenCounter().count
+    converter = SessionConverter(known, TokenCounter().count, model, clock, dialect)
     try:
-        found = [
-            recording_of_session(session, known, count, model=model, clock=clock, dialect=dialect)
-            for session in known.read(path)
-        ]
+        found = [converter.recording_of(session) for session in known.read(path)]
     except (OSError, ValueError, sqlite3.Error) as error:
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {error}") from None
     if not found:

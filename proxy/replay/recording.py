@@ -56,9 +56,11 @@ class RecordedStep:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """`steps` in the order of the requests. `notes` name oddities that do not stop the replay. `dialect` is the API of
-    the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps. Of a session
-    log, `client` names who wrote it, `started_s` is in seconds since the epoch, and `assumed_head` is the size in tokens
-    of a head that is in no log."""
+    the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps.
+
+    Of a session log, `client` names who wrote it, `started_s` is in seconds since the epoch, and `assumed_head` is the
+    size in tokens of a head whose size nothing in the log tells.
+    """
 
     name: str
     model: str

@@ -3,6 +3,6 @@ them."""
 
 from proxy.replay.sessions.base import SessionFormat
 from proxy.replay.sessions.finder import FORMATS, FoundLogs, find_logs, format_of
-from proxy.replay.sessions.recordings import recording_of_session
+from proxy.replay.sessions.recordings import SessionConverter
 
-__all__ = ["FORMATS", "FoundLogs", "SessionFormat", "find_logs", "format_of", "recording_of_session"]
+__all__ = ["FORMATS", "FoundLogs", "SessionConverter", "SessionFormat", "find_logs", "format_of"]

@@ -46,6 +46,8 @@ class Thread:
     resets: Sequence[int] = ()
     tools: Sequence[Json] = ()
     first_input: int | None = None
+    first_length: int = 0
+    """How many messages `first_input` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,19 @@ class SessionFormat:
     api: str = "chat"
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedAnswer:
+    """An answer as a log tells it. `calls` are from `call_of`; `input_tokens` is what the provider counted for its
+    request, 0 where that is not told."""
+
+    text: str
+    calls: Sequence[Json] = ()
+    at_s: float | None = None
+    model: str = ""
+    reasoning: str = ""
+    input_tokens: int = 0
+
+
 @dataclass
 class ThreadBuilder:
     """Collects the messages and requests of one thread in the order of the log."""
@@ -92,6 +107,8 @@ class ThreadBuilder:
     messages: list[Json] = field(default_factory=list)
     requests: list[LoggedRequest] = field(default_factory=list)
     resets: list[int] = field(default_factory=list)
+    first_length: int = 0
+    """How many messages `first_input` counts; 0 stands for those of the first request."""
     _open: dict[str, None] = field(default_factory=dict)
     """Calls without a result so far."""
     _models: Counter[str] = field(default_factory=Counter)
@@ -102,35 +119,23 @@ class ThreadBuilder:
             self._close_calls()
             self.messages.append({"role": role, "content": content})
 
-    def add_answer(
-        self,
-        text: str,
-        calls: Sequence[Json] = (),
-        *,
-        at_s: float | None = None,
-        model: str = "",
-        reasoning: str = "",
-        input_tokens: int | None = None,
-        kept: bool = True,
-    ) -> None:
-        """A request and its answer. `calls` are from `call_of`; `kept`: the client's history goes on with it."""
+    def add_answer(self, answer: LoggedAnswer, *, kept: bool = True) -> None:
+        """A request and its answer. `kept`: the client's history goes on with the answer."""
         self._close_calls()
         if not self.messages:  # a log that was cut at its beginning
             return
-        message: dict[str, Any] = {"role": "assistant", "content": text or None}
-        if reasoning:
-            message["reasoning_content"] = reasoning
-        if calls:
-            message["tool_calls"] = list(calls)
-        if not calls and not text:
-            message["content"] = ""
-        self._models[model or self.model] += 1
-        if not self.requests and input_tokens:
-            self.first_input = input_tokens
-        self.requests.append(LoggedRequest(len(self.messages), message, at_s))
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text or (None if answer.calls else "")}
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.calls:
+            message["tool_calls"] = list(answer.calls)
+        self._models[answer.model or self.model] += 1
+        if not self.requests and answer.input_tokens:
+            self.first_input = answer.input_tokens
+        self.requests.append(LoggedRequest(len(self.messages), message, answer.at_s))
         if kept:
             self.messages.append(message)
-            self._open.update(dict.fromkeys(call["id"] for call in calls))
+            self._open.update(dict.fromkeys(call["id"] for call in answer.calls))
 
     def add_result(self, call: str, content: object) -> None:
         """The result of a call; one that no call is open for is left out, as a client would not send it."""
@@ -143,14 +148,15 @@ class ThreadBuilder:
         self._close_calls()
         if self.messages:
             self.messages.append({"role": "user", "content": SUMMARY_REQUEST_TEXT})
-            self.add_answer(text_in(summary), at_s=at_s, kept=False)
+            self.add_answer(LoggedAnswer(text_in(summary), at_s=at_s), kept=False)
         self.resets.append(len(self.messages))
         self.add("user", summary)
 
     def branch(self, length: int) -> ThreadBuilder:
         """A new thread that begins with the first `length` messages of this one; its requests come later."""
         inside = [reset for reset in self.resets if reset < length]
-        return ThreadBuilder(self.model, self.tools, self.first_input, self.messages[:length], [], inside)
+        counted = self.first_length or (self.requests[0].at if self.requests else 0)
+        return ThreadBuilder(self.model, self.tools, self.first_input, self.messages[:length], [], inside, counted)
 
     def finish(self) -> Iterator[Thread]:
         """The thread, unless no request of it is known."""
@@ -158,7 +164,8 @@ class ThreadBuilder:
         if self.requests:
             model = self._models.most_common(1)[0][0] or self.model
             tools = self.tools or [_bare_tool(name) for name in self._called_names()]
-            yield Thread(model, self.messages, self.requests, self.resets, tools, self.first_input)
+            counted = self.first_length or self.requests[0].at
+            yield Thread(model, self.messages, self.requests, self.resets, tools, self.first_input, counted)
 
     def _close_calls(self) -> None:
         """Open calls get a result, because every API wants one."""
@@ -248,7 +255,7 @@ def json_object(path: Path) -> dict[str, Any]:
     """The JSON object of a file. Raises ValueError."""
     value = json_value(path)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is no object")  # noqa: TRY004 - a fault of the file, like one of its JSON
     return value
 
 

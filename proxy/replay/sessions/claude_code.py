@@ -14,6 +14,7 @@ from typing import Any
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -64,16 +65,11 @@ class _Line:
 class _Log:
     def __init__(self) -> None:
         self.version = ""
-        self._head: list[str] = []
-        self._tools: list[Json] = []
         self._finished: list[ThreadBuilder] = []
         self._lines: dict[str, _Line] = {}
 
     def builders(self) -> list[ThreadBuilder]:
-        found = [*self._finished, *(line.builder for line in self._lines.values())]
-        for builder in found[: 1 if self._tools else 0]:
-            builder.tools = self._tools
-        return found
+        return [*self._finished, *(line.builder for line in self._lines.values())]
 
     def add(self, line: Json) -> None:
         """Take in one line of the file."""
@@ -100,13 +96,20 @@ class _Log:
             self._end(thread)
 
     def _take_head(self, shape: Json) -> None:
-        self._head = [text_in(shape.get("system"))]
-        self._tools = [
+        """The system text and tools of the main thread's requests from here on."""
+        main = self._lines.setdefault("", _Line())
+        self._end(main)
+        if main.builder.requests:
+            self._finished.append(main.builder)
+            main.builder = main.builder.branch(len(main.builder.messages))
+        builder, text = main.builder, text_in(shape.get("system"))
+        builder.tools = [
             tool_of(t.get("name"), t.get("description"), t.get("input_schema")) for t in objects(shape.get("tools"))
         ]
-        main = self._lines.get("")
-        if main and main.builder.messages and not main.builder.requests and self._head[0]:
-            main.builder.messages.insert(0, {"role": "system", "content": self._head[0]})
+        if builder.messages and builder.messages[0]["role"] == "system":
+            builder.messages[0] = {"role": "system", "content": text}
+        elif text:
+            builder.messages.insert(0, {"role": "system", "content": text})
             main.position = {line: length + 1 for line, length in main.position.items()}
 
     def _add_block(self, thread: _Line, line: Json, message: Json) -> None:
@@ -130,12 +133,16 @@ class _Log:
         blocks, usage, builder = answer["blocks"], answer["usage"], thread.builder
         counts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         builder.add_answer(
-            "\n".join(str(b.get("text")) for b in blocks if b.get("type") == "text"),
-            [call_of(b.get("name"), b.get("input"), b.get("id")) for b in blocks if b.get("type") == "tool_use"],
-            at_s=seconds(answer["at"]),
-            model=answer["model"],
-            reasoning="\n".join(str(b.get("thinking") or "") for b in blocks if b.get("type") == "thinking").strip(),
-            input_tokens=sum(whole(usage.get(name)) for name in counts),
+            LoggedAnswer(
+                "\n".join(str(b.get("text")) for b in blocks if b.get("type") == "text"),
+                [call_of(b.get("name"), b.get("input"), b.get("id")) for b in blocks if b.get("type") == "tool_use"],
+                at_s=seconds(answer["at"]),
+                model=answer["model"],
+                reasoning="\n".join(
+                    str(b.get("thinking") or "") for b in blocks if b.get("type") == "thinking"
+                ).strip(),
+                input_tokens=sum(whole(usage.get(name)) for name in counts),
+            )
         )
         thread.last_answer = len(builder.messages)
         thread.position |= dict.fromkeys(answer["lines"], len(builder.messages))

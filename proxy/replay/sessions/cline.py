@@ -8,6 +8,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -50,16 +51,20 @@ def _add_message(builder: ThreadBuilder, message: Json) -> None:
         return
     metrics = message.get("metrics") or {}
     builder.add_answer(
-        text_in([block for block in blocks if block.get("type") == "text"]),
-        [
-            call_of(block.get("name"), block.get("input"), block.get("id"))
-            for block in blocks
-            if block.get("type") == "tool_use"
-        ],
-        at_s=seconds(message.get("ts")),
-        model=str((message.get("modelInfo") or {}).get("id") or ""),
-        reasoning="\n".join(str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"),
-        input_tokens=whole(metrics.get("inputTokens")),
+        LoggedAnswer(
+            text_in([block for block in blocks if block.get("type") == "text"]),
+            [
+                call_of(block.get("name"), block.get("input"), block.get("id"))
+                for block in blocks
+                if block.get("type") == "tool_use"
+            ],
+            at_s=seconds(message.get("ts")),
+            model=str((message.get("modelInfo") or {}).get("id") or ""),
+            reasoning="\n".join(
+                str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"
+            ),
+            input_tokens=whole(metrics.get("inputTokens")),
+        )
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -75,11 +76,13 @@ class _Log:
         if not items:
             return
         self.builder.add_answer(
-            "\n".join(text_in(item.get("content")) for item in items if item.get("type") == "message"),
-            [_call(item) for item in items if item.get("type") in CALLS],
-            at_s=self._at_s,
-            model=self._model,
-            reasoning="\n".join(text_in(item.get("summary")) for item in items if item.get("type") == "reasoning"),
+            LoggedAnswer(
+                "\n".join(text_in(item.get("content")) for item in items if item.get("type") == "message"),
+                [_call(item) for item in items if item.get("type") in CALLS],
+                at_s=self._at_s,
+                model=self._model,
+                reasoning="\n".join(text_in(item.get("summary")) for item in items if item.get("type") == "reasoning"),
+            )
         )
 
     def _add_item(self, item: Json, at_s: float | None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -50,10 +51,12 @@ def _add_entry(builder: ThreadBuilder, entry: Json, message: Json) -> None:
     usage = message.get("usage") or {}
     functions = [(call, call.get("function") or {}) for call in objects(message.get("toolCalls"))]
     builder.add_answer(
-        content,
-        [call_of(function.get("name"), function.get("arguments"), call.get("id")) for call, function in functions],
-        model=str(usage.get("model") or ""),
-        input_tokens=whole(usage.get("prompt_tokens")),
+        LoggedAnswer(
+            content,
+            [call_of(function.get("name"), function.get("arguments"), call.get("id")) for call, function in functions],
+            model=str(usage.get("model") or ""),
+            input_tokens=whole(usage.get("prompt_tokens")),
+        )
     )
     for state in objects(entry.get("toolCallStates")):
         builder.add_result(str(state.get("toolCallId")), text_in(state.get("output")))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -48,14 +49,16 @@ def _add_event(builder: ThreadBuilder, kind: str, data: Json, at_s: float | None
         builder.add("user", data.get("transformedContent") or data.get("content"))
     elif kind == "assistant.message":
         builder.add_answer(
-            text_in(data.get("content")),
-            [
-                call_of(call.get("name"), call.get("arguments"), call.get("toolCallId"))
-                for call in objects(data.get("toolRequests"))
-            ],
-            at_s=at_s,
-            model=str(data.get("model") or ""),
-            reasoning=text_in(data.get("reasoningText")),
+            LoggedAnswer(
+                text_in(data.get("content")),
+                [
+                    call_of(call.get("name"), call.get("arguments"), call.get("toolCallId"))
+                    for call in objects(data.get("toolRequests"))
+                ],
+                at_s=at_s,
+                model=str(data.get("model") or ""),
+                reasoning=text_in(data.get("reasoningText")),
+            )
         )
     elif kind == "tool.execution_complete":
         outcome = data.get("result") or data.get("error") or {}

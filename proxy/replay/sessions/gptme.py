@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proxy.replay.sessions.base import (
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -36,10 +37,12 @@ def read(path: Path) -> Iterator[Session]:
         usage, role = about.get("usage") or {}, line.get("role")
         if role == "assistant":
             builder.add_answer(
-                text_in(line.get("content")),
-                at_s=seconds(line.get("timestamp")),
-                model=str(about.get("served_model") or about.get("model") or ""),
-                input_tokens=whole(usage.get("input_tokens")) + whole(usage.get("cache_read_tokens")),
+                LoggedAnswer(
+                    text_in(line.get("content")),
+                    at_s=seconds(line.get("timestamp")),
+                    model=str(about.get("served_model") or about.get("model") or ""),
+                    input_tokens=whole(usage.get("input_tokens")) + whole(usage.get("cache_read_tokens")),
+                )
             )
         else:
             builder.add(str(role or "user"), text_in(line.get("content")))

@@ -42,7 +42,7 @@ def _tokens_of_head(thread: Thread, count: Callable[[str], int]) -> int:
 
 def _tokens_of_first_request(thread: Thread, count: Callable[[str], int]) -> int:
     """Counted roughly: what the tokens around messages take is part of what is made up for."""
-    before = thread.messages[: thread.requests[0].at]
+    before = thread.messages[: thread.first_length]
     texts = [text_in(message.get("content")) for message in before]
     calls = [encode_json(calls).decode() for message in before if (calls := message.get("tool_calls"))]
     return sum(map(count, (*texts, *calls))) + (count(encode_json(thread.tools).decode()) if thread.tools else 0)

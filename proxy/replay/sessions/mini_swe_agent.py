@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -65,11 +66,13 @@ def _add_answer(
 ) -> None:
     functions = [(call, call.get("function") or {}) for call in objects(message.get("tool_calls"))]
     builder.add_answer(
-        text_in(message.get("content")),
-        [call_of(function.get("name"), function.get("arguments"), call.get("id")) for call, function in functions],
-        at_s=seconds(extra.get("timestamp") or response.get("created")),
-        model=str(response.get("model") or ""),
-        input_tokens=whole((response.get("usage") or {}).get("prompt_tokens")),
+        LoggedAnswer(
+            text_in(message.get("content")),
+            [call_of(function.get("name"), function.get("arguments"), call.get("id")) for call, function in functions],
+            at_s=seconds(extra.get("timestamp") or response.get("created")),
+            model=str(response.get("model") or ""),
+            input_tokens=whole((response.get("usage") or {}).get("prompt_tokens")),
+        ),
         kept=kept,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -90,10 +91,12 @@ def _add_message(builder: ThreadBuilder, message: Json, at_s: float | None) -> N
     elif role == "assistant":
         calls = [part for part in parts if part.get("type") == "tool_call"]
         builder.add_answer(
-            text_in([part for part in parts if part.get("type") == "text"]),
-            [call_of(part.get("name"), (part.get("arguments") or {}).get("raw"), part.get("id")) for part in calls],
-            at_s=at_s,
-            reasoning=text_in([part for part in parts if part.get("type") == "reasoning"]),
+            LoggedAnswer(
+                text_in([part for part in parts if part.get("type") == "text"]),
+                [call_of(part.get("name"), (part.get("arguments") or {}).get("raw"), part.get("id")) for part in calls],
+                at_s=at_s,
+                reasoning=text_in([part for part in parts if part.get("type") == "reasoning"]),
+            )
         )
     else:
         builder.add("user", text_in(parts))

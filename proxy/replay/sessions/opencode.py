@@ -16,6 +16,7 @@ from typing import Any
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -73,12 +74,14 @@ def _add_message(builder: ThreadBuilder, message: Json, parts: list[dict[str, An
     tokens = message.get("tokens") or {}
     cache = tokens.get("cache") or {}
     builder.add_answer(
-        text,
-        [call_of(tool.get("tool"), (tool.get("state") or {}).get("input"), tool.get("callID")) for tool in tools],
-        at_s=at_s,
-        model=str(message.get("modelID") or ""),
-        reasoning="\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "reasoning"),
-        input_tokens=sum(map(whole, (tokens.get("input"), cache.get("read"), cache.get("write")))),
+        LoggedAnswer(
+            text,
+            [call_of(tool.get("tool"), (tool.get("state") or {}).get("input"), tool.get("callID")) for tool in tools],
+            at_s=at_s,
+            model=str(message.get("modelID") or ""),
+            reasoning="\n".join(str(part.get("text") or "") for part in parts if part.get("type") == "reasoning"),
+            input_tokens=sum(map(whole, (tokens.get("input"), cache.get("read"), cache.get("write")))),
+        )
     )
     for tool in tools:
         state = tool.get("state") or {}

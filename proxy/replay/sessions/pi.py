@@ -10,6 +10,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -33,8 +34,8 @@ def recognises(sample: LogSample) -> bool:
 
 
 def read(path: Path) -> Iterator[Session]:
-    builders, position, last = [ThreadBuilder()], {}, ""
-    session = path.stem
+    builders, session, last = [ThreadBuilder()], path.stem, ""
+    position: dict[str, int] = {}
     for line in json_lines(path):
         session = str(line.get("id") or session) if line.get("type") == "session" else session
         builder, parent = builders[-1], str(line.get("parentId") or "")
@@ -61,16 +62,20 @@ def _add_message(builder: ThreadBuilder, message: Json) -> None:
     elif role == "assistant":
         usage = message.get("usage") or {}
         builder.add_answer(
-            "\n".join(str(part.get("text") or "") for part in objects(content) if part.get("type") == "text"),
-            [
-                call_of(part.get("name"), part.get("arguments"), part.get("id"))
-                for part in objects(content)
-                if part.get("type") == "toolCall"
-            ],
-            at_s=seconds(message.get("timestamp")),
-            model=str(message.get("model") or ""),
-            reasoning=text_in([part.get("thinking") for part in objects(content) if part.get("type") == "thinking"]),
-            input_tokens=sum(whole(usage.get(name)) for name in ("input", "cacheRead", "cacheWrite")),
+            LoggedAnswer(
+                "\n".join(str(part.get("text") or "") for part in objects(content) if part.get("type") == "text"),
+                [
+                    call_of(part.get("name"), part.get("arguments"), part.get("id"))
+                    for part in objects(content)
+                    if part.get("type") == "toolCall"
+                ],
+                at_s=seconds(message.get("timestamp")),
+                model=str(message.get("model") or ""),
+                reasoning=text_in(
+                    [part.get("thinking") for part in objects(content) if part.get("type") == "thinking"]
+                ),
+                input_tokens=sum(whole(usage.get(name)) for name in ("input", "cacheRead", "cacheWrite")),
+            )
         )
     else:
         builder.add("user", parts_in(content))

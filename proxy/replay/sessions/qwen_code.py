@@ -11,6 +11,7 @@ from pathlib import Path
 
 from proxy.replay.sessions.base import (
     Json,
+    LoggedAnswer,
     LogSample,
     Session,
     SessionFormat,
@@ -50,12 +51,14 @@ def _add_message(builder: ThreadBuilder, line: Json, parts: list[Json]) -> None:
         calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
         usage = line.get("usageMetadata") or {}
         builder.add_answer(
-            text,
-            [call_of(call.get("name"), call.get("args"), call.get("id")) for call in calls],
-            at_s=seconds(line.get("timestamp")),
-            model=str(line.get("model") or ""),
-            reasoning=text_in([part for part in parts if part.get("thought")]),
-            input_tokens=whole(usage.get("promptTokenCount")),
+            LoggedAnswer(
+                text,
+                [call_of(call.get("name"), call.get("args"), call.get("id")) for call in calls],
+                at_s=seconds(line.get("timestamp")),
+                model=str(line.get("model") or ""),
+                reasoning=text_in([part for part in parts if part.get("thought")]),
+                input_tokens=whole(usage.get("promptTokenCount")),
+            )
         )
         return
     for part in parts:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from proxy.core.ledger import INSTRUCTION_ROLES
@@ -18,34 +20,42 @@ MESSAGES_API_MODELS = "claude"
 """Models whose clients speak the messages API, whatever client it is."""
 
 
-def recording_of_session(
-    session: Session,
-    known: SessionFormat,
-    count: Callable[[str], int],
-    *,
-    model: str = "",
-    clock: ClockMode = "recorded",
-    dialect: str = "",
-) -> Recording:
-    """`count` counts the tokens of a text. `model` and `dialect` replace those of the log."""
-    main = session.threads[0]
-    first_model = model or main.model or UNNAMED_MODEL
-    api = APIS[dialect or ("messages" if MESSAGES_API_MODELS in first_model.lower() else known.api)]
-    assumed, found = 0, []
-    for thread in session.threads:
-        head = missing_head(thread, known, count)
-        assumed = assumed or head.assumed
-        found += list(_requests_of(_with_head(thread, head.text), api, model))
-    times = RequestTimes(clock)
-    steps = [
-        RecordedStep(before, messages, behind, answer, times.next(at_s))
-        for _, at_s, before, messages, behind, answer in sorted(found, key=lambda one: one[0])
-    ]
-    started = next((request.at_s for request in main.requests if request.at_s), None)
-    name = f"{known.key} {session.id}"
-    return Recording(
-        name, first_model, tuple(steps), (), api.name, client=known.name, started_s=started, assumed_head=assumed
-    )
+@dataclass(frozen=True, slots=True)
+class SessionConverter:
+    """Makes recordings of the sessions of one client. `count` counts the tokens of a text. `model` and `dialect` replace
+    those of the log."""
+
+    known: SessionFormat
+    count: Callable[[str], int]
+    model: str = ""
+    clock: ClockMode = "recorded"
+    dialect: str = ""
+
+    def recording_of(self, session: Session) -> Recording:
+        """The recording of a session."""
+        main, known = session.threads[0], self.known
+        model = self.model or main.model or UNNAMED_MODEL
+        api = APIS[self.dialect or ("messages" if MESSAGES_API_MODELS in model.lower() else known.api)]
+        heads = [missing_head(thread, known, self.count) for thread in session.threads]
+        found = [
+            request
+            for thread, head in zip(session.threads, heads, strict=True)
+            for request in _requests_of(_with_head(thread, head.text), api, self.model)
+        ]
+        times = RequestTimes(self.clock)
+        steps = [
+            RecordedStep(before, messages, behind, answer, times.next(at_s))
+            for _, at_s, before, messages, behind, answer in sorted(found, key=itemgetter(0))
+        ]
+        return Recording(
+            f"{known.key} {session.id}",
+            model,
+            tuple(steps),
+            dialect=api.name,
+            client=known.name,
+            started_s=next((request.at_s for request in main.requests if request.at_s), None),
+            assumed_head=max(head.assumed for head in heads),
+        )
 
 
 def _with_head(thread: Thread, text: str) -> Thread:
@@ -69,7 +79,7 @@ def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Reques
     before, behind = body_start_and_end(model, written.others, api.messages_key)
     head, last = head_length(messages), 0.0
     for request in thread.requests:
-        start = max([head, *(reset for reset in thread.resets if reset <= request.at)])
+        start = max([head, *(reset for reset in thread.resets if reset < request.at)])
         last = request.at_s if request.at_s is not None else last
         if sent := written.messages_between(start, request.at):
             yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer)

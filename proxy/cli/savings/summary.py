@@ -1,0 +1,120 @@
+"""The sentences and rows of `savings`: what sessions cost, what they would have cost, and what would have left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from proxy.cli.output import align_columns, format_dollars, pluralize
+from proxy.replay import ReplayResult, sum_needs, sum_rows
+
+DAY_S = 86_400
+EVEN_SHARE = 0.001
+"""A session is dearer from this share of its untouched cost on; below it is a matter of rounding."""
+
+
+def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """What was found, what it cost, what was dearer, what left the context, and what had to be assumed."""
+    row = sum_rows(done)
+    yield f"{_found(done)} with {pluralize(row.requests, 'request')}."
+    yield _money(row.cost, row.cost_untouched)
+    yield _dearer(done)
+    yield _context(done)
+    yield from _assumptions(done)
+
+
+def _found(done: Sequence[ReplayResult]) -> str:
+    clients = ", ".join(f"{count:,} of {name}" for name, count in Counter(map(client_of, done)).most_common())
+    started = [one.started_s for one in done if one.started_s]
+    days = int((max(started) - min(started)) // DAY_S) + 1 if started else 0
+    span = f" in {pluralize(days, 'day')}" if days else ""
+    return f"{pluralize(len(done), 'session')}{span} ({clients})"
+
+
+def client_of(one: ReplayResult) -> str:
+    return one.client or "other recordings"
+
+
+def _money(cost: float, untouched: float) -> str:
+    share = f" ({100 * abs(untouched - cost) / untouched:.0f} %)" if untouched else ""
+    word = "saved" if untouched >= cost else "lost"
+    return (
+        f"They cost {format_dollars(untouched)} as they were, and {format_dollars(cost)} with the proxy: "
+        f"{format_dollars(abs(untouched - cost))}{share} {word}."
+    )
+
+
+def _dearer(done: Sequence[ReplayResult]) -> str:
+    worse = [one for one in done if is_dearer(one)]
+    if not worse:
+        return "Dearer with the proxy: none."
+    more = sum(one.row.cost - one.row.cost_untouched for one in worse)
+    worst = max(one.row.cost / one.row.cost_untouched for one in worse if one.row.cost_untouched) - 1
+    sessions = pluralize(len(worse), "session")
+    return f"Dearer with the proxy: {sessions}, {format_dollars(more)} in all, at most {worst:.1%}."
+
+
+def is_dearer(one: ReplayResult) -> bool:
+    """Whether the proxy would have cost more than it saved in this session."""
+    return one.row.cost > one.row.cost_untouched * (1 + EVEN_SHARE)
+
+
+def _context(done: Sequence[ReplayResult]) -> str:
+    row, needs = sum_rows(done), sum_needs(done)
+    left = sum(one.tokens for result in done for one in result.left)
+    if not left:
+        return f"Of {_millions(row.tokens_in)} tokens that came in, nothing would have left the context."
+    gone = needs.behind_ref + needs.lost
+    times = pluralize(gone, "time")
+    again = f"a name from it was used again {times}, {needs.behind_ref:,} with the ref that recalls it in sight"
+    if not gone:
+        again = "no name from it was used again without it"
+    sent = f"{_millions(row.tokens_sent)} of {_millions(row.tokens_in)} input tokens would have been sent"
+    return f"{sent}; of the context, {_millions(left)} would have left, and {again}."
+
+
+def _millions(tokens: int) -> str:
+    return f"{tokens / 1e6:,.1f} million" if tokens >= 1_000_000 else f"{tokens:,}"
+
+
+def _assumptions(done: Sequence[ReplayResult]) -> Iterator[str]:
+    heads = [one for one in done if one.assumed_head]
+    sizes: Mapping[str, int] = {client_of(one): one.assumed_head for one in heads}
+    said = [f"{name} {size:,}" for name, size in sorted(sizes.items())]
+    parts = []
+    if heads:
+        parts.append(
+            f"the logs of {pluralize(len(heads), 'session')} lack the system text and tools, which are taken to be as "
+            f"large as these agents usually send them, in tokens: {', '.join(said)}"
+        )
+    if unpriced := sum(one.row.unpriced for one in done):
+        parts.append(
+            f"the model of {pluralize(unpriced, 'request')} has no list price, so $1 a million tokens stands in"
+        )
+    if parts:
+        yield f"Assumed: {'; '.join(parts)}."
+
+
+def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """One line for each session, the dearest first."""
+    yield ""
+    heading = ("session", "began", "requests", "largest", "untouched", "with proxy", "saved")
+    rows = [
+        (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one))
+        for one in sorted(done, key=lambda each: -each.row.cost_untouched)
+    ]
+    yield from align_columns([heading, *rows], right=(2, 3, 4, 5, 6))
+    yield ""
+
+
+def _name_and_day(one: ReplayResult) -> tuple[str, str]:
+    day = datetime.fromtimestamp(one.started_s, UTC).strftime("%Y-%m-%d") if one.started_s else "-"
+    key, _, session = one.name.partition(" ")
+    return f"{key} {session[:12]}", day
+
+
+def _amounts(one: ReplayResult) -> tuple[str, str, str]:
+    row = one.row
+    share = f"{100 * row.saved / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
+    return format_dollars(row.cost_untouched), format_dollars(row.cost), share
