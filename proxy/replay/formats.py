@@ -87,6 +87,9 @@ def _recordings_of_log(path: Path, known: SessionFormat, model: str, clock: Cloc
         found = [converter.recording_of(session) for session in known.read(path)]
     except (OSError, ValueError, sqlite3.Error) as error:
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {error}") from None
+    except (AttributeError, TypeError, KeyError) as error:  # a field of another kind than this client writes
+        words = "it is damaged, or of a version that is not known"
+        raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {words} ({error})") from None
     if not found:
         raise NotReplayable(f"{path}: no answer of a model stands in this session of {known.name}")
     return found

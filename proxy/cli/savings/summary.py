@@ -52,7 +52,7 @@ def _dearer(done: Sequence[ReplayResult]) -> str:
     more = sum(one.row.cost - one.row.cost_untouched for one in worse)
     worst = max(one.row.cost / one.row.cost_untouched for one in worse if one.row.cost_untouched) - 1
     sessions = pluralize(len(worse), "session")
-    return f"Dearer with the proxy: {sessions}, {format_dollars(more)} in all, at most {worst:.1%}."
+    return f"Dearer with the proxy: {sessions}, {format_dollars(more)} in all, at most {100 * worst:.1f} %."
 
 
 def is_dearer(one: ReplayResult) -> bool:

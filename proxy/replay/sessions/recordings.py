@@ -22,7 +22,7 @@ MESSAGES_API_MODELS = "claude"
 
 @dataclass(frozen=True, slots=True)
 class SessionConverter:
-    """Makes recordings of the sessions of one client. `count` counts the tokens of a text. `model` and `dialect` replace
+    """Makes recordings of one client's sessions. `count` counts the tokens of a text. `model` and `dialect` replace
     those of the log."""
 
     known: SessionFormat
@@ -80,7 +80,7 @@ def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Reques
     head, last = head_length(messages), 0.0
     for request in thread.requests:
         start = max([head, *(reset for reset in thread.resets if reset < request.at)])
-        last = request.at_s if request.at_s is not None else last
+        last = max(last, request.at_s or 0.0)
         if sent := written.messages_between(start, request.at):
             yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer)
 

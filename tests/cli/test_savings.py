@@ -1,0 +1,131 @@
+"""`callstack savings` as a newcomer runs it: on a home with sessions, with damaged ones, and with none."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.replay.sessions.logs import claude_lines, claude_log, codex_log, lines
+
+PROJECT = Path(".claude/projects/p")
+
+
+@pytest.fixture
+def home(shell: Shell) -> Shell:
+    claude_log(shell.home / PROJECT / "one.jsonl", steps=30)
+    codex_log(shell.home / ".codex/sessions/2026/11/20/rollout-1.jsonl")
+    return shell
+
+
+def test_a_home_with_sessions_is_told_in_five_sentences(home: Shell) -> None:
+    done = home.run("savings", env={"COLUMNS": "80"})
+
+    assert done.code == 0
+    told = " ".join(done.out.split())
+    assert re.search(r"2 sessions in \d+ days? \(1 of Claude Code, 1 of Codex\) with 33 requests\.", told)
+    assert re.search(r"They cost \$[\d.]+ as they were, and \$[\d.]+ with the proxy: \$[\d.]+ \(\d+ %\) saved\.", told)
+    assert "Dearer with the proxy: " in told
+    assert "input tokens would have been sent" in told
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+
+
+def test_the_home_is_only_read(home: Shell) -> None:
+    before = {path: path.read_bytes() for path in home.home.rglob("*") if path.is_file()}
+
+    home.run("savings")
+
+    assert {path: path.read_bytes() for path in home.home.rglob("*") if path.is_file()} == before
+
+
+def test_json_has_the_sessions_and_the_sum(home: Shell) -> None:
+    done = home.run("savings", "--json")
+
+    told = json.loads(done.out)
+    assert told["total"]["clients"] == {"Claude Code": 1, "Codex": 1}
+    sums = [one["row"]["cost_untouched"] for one in told["sessions"]]
+    assert told["total"]["row"]["cost_untouched"] == pytest.approx(sum(sums))
+    assert {one["client"] for one in told["sessions"]} == {"Claude Code", "Codex"}
+
+
+def test_one_agent_can_be_asked_for(home: Shell) -> None:
+    done = home.run("savings", "--client", "codex", "--details")
+
+    assert "1 session " in done.out
+    assert "codex c-1" in done.out
+    assert "claude" not in done.out
+
+
+def test_only_newer_sessions_can_be_asked_for(home: Shell) -> None:
+    done = home.run("savings", "--since", "2026-11-21")
+
+    assert done.code == 1 or "1 of Claude Code" not in done.out
+
+
+def test_an_unknown_agent_and_an_unknown_span_are_explained(home: Shell) -> None:
+    agent, span = home.run("savings", "--client", "emacs"), home.run("savings", "--since", "yesterday")
+
+    assert (agent.code, span.code) == (2, 2)
+    assert "claude" in agent.errors
+    assert "30d" in span.errors
+
+
+def test_the_page_is_one_file_and_asks_for_nothing(home: Shell) -> None:
+    hostile = claude_lines(3)
+    hostile[0]["sessionId"] = "<script>alert(1)</script>"
+    lines(home.home / PROJECT / "<script>alert(1).jsonl", hostile)
+
+    done = home.run("savings", "--html", "page.html")
+
+    page = (home.home / "page.html").read_text()
+    assert done.code == 0
+    assert "saved" in page
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=|url\(|@import", page)
+
+
+def test_a_home_without_sessions_says_where_it_looked(shell: Shell) -> None:
+    done = shell.run("savings")
+
+    assert done.code == 1
+    assert "~/.claude/projects" in done.errors
+    assert "callstack demo" in done.errors
+
+
+def test_bad_files_are_a_line_each_and_stop_nothing(home: Shell) -> None:
+    folder = home.home / PROJECT
+    (folder / "empty.jsonl").write_text("")
+    (folder / "binary.jsonl").write_bytes(bytes(range(256)) * 40)
+    (home.home / ".local/share/opencode").mkdir(parents=True)
+    (home.home / ".local/share/opencode/opencode.db").write_bytes(b"SQLite format 3\x00" + bytes(999))
+    (home.home / ".continue/sessions").mkdir(parents=True)
+    (home.home / ".continue/sessions/a.json").write_text('{"sessionId": "a", "history": [{"message": {"role": "assist')
+
+    done = home.run("savings", "--details")
+
+    assert done.code == 0
+    assert "2 sessions" in done.out
+    assert len([line for line in done.errors.splitlines() if line.startswith("left out: ")]) == 4
+    assert "empty.jsonl: it is empty" in done.errors
+    assert "Traceback" not in done.errors
+
+
+def test_a_session_whose_head_is_unknown_says_what_was_assumed(shell: Shell) -> None:
+    untold = claude_lines(3)
+    for line in untold:
+        line["message"].pop("usage", None)
+    lines(shell.home / PROJECT / "one.jsonl", untold)
+
+    done = shell.run("savings")
+
+    assert "lack the system text and tools" in " ".join(done.out.split())
+
+
+def test_files_and_folders_can_be_named(shell: Shell, tmp_path: Path) -> None:
+    log = claude_log(tmp_path / "elsewhere" / "one.jsonl")
+
+    by_file, by_folder = shell.run("savings", str(log)), shell.run("savings", str(log.parent))
+
+    assert by_file.out == by_folder.out
+    assert "1 session" in by_file.out
