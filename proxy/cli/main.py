@@ -15,6 +15,7 @@ from typer.main import get_command
 
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
+    "wrap": ("wrap", "Start a coding agent through the proxy: claude, codex, opencode or any other command."),
     "demo": ("programs", "Play a scripted agent session and show what it saves; needs no key and no network."),
     "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
     "tree": ("inspect", "The frames of a conversation; without an argument the newest conversations."),
