@@ -115,7 +115,8 @@ def pi(launch: Launch) -> LaunchSettings:
 
 
 def cline(launch: Launch) -> LaunchSettings:
-    """Measured. A copy of the file of providers, with another address for the one in use."""
+    """Measured. A copy of the file of providers, with another address for the one in use. Sessions run in its own
+    process: a hub in the background would outlive this one and take the address into sessions without us."""
     settings = own_settings.read_settings(own_settings.cline_providers(launch.around))
     name = launch.own.name
     if name not in settings.get("providers", {}):
@@ -126,7 +127,7 @@ def cline(launch: Launch) -> LaunchSettings:
     changed = {"providers": {name: {"settings": {"baseUrl": url}}}}
     file = "providers.json"
     return LaunchSettings(
-        {"CLINE_PROVIDER_SETTINGS_PATH": str(launch.folder / file)},
+        {"CLINE_PROVIDER_SETTINGS_PATH": str(launch.folder / file), "CLINE_SESSION_BACKEND_MODE": "local"},
         files={file: json.dumps(own_settings.merged(settings, changed), indent=2)},
     )
 
