@@ -288,7 +288,7 @@ def test_a_wrapped_agent_does_what_it_does_without_us(
 
     assert (direct.repository / FILE).read_text() == (wrapped.repository / FILE).read_text() == GREETING
     assert (CLOSING in direct.done.stdout) == (CLOSING in wrapped.done.stdout)
-    assert re.search(r"^callstack: [0-9]+ requests?, ", wrapped.done.stdout.splitlines()[-1])
+    assert re.search(r"^[0-9]+ requests?, .*; look: callstack tree ", wrapped.done.stdout.splitlines()[-1])
     assert {key_of(each) for each in provider.asked[asked:]} == {key_of(each) for each in provider.asked[:asked]}
     assert all(each.header("via") for each in provider.asked[asked:])
     assert wrapped.names == direct.names - agent.spared

@@ -139,7 +139,7 @@ def _run(plan: Plan) -> int:
             configured = _configure(plan, running.server.url, folder)
             for name, text in configured.files.items():
                 _write_private(folder / name, text)
-            explainer = Explainer(running.port, running.is_running, lambda: _death_text(running))
+            explainer = Explainer(running.port, running.is_running, lambda: _explanation(plan, running))
             with explainer:
                 code = _start_agent(plan, configured)
             if explainer.proxy_died or not running.is_running():
@@ -204,11 +204,19 @@ def _print_plan(plan: Plan) -> None:
         print_line(line)
 
 
+def _explanation(plan: Plan, running: SharedProxy) -> str:
+    """What an agent reads instead of an answer once the proxy is dead."""
+    return (
+        f"callstack: the proxy between this agent and its provider has ended{running.ending()}, so no request can "
+        "pass. The conversation is stored. Leave the agent and start it again with "
+        f"`callstack wrap {Path(plan.program).name}`; the proxy's log is {running.log}"
+    )
+
+
 def _death_text(running: SharedProxy) -> str:
     return (
-        "callstack: the proxy between this agent and its provider has ended unexpectedly, so no request can pass. "
-        f"The conversation is stored. Leave the agent and start it again with callstack wrap; the proxy's log is "
-        f"{running.log}"
+        f"the proxy has ended{running.ending()} while the agent ran, and requests were refused from then on; the "
+        f"conversation is stored, and the proxy's log is {running.log}"
     )
 
 
@@ -220,19 +228,19 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
         print_note(f"callstack: the proxy did not say what was saved: {error}")
         return
     flag = data_flag(running.settings)
-    typer.secho(escape_unsafe(f"callstack: {outcome_text(receipts, flag)}"), fg="cyan", err=True)
+    typer.secho(escape_unsafe(outcome_text(receipts, flag)), fg="cyan", err=True)
 
 
 def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
-    """Requests, what was saved or lost, and where to look. `flag` names the data directory."""
+    """Requests, what was saved or lost, and where to look, within 80 columns. `flag` names the data directory."""
     if not receipts:
-        return "no request of the agent came through the proxy"
+        return "callstack: no request of the agent came through the proxy"
     saved = sum(receipt.get("saved", 0.0) for receipt in receipts)
     untouched = sum(receipt.get("cost_untouched", 0.0) for receipt in receipts)
-    amount, whole = format_amounts([abs(saved), untouched])
+    (amount,) = format_amounts([abs(saved)])
     share = f" ({100 * abs(saved) / untouched:.1f} %)" if untouched else ""
+    balance = f"{'lost' if saved < 0 else 'saved'} ${amount}{share}" if float(amount) else "nothing saved"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
-    balance = f"{'lost' if saved < 0 else 'saved'} ${amount} of ${whole}{share}"
     return f"{pluralize(len(receipts), 'request')}{more}, {balance}; look: callstack tree{flag}, callstack report{flag}"
 
 

@@ -48,6 +48,11 @@ class SharedProxy:
     def is_running(self) -> bool:
         return is_alive(self.server.pid) if self.process is None else self.process.poll() is None
 
+    def ending(self) -> str:
+        """How the process ended, as the rest of a clause; empty where that is not known."""
+        code = self.process.returncode if self.process else None
+        return "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
+
     def disown(self) -> None:
         """Leaves the process alone: it ends by itself, perhaps long after us."""
         if self.process is not None and self.process.returncode is None:

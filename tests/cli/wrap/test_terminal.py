@@ -68,7 +68,7 @@ def test_ctrl_c_is_the_agents_and_the_last_line_comes_after_it(terminal: Termina
     assert terminal.ended() == 5
     agent, last = terminal.screen.split("signal 2\r\n")
     assert agent.startswith("200 All done.\r\nwaiting\r\n")
-    assert "callstack: 1 request, " in last
+    assert "1 request, " in last
     assert last.count("\n") == 1
 
 
@@ -79,4 +79,4 @@ def test_an_agent_that_is_killed_leaves_a_terminal_that_can_be_used(terminal: Te
     terminal.type("\x1c")
 
     assert terminal.ended() == 131
-    assert "callstack: 1 request, " in terminal.screen
+    assert "1 request, " in terminal.screen

@@ -24,11 +24,13 @@ def test_the_agent_asks_through_the_proxy_and_all_else_is_as_without_it(
     (wrapping.home / ".agentrc").write_text("model = gpt-x\n")
     before = files_of(wrapping.home), files_of(wrapping.project)
 
-    done = wrapping.run("ask", "arguments", "a b", "--mode", "--", "exit=7")
+    words = ("ask", "arguments", "exit=7", "a b", "--mode", "--")
 
-    arguments = json.dumps(["ask", "arguments", "a b", "--mode", "--", "exit=7"])
+    done = wrapping.run(*words)
+
+    arguments = json.dumps(words)
     assert (done.code, done.out) == (7, f"200 All done.\n{arguments}\n")
-    assert done.errors.startswith("callstack: 1 request, ")
+    assert done.errors.startswith("1 request, ")
     assert done.errors.endswith(
         f"; look: callstack tree --data {wrapping.data}, callstack report --data {wrapping.data}\n"
     )
@@ -40,7 +42,7 @@ def test_shadow_measures_and_sends_what_came(wrapping: Wrapping) -> None:
     done = wrapping.run_wrap(*wrapping.options(), "agent", "--mode", "shadow", "--", "ask")
 
     assert done.out == "200 All done.\n"
-    assert "saved $0.000000 of" in done.errors
+    assert done.errors.startswith("1 request, nothing saved; look: callstack tree --data ")
 
 
 def test_an_agent_that_asks_nothing_is_told_apart(wrapping: Wrapping) -> None:
@@ -118,9 +120,12 @@ def test_a_proxy_that_dies_is_explained_to_the_agent_and_to_the_user(wrapping: W
 
     assert process.returncode == 3
     explained = out.splitlines()[-1]
-    assert explained.startswith("410 callstack: the proxy between this agent and its provider has ended unexpectedly")
-    assert explained.endswith(str(wrapping.data / "wrap.log"))
-    assert errors.strip() == f"error: {explained.removeprefix('410 ')}"
+    assert explained.startswith(
+        "410 callstack: the proxy between this agent and its provider has ended (signal 9), so "
+    )
+    assert explained.endswith(f"`callstack wrap agent`; the proxy's log is {wrapping.data / 'wrap.log'}")
+    assert errors.startswith("error: the proxy has ended (signal 9) while the agent ran, ")
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
