@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -367,25 +367,19 @@ def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], T
 def check_tools(bodies: Iterable[bytes]) -> Iterator[Check]:
     """Names each model whose client sends so many tools with every request. `bodies` are newest first, and the newest
     of a model counts."""
-    seen: set[object] = set()
+    seen: set[str] = set()
     for body in bodies:
         try:
             request = msgspec.json.decode(body, type=_OfferedTools)
         except msgspec.MsgspecError:
-            continue  # another dialect, or a body that is not stored
-        deferred = any(tool.defer_loading for tool in request.tools)
-        if request.model not in seen and len(request.tools) > MAX_TOOLS and not deferred:
-            yield Check("finding", "tools", TOOLS_TEXT.format(len(request.tools), request.model))
+            continue  # no tools, or a body that is not stored
+        tools = [tool for tool in request.tools if "input_schema" in tool]  # not so in the other dialects
+        is_deferring = any(tool.get("defer_loading") for tool in tools)
+        if request.model not in seen and len(tools) > MAX_TOOLS and not is_deferring:
+            yield Check("finding", "tools", TOOLS_TEXT.format(len(tools), request.model))
         seen.add(request.model)
-
-
-class _Tool(msgspec.Struct):
-    """A tool of the messages API."""
-
-    input_schema: msgspec.Raw
-    defer_loading: bool = False
 
 
 class _OfferedTools(msgspec.Struct):
     model: str
-    tools: list[_Tool]
+    tools: list[dict[str, Any]]

@@ -186,6 +186,7 @@ def test_a_client_that_sends_every_tool_with_every_request_is_a_finding(
 ) -> None:
     tools: list[dict[str, object]] = [{"name": f"t{at}", "input_schema": {"type": "object"}} for at in range(count)]
     tools[0] |= extra
+    tools.append({"type": "web_search_20250305", "name": "web_search"})
     body = json.dumps({"model": "claude-x", "messages": [], "tools": tools}).encode()
     chat = json.dumps({"model": "gpt-x", "messages": [], "tools": [{"type": "function"}] * 50}).encode()
 
