@@ -63,6 +63,18 @@ def data_flag(settings: Config) -> str:
     return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
 
 
+def prepare_data_directory(settings: Config) -> None:
+    """Make the data directory. Raises InvalidConfiguration where it cannot be used."""
+    data = settings.data
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "not a directory" if data.exists() else error.strerror
+        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
+
+
 @asynccontextmanager
 async def opened_store(config: Config) -> AsyncIterator[Store]:
     """The store of the data directory, open inside the block. Notes on its file are printed on stderr.

@@ -28,6 +28,7 @@ from proxy.cli.context import (
     data_flag,
     fingerprint_of,
     load_settings,
+    prepare_data_directory,
     read_server_file,
     remove_server_file,
     write_server_file,
@@ -131,18 +132,6 @@ def _end_without_agents(lock: Path) -> None:
     end: a `wrap` that comes in between waits, and starts another proxy."""
     fcntl.flock(os.open(lock, os.O_RDWR | os.O_CLOEXEC), fcntl.LOCK_EX)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def prepare_data_directory(settings: Config) -> None:
-    """Make the data directory. Raises InvalidConfiguration where it cannot be used."""
-    data = settings.data
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        reason = "not a directory" if data.exists() else error.strerror
-        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
-    if not os.access(data, os.W_OK | os.X_OK):
-        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
 
 
 @contextmanager

@@ -3,7 +3,6 @@ settings of its own, and says in one line what came of it."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shlex
@@ -20,14 +19,13 @@ import typer
 
 from proxy.accounting import format_amounts
 from proxy.cli.context import (
-    ANSWER_TIMEOUT_S,
     ConfigFile,
     DataDirectory,
     ServerInfo,
     config_file_of,
     data_flag,
+    fetch_page,
     load_settings,
-    send_request,
 )
 from proxy.cli.output import align_columns, escape_unsafe, pluralize, print_error, print_line, print_note
 from proxy.cli.wrap.agent_process import run_agent
@@ -36,6 +34,7 @@ from proxy.cli.wrap.explainer import Explainer
 from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from proxy.cli.wrap.shared_proxy import SharedProxy, shared_proxy
 from proxy.config import Config, parse_assignments
+from proxy.errors import ProxyError
 
 NOT_FOUND_CODE = 127
 """What a shell says of a command that is not there."""
@@ -224,8 +223,8 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
     """One line on stderr, so that the agent's stdout stays its own."""
     try:
         receipts = _receipts_since(running.server, began_ms)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        print_note(f"callstack: the proxy did not say what was saved: {error}")
+    except ProxyError as error:
+        print_note(f"what was saved is not known: {error}")
         return
     flag = data_flag(running.settings)
     typer.secho(escape_unsafe(outcome_text(receipts, flag)), fg="cyan", err=True)
@@ -246,12 +245,11 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
 
 def _receipts_since(server: ServerInfo, began_ms: int) -> list[Mapping[str, Any]]:
     """The receipts of the requests that came since then, those of other agents at this proxy among them; empty ones
-    for requests that have none after a while."""
+    for requests that have none after a while. Raises ProxyError."""
     deadline = time.monotonic() + RECEIPTS_TIMEOUT_S
     while True:
-        path = f"/stack/requests?limit={MAX_REQUESTS_SUMMED}"
-        _, answer = send_request(server, "GET", path, None, ANSWER_TIMEOUT_S)
-        rows = [row for row in json.loads(answer)["requests"] if row["created"] >= began_ms]
+        page = fetch_page(server, f"/stack/requests?limit={MAX_REQUESTS_SUMMED}")
+        rows = [row for row in json.loads(page)["requests"] if row["created"] >= began_ms]
         receipts: list[Mapping[str, Any]] = [row["receipt"] for row in rows]
         if all(receipts) or time.monotonic() > deadline:
             return receipts

@@ -21,10 +21,16 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import proxy
-from proxy.cli.context import ServerInfo, find_running_proxy, fingerprint_of, is_alive, read_server_file
-from proxy.cli.serve import prepare_data_directory
+from proxy.cli.context import (
+    ServerInfo,
+    find_running_proxy,
+    fingerprint_of,
+    is_alive,
+    prepare_data_directory,
+    read_server_file,
+)
 from proxy.config import Config
-from proxy.errors import ProxyError
+from proxy.errors import InvalidConfiguration, ProxyError
 
 AGENTS_LOCK, START_LOCK = "agents.lock", "wrap.lock"
 LOG_NAME = "wrap.log"
@@ -90,10 +96,16 @@ def shared_proxy(settings: Config, options: Mapping[str, str], config_file: Path
 
 @contextmanager
 def _locked(path: Path, kind: int) -> Iterator[int]:
-    """Waits for a lock on the file; the system takes it away with the process."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Waits for a lock on the file; the system takes it away with the process. Raises InvalidConfiguration where the
+    file system has none."""
     try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, kind)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"data: {path} cannot be locked: {error.strerror}; name another directory with --data"
+        ) from None
+    try:
         yield descriptor
     finally:
         os.close(descriptor)
@@ -123,7 +135,9 @@ def _start(settings: Config, options: Mapping[str, str], config_file: Path | Non
     with log.open(encoding="utf-8", errors="replace") as written:
         written.seek(began_at)
         tail = "\n".join(written.read().splitlines()[-TAIL_LINES:])
-    raise ProxyError(f"the proxy did not start, so neither did the agent; its log {log} ends:\n{tail}")
+    raise ProxyError(
+        f"the proxy did not start, so neither did the agent; its log {log} ends:\n{tail}", code="not_started"
+    )
 
 
 def _serve_command(data: Path, options: Mapping[str, str], config_file: Path | None) -> list[str]:

@@ -4,6 +4,8 @@ ask          asks the model; the status and the text of the answer
 show=NAME    the variable, or nothing
 arguments    all of them, as JSON
 wait=FILE    waits until the file is there, after a line `waiting`
+patient      from here on, signals are told and change nothing
+raw          switches its terminal to raw mode, as agents with a screen do
 stop         stops itself, as an agent does at Ctrl-Z
 kill=N       sends itself a signal
 exit=N       ends with this code
@@ -14,6 +16,7 @@ import os
 import signal
 import sys
 import time
+import tty
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -44,12 +47,17 @@ def wait(file: str) -> str:
     return "there it is"
 
 
-def interrupted(number: int, _: object) -> None:
+def told(number: int, _: object) -> None:
     say(f"signal {number}")
+
+
+def interrupted(number: int, _: object) -> None:
+    told(number, _)
     sys.exit(5)
 
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+for number in HANDLED:
     signal.signal(number, interrupted)
 for word in sys.argv[1:]:
     name, _, value = word.partition("=")
@@ -62,6 +70,11 @@ for word in sys.argv[1:]:
             say(json.dumps(sys.argv[1:]))
         case "wait":
             say(wait(value))
+        case "patient":
+            for number in HANDLED:
+                signal.signal(number, told)
+        case "raw":
+            tty.setraw(0)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
             say("going on")

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -41,42 +41,55 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(wrapping: Wrapping) -> Iterator[Terminal]:
-    """An agent that waits in a wrap."""
-    words = command("wrap", *wrapping.options(), "agent", "ask", "wait=never")
-    ours, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", TAKE_TERMINAL, *words],
-        cwd=wrapping.project,
-        env=wrapping.environ(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    yield Terminal(process, ours)
-    os.close(ours)
-    process.wait(PATIENCE_S)
+def in_terminal(wrapping: Wrapping) -> Iterator[Callable[..., Terminal]]:
+    """Starts a wrap around an agent that does what the words say."""
+    shown: list[Terminal] = []
+
+    def start(*words: str) -> Terminal:
+        ours, theirs = os.openpty()
+        wrap = command("wrap", *wrapping.options(), "agent", *words)
+        process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, *wrap],
+            cwd=wrapping.project,
+            env=wrapping.environ(),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        shown.append(Terminal(process, ours))
+        return shown[-1]
+
+    yield start
+    for terminal in shown:
+        os.close(terminal.descriptor)
+        terminal.process.wait(PATIENCE_S)
 
 
-def test_ctrl_c_is_the_agents_and_the_last_line_comes_after_it(terminal: Terminal) -> None:
+def test_ctrl_c_is_the_agents_once_and_the_last_line_comes_after_it(
+    wrapping: Wrapping, in_terminal: Callable[..., Terminal]
+) -> None:
+    terminal = in_terminal("patient", "ask", f"wait={wrapping.folder / 'file'}", "exit=5")
     terminal.until("waiting")
 
     terminal.type("\x03")
+    terminal.until("signal 2")
+    (wrapping.folder / "file").touch()
 
     assert terminal.ended() == 5
     agent, last = terminal.screen.split("signal 2\r\n")
     assert agent.startswith("200 All done.\r\nwaiting\r\n")
+    assert last.startswith("there it is\r\n")
     assert "1 request, " in last
-    assert last.count("\n") == 1
+    assert last.count("\n") == 2
 
 
-def test_an_agent_that_is_killed_leaves_a_terminal_that_can_be_used(terminal: Terminal) -> None:
-    """Ctrl-\\ ends it with a signal that it does not handle."""
-    terminal.until("waiting")
+def test_an_agent_that_is_killed_in_raw_mode_leaves_a_terminal_that_can_be_used(
+    in_terminal: Callable[..., Terminal],
+) -> None:
+    """In raw mode a line end does not bring the cursor back to the left."""
+    terminal = in_terminal("raw", "kill=9")
 
-    terminal.type("\x1c")
-
-    assert terminal.ended() == 131
-    assert "1 request, " in terminal.screen
+    assert terminal.ended() == 137
+    assert terminal.screen.endswith("through the proxy\x1b[0m\r\n")
