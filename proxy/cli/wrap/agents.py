@@ -160,7 +160,7 @@ def copilot(launch: Launch) -> LaunchSettings:
 
 
 def vibe(launch: Launch) -> LaunchSettings:
-    """From its source: `VIBE_PROVIDERS` is merged with the files by the providers' names."""
+    """Measured, and its source: `VIBE_PROVIDERS` is merged with the files by the providers' names."""
     entry = {**launch.own.entry, "api_base": launch.url}
     return LaunchSettings({"VIBE_PROVIDERS": json.dumps([entry])})
 

@@ -46,9 +46,13 @@ def test_shadow_measures_and_sends_what_came(wrapping: Wrapping) -> None:
 
 
 def test_an_agent_that_asks_nothing_is_told_apart(wrapping: Wrapping) -> None:
-    done = wrapping.run("show=OPENAI_API_KEY")
+    done = wrapping.run("show=OPENAI_API_KEY", "show=CALLSTACK_WRAPPED", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
 
-    assert (done.code, done.out) == (0, "sk-login\n")
+    key, before = done.out.splitlines()
+    assert (done.code, key) == (0, "sk-login")
+    assert {name: url for name, url in json.loads(before).items() if url} == {
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"
+    }
     assert done.errors == "callstack: no request of the agent came through the proxy\n"
 
 
