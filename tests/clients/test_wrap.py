@@ -237,6 +237,13 @@ class Run:
     done: "subprocess.CompletedProcess[str]"
     repository: Path
     home: Path
+    settled: dict[str, bytes]
+    """The files of the home before the run."""
+
+    @property
+    def rewritten(self) -> set[str]:
+        """Of these, the ones that are others now."""
+        return {name for name, content in self.settled.items() if (self.home / name).read_bytes() != content}
 
     @property
     def names(self) -> set[str]:
@@ -264,6 +271,7 @@ def play(agent: RealAgent, command: Sequence[str], provider: ScriptedProvider, k
     repository, home = make_repository(here / "repository"), here / "home"
     home.mkdir()
     agent.settle(home, repository, provider.url)
+    settled = {str(file.relative_to(home)): file.read_bytes() for file in files(home)}
     provider.will(*agent.works(repository))
     urls = {"url": provider.url, "origin": provider.url.removesuffix("/v1")}
     environ = {name: value.format(**urls) for name, value in agent.environ.items()}
@@ -271,7 +279,7 @@ def play(agent: RealAgent, command: Sequence[str], provider: ScriptedProvider, k
     assert done.returncode == 0, done.stdout
     assert provider.script.left == 0
     here.rename(kept)
-    return Run(done, kept / "repository", kept / "home")
+    return Run(done, kept / "repository", kept / "home", settled)
 
 
 @pytest.mark.rows("X-42")
@@ -292,6 +300,7 @@ def test_a_wrapped_agent_does_what_it_does_without_us(
     assert re.search(r"^[0-9]+ requests?, .*; look: callstack tree ", wrapped.done.stdout.splitlines()[-1])
     assert {key_of(each) for each in provider.asked[asked:]} == {key_of(each) for each in provider.asked[:asked]}
     assert all(each.header("via") for each in provider.asked[asked:])
+    assert wrapped.rewritten <= direct.rewritten
     assert wrapped.names ^ direct.names <= agent.spared
     [address] = set(re.findall(rb"127\.0\.0\.1:[0-9]+", (tmp_path / "data" / "wrap.log").read_bytes()))
     assert wrapped.holding(address) == wrapped.holding(b"callstack-wrap-") == []

@@ -38,6 +38,7 @@ def test_the_agent_asks_through_the_proxy_and_all_else_is_as_without_it(
     assert (files_of(wrapping.home), files_of(wrapping.project)) == before
 
 
+@pytest.mark.long
 def test_shadow_measures_and_sends_what_came(wrapping: Wrapping) -> None:
     done = wrapping.run_wrap(*wrapping.options(), "agent", "--mode", "shadow", "--", "ask")
 
@@ -70,6 +71,7 @@ def test_two_agents_share_a_proxy_and_the_last_one_ends_it(wrapping: Wrapping) -
     until_ended(pid)
 
 
+@pytest.mark.long
 def test_a_killed_wrap_does_not_count(wrapping: Wrapping) -> None:
     process = wrapping.start(f"wait={wrapping.folder / 'a'}")
     assert line_of(process) == "waiting"
@@ -93,6 +95,7 @@ def test_another_configuration_gets_a_proxy_and_a_folder_of_its_own(wrapping: Wr
     assert f"callstack tree --data {folder}" in done.errors
 
 
+@pytest.mark.long
 def test_a_proxy_that_serves_the_same_is_used_and_left_running(wrapping: Wrapping) -> None:
     serving = wrapping.start_command("serve", *wrapping.options(), "--port", "0")
     assert line_of(serving).startswith("clients")
@@ -132,7 +135,9 @@ def test_a_proxy_that_dies_is_explained_to_the_agent_and_to_the_user(wrapping: W
     assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGHUP, signal.SIGINT))]
+)
 def test_a_signal_goes_on_to_the_agent(wrapping: Wrapping, number: int) -> None:
     """SIGINT too, where no terminal has sent it to the agent already."""
     process = wrapping.start(f"wait={wrapping.folder / 'a'}")
@@ -148,6 +153,7 @@ def test_an_agent_that_is_killed_gives_the_exit_code_of_a_shell(wrapping: Wrappi
     assert wrapping.run(f"kill={signal.SIGKILL}").code == 128 + signal.SIGKILL
 
 
+@pytest.mark.long
 def test_an_agent_that_stops_itself_stops_the_wrap_and_both_go_on(wrapping: Wrapping) -> None:
     process = wrapping.start("stop", "exit=4")
     until(lambda: state_of(process.pid) == "T")
