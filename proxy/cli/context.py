@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import SecretStr
 
+from proxy import __version__
 from proxy.cli.output import print_note
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
@@ -135,13 +136,13 @@ PLACE_KEYS = {"host", "port", "data", "log_level", "log_format"}
 
 
 def fingerprint_of(settings: Config) -> str:
-    """Equal for two configurations that treat every request alike."""
+    """Equal for two configurations that treat every request alike; another one for another version of this package."""
 
     def plain(value: object) -> object:
         return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
     text = json.dumps(settings.model_dump(exclude=PLACE_KEYS), default=plain, sort_keys=True)
-    return sha256(text.encode()).hexdigest()
+    return sha256(f"{__version__} {text}".encode()).hexdigest()
 
 
 def write_server_file(data: Path, server: ServerInfo) -> None:

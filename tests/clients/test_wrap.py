@@ -49,6 +49,8 @@ class RealAgent:
     environ: dict[str, str] = field(default_factory=dict)
     settle: Settling = lambda home, repository, url: None
     from_npm: bool = True
+    program: str = ""
+    """Else its name in the table."""
     folder: str = ""
     """Where other tests keep the same packages; else the agent's name."""
     model: str = MODEL
@@ -77,6 +79,12 @@ def settle_codex(home: Path, _: Path, url: str) -> None:
 
 def settle_opencode(_: Path, repository: Path, url: str) -> None:
     write(repository / "opencode.json", json.dumps(opencode_settings(url)))
+
+
+def settle_qwen(home: Path, _: Path, url: str) -> None:
+    entry = {"id": MODEL, "name": "mine", "baseUrl": url, "envKey": "MINE_KEY"}
+    chosen = {"security": {"auth": {"selectedType": "openai"}}, "model": {"name": MODEL}}
+    write(home / ".qwen" / "settings.json", json.dumps({"modelProviders": {"openai": [entry]}, **chosen}))
 
 
 def settle_pi(home: Path, _: Path, url: str) -> None:
@@ -145,6 +153,15 @@ AGENTS = {
         ("-p", PROMPT, "--yolo"),
         works_with("write_file", file_path="{file}", content=GREETING),
         {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": KEY, "OPENAI_MODEL": MODEL, "HTTP_PROXY": "", "HTTPS_PROXY": ""},
+        folder="qwen-code",
+    ),
+    "qwen with models of its own": RealAgent(
+        ("@qwen-code/qwen-code@0.15.10",),
+        ("-p", PROMPT, "--yolo"),
+        works_with("write_file", file_path="{file}", content=GREETING),
+        {"MINE_KEY": KEY, "HTTP_PROXY": "", "HTTPS_PROXY": ""},
+        settle_qwen,
+        program="qwen",
         folder="qwen-code",
     ),
     "pi": RealAgent(
@@ -260,9 +277,8 @@ class Run:
 def installed(name: str, npm: Callable[..., Path], pip: Callable[..., Path]) -> Path:
     """The agent's program."""
     agent = AGENTS[name]
-    if agent.from_npm:
-        return npm(agent.folder or name, *agent.packages) / "node_modules" / ".bin" / name
-    return pip(agent.folder or name, *agent.packages) / "bin" / name
+    install, place = (npm, "node_modules/.bin") if agent.from_npm else (pip, "bin")
+    return install(agent.folder or name, *agent.packages) / place / (agent.program or name)
 
 
 def play(agent: RealAgent, command: Sequence[str], provider: ScriptedProvider, kept: Path) -> Run:

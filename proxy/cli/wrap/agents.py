@@ -8,9 +8,10 @@ never written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -102,6 +103,29 @@ def opencode(launch: Launch) -> LaunchSettings:
     return LaunchSettings({"OPENCODE_CONFIG_CONTENT": json.dumps(own_settings.merged(theirs, ours))})
 
 
+def qwen(launch: Launch) -> LaunchSettings:
+    """Measured. The usual variables, and for models with an address in settings.json a system-wide settings file of its
+    own, which wins over the user's."""
+    old, new = (launch.own.openai, launch.own.anthropic), (launch.url, launch.origin)
+    providers = {
+        kind: [_moved(entry, old, new) for entry in own_settings.entries_of(entries)]
+        for kind, entries in launch.own.entry.items()
+    }
+    usual = any_command(launch)
+    if not providers:
+        return usual
+    variable, file = "QWEN_CODE_SYSTEM_SETTINGS_PATH", "settings.json"
+    system = own_settings.read_settings(launch.around.path(variable, "/etc/qwen-code/settings.json"))
+    text = json.dumps(own_settings.merged(system, {"modelProviders": providers}))
+    return LaunchSettings({**usual.environ, variable: str(launch.folder / file)}, files={file: text})
+
+
+def _moved(entry: Mapping[str, Any], old: Sequence[str], new: Sequence[str]) -> Mapping[str, Any]:
+    """The entry of a model, with the new address if it has one of the old."""
+    url = entry.get("baseUrl")
+    return {**entry, "baseUrl": new[old.index(url)]} if url in old else entry
+
+
 def pi(launch: Launch) -> LaunchSettings:
     """Measured. Its settings are files alone, but an extension on the command line may change a provider's address."""
     urls = {"openai": launch.url, "anthropic": launch.origin}
@@ -171,9 +195,9 @@ def grok(launch: Launch) -> LaunchSettings:
 
 
 def aider(launch: Launch) -> LaunchSettings:
-    """Measured. Its own variables win over what its file .aider.conf.yml says."""
-    environ = {**any_command(launch).environ, "AIDER_OPENAI_API_BASE": launch.url}
-    return LaunchSettings(environ)
+    """Measured. Its `.env` and .aider.conf.yml win over the environment, and its last options over both."""
+    options = ("--openai-api-base", launch.url, "--set-env", f"ANTHROPIC_API_BASE={launch.origin}")
+    return LaunchSettings(any_command(launch).environ, last_arguments=options)
 
 
 def goose(launch: Launch) -> LaunchSettings:
@@ -186,16 +210,18 @@ AGENTS: Mapping[str, Agent] = {
     "claude": Agent("claude", "npm install -g @anthropic-ai/claude-code", claude, own_settings.claude),
     "codex": Agent("codex", "npm install -g @openai/codex", codex, own_settings.codex),
     "opencode": Agent("opencode", "npm install -g opencode-ai", opencode, own_settings.opencode),
-    "qwen": Agent("qwen", "npm install -g @qwen-code/qwen-code", any_command),  # measured: the usual variables
+    "qwen": Agent("qwen", "npm install -g @qwen-code/qwen-code", qwen, own_settings.qwen),
     "pi": Agent("pi", "npm install -g @mariozechner/pi-coding-agent", pi, own_settings.pi),
     "cline": Agent("cline", "npm install -g cline", cline, own_settings.cline),
     "cn": Agent("cn", "npm install -g @continuedev/cli", cn, own_settings.cn),
     "copilot": Agent("copilot", "npm install -g @github/copilot", copilot, own_settings.copilot),
     "vibe": Agent("vibe", "pip install mistral-vibe", vibe, own_settings.vibe),
     "grok": Agent("grok", "npm install -g @vibe-kit/grok-cli", grok, own_settings.grok),
-    "gptme": Agent("gptme", "pip install gptme", any_command),  # measured: the usual variables
-    "mini": Agent("mini", "pip install mini-swe-agent", any_command),  # measured: litellm's variables
-    "aider": Agent("aider", "pip install aider-chat", aider),
+    "gptme": Agent("gptme", "pip install gptme", any_command),  # measured
+    "mini": Agent(
+        "mini", "pip install mini-swe-agent", any_command, own_settings.mini
+    ),  # measured: litellm's variables
+    "aider": Agent("aider", "pip install aider-chat", aider, own_settings.aider),
     "goose": Agent("goose", "see its documentation", goose, own_settings.goose),
 }
 """Word -> agent. Any other word is a command with the usual variables."""

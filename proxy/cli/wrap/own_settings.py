@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 _VERSION = re.compile(r"/v\d")
 _JSON_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_ASSIGNMENT = re.compile(r"^(?:export )?([A-Za-z_]\w*)=(.*?)\s*$", re.MULTILINE)
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
@@ -46,6 +47,14 @@ class Surroundings:
     def variable(self, names: tuple[str, ...]) -> str:
         """The first of these variables that is set, or empty."""
         return next((self.environ[name] for name in names if self.environ.get(name)), "")
+
+    def with_files(self, *paths: Path, files_win: bool = False) -> Surroundings:
+        """The same with the variables of `.env` files, the strongest file last."""
+        read: dict[str, str] = {}
+        for path in paths:
+            read |= read_settings(path)
+        environ = {**self.environ, **read} if files_win else {**read, **self.environ}
+        return replace(self, environ=environ)
 
     def option(self, *names: str) -> str:
         """The value of the last of these options among the agent's arguments, or empty."""
@@ -157,8 +166,42 @@ def cn_config(around: Surroundings) -> Path:
 
 
 def cn_models(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    models = settings.get("models")
-    return [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+    return entries_of(settings.get("models"))
+
+
+def qwen(around: Surroundings) -> OwnProvider:
+    """The entry of the model in `modelProviders` of settings.json, else the usual variables, also of `.env` files."""
+    places = (around.home, around.folder)
+    settings: dict[str, Any] = {}
+    for place in places:
+        settings = merged(settings, read_settings(place / ".qwen" / "settings.json"))
+    own = from_environment(around.with_files(*(place / name for place in places for name in (".env", ".qwen/.env"))))
+    providers = _mapping(settings.get("modelProviders"))
+    model = around.option("-m", "--model") or _mapping(settings.get("model")).get("name")
+    found = {kind: _base_url_of(entries_of(providers.get(kind)), model) for kind in ("openai", "anthropic")}
+    return OwnProvider(found["openai"] or own.openai, found["anthropic"] or own.anthropic, str(model), providers)
+
+
+def _base_url_of(entries: Sequence[Mapping[str, Any]], model: object) -> str:
+    return next((str(entry["baseUrl"]) for entry in entries if entry.get("id") == model and entry.get("baseUrl")), "")
+
+
+def mini(around: Surroundings) -> OwnProvider:
+    """The variables, also of its own `.env`."""
+    return from_environment(
+        around.with_files(around.path("MSWEA_GLOBAL_CONFIG_DIR", ".config", "mini-swe-agent") / ".env")
+    )
+
+
+def aider(around: Surroundings) -> OwnProvider:
+    """Its option, its variable, .aider.conf.yml, else the usual variables; those of `.env` files win over ours."""
+    places = [around.home, *reversed((around.folder, *around.folder.parents))]
+    conf: dict[str, Any] = {}
+    for place in places:
+        conf |= read_settings(place / ".aider.conf.yml")
+    named = around.option("--openai-api-base") or around.environ.get("AIDER_OPENAI_API_BASE")
+    own = from_environment(around.with_files(*(place / ".env" for place in places), files_win=True))
+    return OwnProvider(str(named or conf.get("openai-api-base") or own.openai), own.anthropic)
 
 
 def copilot(around: Surroundings) -> OwnProvider:
@@ -188,11 +231,13 @@ def grok(around: Surroundings) -> OwnProvider:
 
 
 def goose(around: Surroundings) -> OwnProvider:
-    """`OPENAI_HOST` and `ANTHROPIC_HOST`, both without a path."""
+    """`OPENAI_HOST` and `ANTHROPIC_HOST`, both without a path, of the environment or config.yaml."""
+    stored = read_settings(around.path("XDG_CONFIG_HOME", ".config") / "goose" / "config.yaml")
     own = from_environment(around)
-    return OwnProvider(
-        around.environ.get("OPENAI_HOST") or own.openai, around.environ.get("ANTHROPIC_HOST") or own.anthropic
+    openai, anthropic = (
+        around.environ.get(name) or str(stored.get(name) or "") for name in ("OPENAI_HOST", "ANTHROPIC_HOST")
     )
+    return OwnProvider(openai or own.openai, anthropic or own.anthropic)
 
 
 def _named(around: Surroundings, name: str, entry: Mapping[str, Any], url: str) -> OwnProvider:
@@ -210,7 +255,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    return READERS.get(path.suffix, _json)(text)
+    return READERS.get(path.suffix or path.name, _json)(text)
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -236,11 +281,25 @@ def _yaml(text: str) -> dict[str, Any]:
         return {}
 
 
-READERS: Mapping[str, Callable[[str], dict[str, Any]]] = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
+def _dotenv(text: str) -> dict[str, Any]:
+    """`NAME=VALUE` lines, where `export` and quotes may stand."""
+    return {name: value.strip("\"'") for name, value in _ASSIGNMENT.findall(text)}
+
+
+READERS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    ".toml": _toml,
+    ".yaml": _yaml,
+    ".yml": _yaml,
+    ".env": _dotenv,
+}
 
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def entries_of(value: object) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def dry_run(wrapping: Wrapping, *words: str, **extra: str) -> DryRun:
 def settle(wrapping: Wrapping, path: str, text: str) -> None:
     """Writes a settings file of the user."""
     file = wrapping.home / path
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
@@ -179,7 +179,7 @@ def test_an_agent_that_knows_only_a_file_gets_one_of_its_own(
     [
         ("grok", {}, "GROK_BASE_URL", f"{ORIGIN}/v1", "https://api.x.ai/v1"),
         ("goose", {}, "OPENAI_HOST", ORIGIN, "https://api.openai.com/v1"),
-        ("aider", {}, "AIDER_OPENAI_API_BASE", f"{ORIGIN}/v1", "https://api.openai.com/v1"),
+        ("aider", {}, "OPENAI_API_BASE", f"{ORIGIN}/v1", "https://api.openai.com/v1"),
         (
             "copilot",
             {"COPILOT_PROVIDER_BASE_URL": "http://127.0.0.1:9/v1"},
@@ -200,6 +200,46 @@ def test_an_agent_with_a_variable_of_its_own_gets_that(
 
     assert shown.environ[variable] == value
     assert shown.row("upstream")[0] == f"{upstream} (chat, responses)"
+
+
+@pytest.mark.parametrize(
+    ("agent", "path", "text"),
+    [
+        ("aider", ".aider.conf.yml", "openai-api-base: http://127.0.0.1:9/v1"),
+        ("aider", ".env", "export OPENAI_API_BASE='http://127.0.0.1:9/v1'"),
+        ("mini", ".config/mini-swe-agent/.env", "A=b\nOPENAI_API_BASE=http://127.0.0.1:9/v1\n"),
+        ("qwen", ".qwen/.env", "OPENAI_BASE_URL=http://127.0.0.1:9/v1"),
+        ("grok", ".grok/user-settings.json", '{"baseURL": "http://127.0.0.1:9/v1"}'),
+        ("goose", ".config/goose/config.yaml", "OPENAI_HOST: http://127.0.0.1:9/v1"),
+    ],
+)
+def test_the_address_in_an_agents_own_file_is_the_upstream(
+    wrapping: Wrapping, agent: str, path: str, text: str
+) -> None:
+    settle(wrapping, path, text)
+
+    assert dry_run(wrapping, agent).row("upstream")[0] == "http://127.0.0.1:9/v1 (chat, responses)"
+
+
+def test_aider_is_told_behind_its_own_options_which_would_win_otherwise(wrapping: Wrapping) -> None:
+    shown = dry_run(wrapping, "aider", "--", "--openai-api-base", "http://127.0.0.1:9/v1")
+
+    assert shown.arguments.endswith(f"--openai-api-base {ORIGIN}/v1 --set-env ANTHROPIC_API_BASE={ORIGIN}")
+    assert shown.row("upstream")[0] == "http://127.0.0.1:9/v1 (chat, responses)"
+
+
+def test_qwen_gets_settings_over_the_users_where_a_model_has_an_address(wrapping: Wrapping) -> None:
+    entry = {"id": "m", "baseUrl": "http://127.0.0.1:9/v1"}
+    settle(
+        wrapping,
+        ".qwen/settings.json",
+        json.dumps({"modelProviders": {"openai": [entry]}, "model": {"name": "m"}}),
+    )
+
+    shown = dry_run(wrapping, "qwen")
+
+    assert shown.row("upstream")[0] == "http://127.0.0.1:9/v1 (chat, responses)"
+    assert shown.environ["QWEN_CODE_SYSTEM_SETTINGS_PATH"] == "TEMPORARY/settings.json"
 
 
 def test_vibe_gets_its_provider_with_another_address(wrapping: Wrapping) -> None:
