@@ -8,7 +8,7 @@ import signal
 import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALLED = 128
@@ -24,10 +24,11 @@ def run_agent(command: Sequence[str], environ: Mapping[str, str]) -> int:
     agents: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        if agents:
-            agents[0].send_signal(number)
-        else:
+        if not agents:
             received.append(number)
+        elif agents[0].returncode is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(agents[0].pid, number)  # its own method might reap the process that `_wait` waits for
 
     # Handlers, not SIG_IGN: the agent would inherit ignored signals.
     handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(PASSED_ON, pass_on)
@@ -37,7 +38,7 @@ def run_agent(command: Sequence[str], environ: Mapping[str, str]) -> int:
         with _terminal_restored():
             agents.append(subprocess.Popen(command, env=environ))  # noqa: S603 - the command that the user named
             for number in received:
-                agents[0].send_signal(number)
+                os.kill(agents[0].pid, number)
             return _wait(agents[0])
     finally:
         for number, handler in before.items():

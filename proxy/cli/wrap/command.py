@@ -88,7 +88,7 @@ def run(
         raise typer.Exit(NOT_FOUND_CODE)
     around = Surroundings(_environ_before(), Path.home(), Path.cwd(), tuple(arguments or ()))
     own = found.own_provider(around)
-    named = {"upstream": upstream, "data": str(data.absolute()) if data else None, "mode": mode}
+    named = {"upstream": upstream, "data": str(data.expanduser().absolute()) if data else None, "mode": mode}
     options = parse_assignments(assigned or ()) | {key: value for key, value in named.items() if value is not None}
     settings, completed = _load_settings(config, options, own)
     plan = Plan(found, program, around, own, settings, completed, config_file_of(config))
