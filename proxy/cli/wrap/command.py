@@ -26,6 +26,7 @@ from proxy.cli.context import (
     data_flag,
     fetch_page,
     load_settings,
+    read_server_file,
 )
 from proxy.cli.output import align_columns, escape_unsafe, pluralize, print_error, print_line, print_note
 from proxy.cli.wrap.agent_process import run_agent
@@ -34,7 +35,7 @@ from proxy.cli.wrap.explainer import Explainer
 from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from proxy.cli.wrap.shared_proxy import SharedProxy, shared_proxy
 from proxy.config import Config, parse_assignments
-from proxy.errors import ProxyError
+from proxy.errors import InvalidConfiguration, ProxyError
 
 NOT_FOUND_CODE = 127
 """What a shell says of a command that is not there."""
@@ -119,12 +120,23 @@ def _load_settings(
     options = {**options, **LISTEN_OPTIONS}
     settings = load_settings(config, options)
     if not settings.upstreams:
+        _refuse_two_proxies(settings, own)
         openai = {"url": own.openai, "speaks": "chat,responses"}
         anthropic = {"url": own.anthropic, "speaks": "messages"}
         upstreams = {"default": openai, "anthropic": anthropic}
         options |= {f"upstreams.{name}.{key}": value for name, each in upstreams.items() for key, value in each.items()}
         settings = load_settings(config, options)
     return settings, options
+
+
+def _refuse_two_proxies(settings: Config, own: OwnProvider) -> None:
+    """Raises InvalidConfiguration where the upstream would be the proxy that runs on the data directory."""
+    server = read_server_file(settings.data)
+    if server is not None and any(url.startswith(server.url) for url in (own.openai, own.anthropic)):
+        raise InvalidConfiguration(
+            f"the agent's own settings name the proxy at {server.url} already; start it without wrap, or take that "
+            "address out of them"
+        )
 
 
 def _run(plan: Plan) -> int:

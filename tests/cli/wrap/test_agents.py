@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from proxy.cli.context import ServerInfo, write_server_file
 from tests.cli.wrap.conftest import Wrapping
 
 ORIGIN = "http://127.0.0.1:PORT"
@@ -267,6 +268,16 @@ def test_what_an_agent_lacks_is_said_before_anything_starts(wrapping: Wrapping, 
     assert done.errors.startswith(f"error: {agent}: ")
     assert said in done.errors
     assert not wrapping.data.exists()
+
+
+def test_an_agent_that_asks_the_running_proxy_already_gets_no_second_one(wrapping: Wrapping) -> None:
+    write_server_file(wrapping.data, ServerInfo("http://127.0.0.1:9", "token", 1))
+
+    done = wrapping.run_wrap("--data", str(wrapping.data), "agent", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+    (wrapping.data / "server.json").unlink()
+
+    assert (done.code, done.out) == (2, "")
+    assert "name the proxy at http://127.0.0.1:9 already; start it without wrap" in done.errors
 
 
 @pytest.mark.parametrize(
