@@ -246,13 +246,21 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
     """Requests, what was saved or lost, and where to look, within 80 columns. `flag` names the data directory."""
     if not receipts:
         return "callstack: no request of the agent came through the proxy"
-    saved = sum(receipt.get("saved", 0.0) for receipt in receipts)
-    untouched = sum(receipt.get("cost_untouched", 0.0) for receipt in receipts)
+    more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
+    count = f"{pluralize(len(receipts), 'request')}{more}"
+    return f"{count}, {_balance_text(receipts)}; look: callstack tree{flag}, callstack report{flag}"
+
+
+def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:
+    """What was saved or lost; in mode `shadow`, what mode `active` would have sent."""
+    shadowed = [receipt for receipt in receipts if receipt.get("would_send")]
+    if shadowed:
+        would, came = (sum(receipt[key] for receipt in shadowed) for key in ("would_send", "tokens_in"))
+        return f"active would send {would:,} of {came:,} tokens"
+    saved, untouched = (sum(receipt.get(key, 0.0) for receipt in receipts) for key in ("saved", "cost_untouched"))
     (amount,) = format_amounts([abs(saved)])
     share = f" ({100 * abs(saved) / untouched:.1f} %)" if untouched else ""
-    balance = f"{'lost' if saved < 0 else 'saved'} ${amount}{share}" if float(amount) else "nothing saved"
-    more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
-    return f"{pluralize(len(receipts), 'request')}{more}, {balance}; look: callstack tree{flag}, callstack report{flag}"
+    return f"{'lost' if saved < 0 else 'saved'} ${amount}{share}" if float(amount) else "nothing saved"
 
 
 def _receipts_since(server: ServerInfo, began_ms: int) -> list[Mapping[str, Any]]:
