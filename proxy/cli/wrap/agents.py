@@ -73,12 +73,12 @@ def claude(launch: Launch) -> LaunchSettings:
     """Measured. With a base URL that is not Anthropic's it sends every MCP tool with every request and takes the window
     to be 200,000 tokens, unless it is told otherwise. `--settings` is for a base URL in the user's settings.json, which
     wins over the environment."""
-    environ = {"ANTHROPIC_BASE_URL": launch.origin}
-    environ |= {"ENABLE_TOOL_SEARCH": launch.around.environ.get("ENABLE_TOOL_SEARCH", "true")}
+    base = {"ANTHROPIC_BASE_URL": launch.origin}
+    environ = {**base, "ENABLE_TOOL_SEARCH": launch.around.environ.get("ENABLE_TOOL_SEARCH", "true")}
     if asks_anthropic(launch.settings):
         environ["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] = "1"
-    overridden = {name: environ[name] for name in ("ANTHROPIC_BASE_URL",) if name in launch.own.entry}
-    return LaunchSettings(environ, ("--settings", json.dumps({"env": overridden})) if overridden else ())
+    is_overruled = "ANTHROPIC_BASE_URL" in launch.own.entry
+    return LaunchSettings(environ, ("--settings", json.dumps({"env": base})) if is_overruled else ())
 
 
 def asks_anthropic(settings: Config) -> bool:
@@ -99,7 +99,7 @@ def opencode(launch: Launch) -> LaunchSettings:
     if launch.own.name not in urls and launch.own.entry:
         urls[launch.own.name] = launch.url
     ours = {"provider": {name: {"options": {"baseURL": url}} for name, url in urls.items()}}
-    theirs = json.loads(launch.around.environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
+    theirs = own_settings.parse_json(launch.around.environ.get("OPENCODE_CONFIG_CONTENT", ""))
     return LaunchSettings({"OPENCODE_CONFIG_CONTENT": json.dumps(own_settings.merged(theirs, ours))})
 
 

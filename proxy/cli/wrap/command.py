@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,8 +37,8 @@ from proxy.cli.wrap.shared_proxy import SharedProxy, shared_proxy
 from proxy.config import Config, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 
-NOT_FOUND_CODE = 127
-"""What a shell says of a command that is not there."""
+NOT_EXECUTABLE_CODE, NOT_FOUND_CODE = 126, 127
+"""What a shell says of a program that cannot run, and of one that is not there."""
 NESTED_VARIABLE = "CALLSTACK_WRAPPED"
 """Tells a wrap inside a wrap what the variables were before, as JSON: name -> value or null."""
 LISTEN_OPTIONS = {"host": "127.0.0.1", "port": "0", "tenancy": "single"}
@@ -143,9 +143,7 @@ def _run(plan: Plan) -> int:
     """The agent's exit code."""
     began_ms = time.time_ns() // 1_000_000
     with _temporary_folder() as folder:
-        configured = _configure(
-            plan, "http://127.0.0.1:0", folder
-        )  # what is wrong with it shows before anything starts
+        _configure(plan, DRY_RUN_ORIGIN, folder)  # what the user has to mend is said before anything starts
         with shared_proxy(plan.settings, plan.options, plan.config_file) as running:
             configured = _configure(plan, running.server.url, folder)
             for name, text in configured.files.items():
@@ -153,10 +151,11 @@ def _run(plan: Plan) -> int:
             explainer = Explainer(running.port, running.is_running, lambda: _explanation(plan, running))
             with explainer:
                 code = _start_agent(plan, configured)
-            if explainer.proxy_died or not running.is_running():
-                print_error(_death_text(running))
-            else:
-                _print_outcome(running, began_ms)
+            with suppress(KeyboardInterrupt):  # one Ctrl-C too many: the exit code is the agent's all the same
+                if explainer.proxy_died or not running.is_running():
+                    print_error(_death_text(running))
+                else:
+                    _print_outcome(running, began_ms)
     return code
 
 
@@ -169,7 +168,7 @@ def _start_agent(plan: Plan, configured: LaunchSettings) -> int:
         return run_agent(_command(plan, configured), _environ(plan, configured))
     except OSError as error:
         print_error(f"{plan.program} cannot be started: {error.strerror}")
-        return NOT_FOUND_CODE - 1
+        return NOT_EXECUTABLE_CODE
 
 
 def _command(plan: Plan, configured: LaunchSettings) -> list[str]:

@@ -86,9 +86,12 @@ def from_environment(around: Surroundings, openai: str = OPENAI) -> OwnProvider:
 
 
 def claude(around: Surroundings) -> OwnProvider:
-    """The section `env` of settings.json wins over the environment."""
-    settings = read_settings(around.path("CLAUDE_CONFIG_DIR", ".claude") / "settings.json")
-    entry = _mapping(settings.get("env"))
+    """The section `env` of the settings files, the user's and the project's, wins over the environment."""
+    project = around.folder / ".claude"
+    user = around.path("CLAUDE_CONFIG_DIR", ".claude")
+    entry: dict[str, Any] = {}
+    for path in (user / "settings.json", project / "settings.json", project / "settings.local.json"):
+        entry |= _mapping(read_settings(path).get("env"))
     own = from_environment(around)
     return OwnProvider(own.openai, str(entry.get("ANTHROPIC_BASE_URL") or own.anthropic), "env", entry)
 
@@ -119,7 +122,7 @@ def opencode(around: Surroundings) -> OwnProvider:
     settings: dict[str, Any] = {}
     for read in (*map(read_settings, files), *([read_settings(Path(named))] if named else ())):
         settings = merged(settings, read)
-    settings = merged(settings, _json(around.environ.get("OPENCODE_CONFIG_CONTENT", "")))
+    settings = merged(settings, parse_json(around.environ.get("OPENCODE_CONFIG_CONTENT", "")))
     model = around.option("-m", "--model") or str(settings.get("model", ""))
     entry = _mapping(_mapping(settings.get("provider")).get(model.partition("/")[0]))
     return _named(around, model.partition("/")[0], entry, str(_mapping(entry.get("options")).get("baseURL") or ""))
@@ -255,10 +258,10 @@ def read_settings(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    return READERS.get(path.suffix or path.name, _json)(text)
+    return READERS.get(path.suffix or path.name, parse_json)(text)
 
 
-def _json(text: str) -> dict[str, Any]:
+def parse_json(text: str) -> dict[str, Any]:
     """JSON, with the comments and trailing commas that some agents allow."""
     bare = _TRAILING_COMMA.sub(r"\1", _JSON_OR_COMMENT.sub(lambda found: found[1] or "", text))
     try:

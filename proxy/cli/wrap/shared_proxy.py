@@ -88,8 +88,10 @@ def shared_proxy(settings: Config, options: Mapping[str, str], config_file: Path
                 continue
             running = SharedProxy(found, here) if found else _start(here, options, config_file)
             fcntl.flock(starting, fcntl.LOCK_UN)
-            yield running
-            running.disown()
+            try:
+                yield running
+            finally:
+                running.disown()
             return
     raise ProxyError(f"two proxies with other configurations run on {settings.data}; stop one, or name another --data")
 

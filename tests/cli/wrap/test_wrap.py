@@ -154,6 +154,21 @@ def test_an_agent_that_is_killed_gives_the_exit_code_of_a_shell(wrapping: Wrappi
 
 
 @pytest.mark.long
+def test_a_program_that_cannot_run_is_one_message_and_the_next_wrap_starts_at_once(wrapping: Wrapping) -> None:
+    """The proxy of the first one is still ending when the second one begins."""
+    broken = wrapping.folder / "bin" / "broken"
+    broken.write_text("no program")
+    broken.chmod(0o755)
+
+    done = wrapping.run_wrap(*wrapping.options(), "broken")
+    again = wrapping.run("ask")
+
+    assert (done.code, done.out) == (126, "")
+    assert done.errors.startswith(f"error: {broken} cannot be started: Exec format error\n")
+    assert (again.code, again.out) == (0, "200 All done.\n")
+
+
+@pytest.mark.long
 def test_an_agent_that_stops_itself_stops_the_wrap_and_both_go_on(wrapping: Wrapping) -> None:
     process = wrapping.start("stop", "exit=4")
     until(lambda: state_of(process.pid) == "T")
