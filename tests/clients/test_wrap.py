@@ -330,3 +330,27 @@ def key_of(received: ReceivedRequest) -> str | None:
 def provider(name: str) -> Iterator[ScriptedProvider]:
     with ScriptedProvider(models=[Model(AGENTS[name].model)]) as running:
         yield running
+
+
+VARIABLES = "$ENABLE_TOOL_SEARCH $_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+
+
+@pytest.mark.rows("X-42")
+@pytest.mark.parametrize(("name", "host", "told"), [("claude", "api.anthropic.com", "true 1"), ("claude", "", "true ")])
+def test_claude_code_knows_whether_it_asks_anthropic(
+    host: str, told: str, installed: Path, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The provider plays a proxy of the network too, so that the address may be Anthropic's."""
+    provider.will(calls("Bash", command=f'echo "<{VARIABLES}>"', description="Show"), says(CLOSING))
+    upstream = f"http://{host}" if host else provider.url
+    network = ["--set", f"upstreams.default.proxy={provider.url.removesuffix('/v1')}"] if host else []
+    wrap = [sys.executable, "-P", "-m", "proxy", "wrap", "--data", str(tmp_path / "data"), "--upstream", upstream]
+    repository, home = make_repository(tmp_path / "repository"), tmp_path / "home"
+    home.mkdir()
+
+    agent = AGENTS["claude"]
+    command = [*wrap, *network, str(installed), "--", *agent.words]
+    done = run_client(home, command, repository, PYTHONPATH=str(ROOT), **{**agent.environ, "ANTHROPIC_BASE_URL": ""})
+
+    assert done.returncode == 0, done.stdout
+    assert dict(provider.asked[-1].results).popitem()[1] == f"<{told}>"
