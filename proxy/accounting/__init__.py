@@ -18,7 +18,14 @@ from proxy.accounting.pricing import (
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
 from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
 from proxy.accounting.request_costs import Accountant, RequestAccount, response_headers
-from proxy.accounting.text_tables import TableColumn, format_balance, format_columns, format_statement, format_table
+from proxy.accounting.text_tables import (
+    TableColumn,
+    format_amounts,
+    format_balance,
+    format_columns,
+    format_statement,
+    format_table,
+)
 from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_tokens
 from proxy.accounting.totals import (
     Balance,
@@ -62,6 +69,7 @@ __all__ = [
     "TokenCounterProtocol",
     "estimate_tokens",
     "family_of",
+    "format_amounts",
     "format_balance",
     "format_columns",
     "format_statement",

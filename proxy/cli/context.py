@@ -17,12 +17,15 @@ import tempfile
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import typer
+from pydantic import SecretStr
 
+from proxy import __version__
 from proxy.cli.output import print_note
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
@@ -59,6 +62,18 @@ def settings_at(file: Path | None, data: Path | None) -> Config:
 def data_flag(settings: Config) -> str:
     """The option that makes a suggested command use the same data directory; empty where none is needed."""
     return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"
+
+
+def prepare_data_directory(settings: Config) -> None:
+    """Make the data directory. Raises InvalidConfiguration where it cannot be used."""
+    data = settings.data
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "not a directory" if data.exists() else error.strerror
+        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
 
 
 @asynccontextmanager
@@ -108,11 +123,26 @@ DELETION_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A running proxy. `url` has no path; `pid` is its process."""
+    """A running proxy. `url` has no path; `pid` is its process; `configuration` is what `fingerprint_of` says."""
 
     url: str
     token: str
     pid: int
+    configuration: str = ""
+
+
+PLACE_KEYS = {"host", "port", "data", "log_level", "log_format"}
+"""Keys that say where a proxy is and how it logs, not what it does with a request."""
+
+
+def fingerprint_of(settings: Config) -> str:
+    """Equal for two configurations that treat every request alike; another one for another version of this package."""
+
+    def plain(value: object) -> object:
+        return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+    text = json.dumps(settings.model_dump(exclude=PLACE_KEYS), default=plain, sort_keys=True)
+    return sha256(f"{__version__} {text}".encode()).hexdigest()
 
 
 def write_server_file(data: Path, server: ServerInfo) -> None:
@@ -137,7 +167,7 @@ def find_running_proxy(data: Path) -> ServerInfo | None:
     made directly in the store.
     """
     note = read_server_file(data)
-    if note is None or not _is_alive(note.pid):
+    if note is None or not is_alive(note.pid):
         return None
     try:
         status, _ = send_request(note, "GET", "/stack/requests?limit=1", None, ANSWER_TIMEOUT_S)
@@ -170,7 +200,8 @@ def read_server_file(data: Path) -> ServerInfo | None:
         return None
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -13,9 +13,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
+import msgspec
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -52,6 +53,14 @@ REFUSED_FORM_TEXT = (
 )
 MAX_ERROR_SHARE = 0.05
 """A larger share of failed requests is a finding; providers fail now and then."""
+MAX_TOOLS = 40
+"""More tools of the messages API in one request, none of them deferred, are a finding."""
+MAX_BODIES_CHECKED = 20
+"""The newest requests are checked for their tools, at most so many."""
+TOOLS_TEXT = (
+    "{0} tools in each request of {1}, and none is deferred; Claude Code searches tools behind a base URL only with "
+    "ENABLE_TOOL_SEARCH=true, which `callstack wrap claude` sets"
+)
 SET_ASIDE_HINT = "serve will set it aside and begin a new one"
 """Said of damaged files only: a locked or unreadable file stays where it is."""
 HARMLESS_REASONS = ("client_left", "cancelled", "shutdown")
@@ -262,6 +271,7 @@ async def _check_contents(config: Config) -> list[Check]:
             rows = await recent_conversation_rows(store, None, MAX_CONVERSATIONS_CHECKED)
             async for _ in all_conversations(store, None):
                 pass  # reading their names finds damaged ones
+            newest = [await store.request(None, record.id) for record in records[:MAX_BODIES_CHECKED]]
             health = store.health()
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
@@ -271,6 +281,7 @@ async def _check_contents(config: Config) -> list[Check]:
         *_check_damage(health.damaged),
         _check_readable(rows),
         *check_requests(records, config.tariff_of),
+        *check_tools(b"".join(stored.record.body) for stored in newest if stored is not None),
     ]
 
 
@@ -351,3 +362,24 @@ def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], T
         else:
             text = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
             yield Check("unsure", "price", f"{model}: {text}")
+
+
+def check_tools(bodies: Iterable[bytes]) -> Iterator[Check]:
+    """Names each model whose client sends so many tools with every request. `bodies` are newest first, and the newest
+    of a model counts."""
+    seen: set[str] = set()
+    for body in bodies:
+        try:
+            request = msgspec.json.decode(body, type=_OfferedTools)
+        except msgspec.MsgspecError:
+            continue  # no tools, or a body that is not stored
+        tools = [tool for tool in request.tools if "input_schema" in tool]  # not so in the other dialects
+        is_deferring = any(tool.get("defer_loading") for tool in tools)
+        if request.model not in seen and len(tools) > MAX_TOOLS and not is_deferring:
+            yield Check("finding", "tools", TOOLS_TEXT.format(len(tools), request.model))
+        seen.add(request.model)
+
+
+class _OfferedTools(msgspec.Struct):
+    model: str
+    tools: list[dict[str, Any]]

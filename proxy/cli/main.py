@@ -15,6 +15,7 @@ from typer.main import get_command
 
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
+    "wrap": ("wrap", "Start a coding agent through the proxy: claude, codex, opencode or any other command."),
     "demo": ("programs", "Play a scripted agent session and show what it saves; needs no key and no network."),
     "savings": ("savings", "What the proxy would have saved in the sessions your agents have already written."),
     "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),

@@ -12,6 +12,8 @@ import fcntl
 import logging
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +26,9 @@ from proxy.cli.context import (
     DataDirectory,
     ServerInfo,
     data_flag,
+    fingerprint_of,
     load_settings,
+    prepare_data_directory,
     read_server_file,
     remove_server_file,
     write_server_file,
@@ -63,6 +67,9 @@ def serve(
     log_format: Annotated[
         str | None, typer.Option(help="text, json, or auto: text on a terminal, json elsewhere.")
     ] = None,
+    agents: Annotated[
+        Path | None, typer.Option(hidden=True, help="End when nobody holds a lock on this file; for `wrap`.")
+    ] = None,
 ) -> None:
     """Run the proxy."""
     named = {"upstream": upstream, "host": host, "port": port, "data": str(data) if data else None, "mode": mode}
@@ -72,17 +79,17 @@ def serve(
     )
     if not settings.upstreams:
         raise InvalidConfiguration("upstreams: there is none; name one with --upstream URL or in proxy.yaml")
-    _serve(settings)
+    _serve(settings, agents)
 
 
-def _serve(settings: Config) -> None:
+def _serve(settings: Config, agents: Path | None) -> None:
     log_handler = configure_logging(settings.log_level, settings.log_format)
     prepare_data_directory(settings)
     with exclusive_use(settings):
-        _serve_alone(settings, log_handler)
+        _serve_alone(settings, log_handler, agents)
 
 
-def _serve_alone(settings: Config, log_handler: BufferedStreamHandler) -> None:
+def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: Path | None) -> None:
     token = secrets.token_urlsafe(32)
     app = build_app(settings, operator_token=token)
     app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
@@ -90,13 +97,15 @@ def _serve_alone(settings: Config, log_handler: BufferedStreamHandler) -> None:
 
     def ready(url: str) -> None:
         reached = reachable_url(url)
-        here.append(ServerInfo(reached, token, os.getpid()))
+        here.append(ServerInfo(reached, token, os.getpid(), fingerprint_of(settings)))
         try:
             write_server_file(settings.data, here[0])
         except OSError as error:
             log.warning("no note left: mode and forget will not find this proxy", extra={"reason": error.strerror})
         for line in welcome_lines(reached, settings):
             print_line(line)
+        if agents is not None:
+            threading.Thread(target=_end_without_agents, args=(agents,), name="agents", daemon=True).start()
 
     def draining() -> None:
         app.draining = True
@@ -118,16 +127,11 @@ def _serve_alone(settings: Config, log_handler: BufferedStreamHandler) -> None:
         raise ProxyError("the proxy did not start; the log above says why", code="not_started")
 
 
-def prepare_data_directory(settings: Config) -> None:
-    """Make the data directory. Raises InvalidConfiguration where it cannot be used."""
-    data = settings.data
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        reason = "not a directory" if data.exists() else error.strerror
-        raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
-    if not os.access(data, os.W_OK | os.X_OK):
-        raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
+def _end_without_agents(lock: Path) -> None:
+    """End this process, as SIGTERM does, when nobody holds a shared lock on the file any more. The lock is kept to the
+    end: a `wrap` that comes in between waits, and starts another proxy."""
+    fcntl.flock(os.open(lock, os.O_RDWR | os.O_CLOEXEC), fcntl.LOCK_EX)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def without_bound_reasoning(parts: Services, route: Route, own: Request, placeme
 
 async def pass_through(parts: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
     """Forward a request to an endpoint that the proxy does not handle. Raises UnknownModel."""
-    route = parts.routes.choose(model, incoming.path)
+    route = parts.routes.choose_for_endpoint(model, incoming.path, incoming.headers)
     await forward(PassthroughRequest(parts, with_upstream_model(incoming, model, route), route), reply)
 
 

@@ -85,6 +85,15 @@ class Routes:
         UnknownModel."""
         return self._cached_choice(model, wire_format_of(path))
 
+    def choose_for_endpoint(self, model: str | None, path: str, headers: RawHeaders) -> Route:
+        """The route to an endpoint that the proxy does not handle. A client that names Anthropic's version speaks
+        messages there too: its key must not go to the vendor of another dialect. Raises UnknownModel."""
+        spoken = wire_format_of(path)
+        names_version = any(name == ANTHROPIC_VERSION_HEADER[0] for name, _ in headers)
+        if spoken is None and names_version and any("messages" in u.settings.speaks for u in self.upstreams.values()):
+            spoken = "messages"
+        return self._cached_choice(model, spoken)
+
     def _choose(self, model: str | None, spoken: WireFormat | None) -> Route:
         asked = [upstream for upstream in self.upstreams.values() if _speaks_format(upstream.settings, spoken)]
         if model is None:

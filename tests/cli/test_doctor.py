@@ -7,11 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from proxy.accounting import Receipt
 from proxy.accounting.pricing import tariff_for
-from proxy.cli.doctor import check_requests
+from proxy.cli.doctor import check_requests, check_tools
 from proxy.management.views.totals import decode_receipt
 from proxy.store.interface import RequestRecord
 from tests.cli.conftest import Shell, Stocked
@@ -172,3 +173,24 @@ def with_receipt(
 ) -> RequestRecord:
     raw = msgspec.json.encode(msgspec.structs.replace(receipt, tokens_in=tokens_in, status=status, reason=reason))
     return replace(record, receipt=raw, status=status)
+
+
+@pytest.mark.rows("X-42")
+@pytest.mark.parametrize(
+    ("count", "extra", "states"),
+    [(41, {}, ["finding"]), (40, {}, []), (41, {"defer_loading": True}, [])],
+    ids=["many", "not too many", "deferred"],
+)
+def test_a_client_that_sends_every_tool_with_every_request_is_a_finding(
+    count: int, extra: dict[str, bool], states: list[str]
+) -> None:
+    tools: list[dict[str, object]] = [{"name": f"t{at}", "input_schema": {"type": "object"}} for at in range(count)]
+    tools[0] |= extra
+    tools.append({"type": "web_search_20250305", "name": "web_search"})
+    body = json.dumps({"model": "claude-x", "messages": [], "tools": tools}).encode()
+    chat = json.dumps({"model": "gpt-x", "messages": [], "tools": [{"type": "function"}] * 50}).encode()
+
+    found = list(check_tools([body, chat, b"", body]))
+
+    assert [check.state for check in found] == states
+    assert all("ENABLE_TOOL_SEARCH=true" in check.text for check in found)

@@ -81,8 +81,11 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A fresh git repository with one file."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
+    return make_repository(tmp_path / "repository")
+
+
+def make_repository(folder: Path) -> Path:
+    folder.mkdir(parents=True)
     (folder / "README.md").write_text("A place for greetings.\n")
     author = ["-c", "user.name=tester", "-c", "user.email=tester@localhost"]
     git = shutil.which("git") or pytest.skip("git is not installed")
@@ -94,30 +97,30 @@ def repository(tmp_path: Path) -> Path:
 @pytest.fixture
 def attempt(home: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a client to its end, cut off from everything but loopback; its exit code and what it printed."""
+    return lambda command, folder, **extra: run_client(home, command, folder, **extra)
 
-    def finish(command: list[str], folder: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "HOME": str(home),
-            "HTTPS_PROXY": NOWHERE,
-            "HTTP_PROXY": NOWHERE,
-            "NO_PROXY": "127.0.0.1,localhost",
-            "NO_COLOR": "1",
-            **extra,
-        }
-        return subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=CLIENT_LIMIT_S,
-            check=False,
-        )
 
-    return finish
+def run_client(home: Path, command: list[str], folder: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "HTTPS_PROXY": NOWHERE,
+        "HTTP_PROXY": NOWHERE,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "NO_COLOR": "1",
+        **extra,
+    }
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=CLIENT_LIMIT_S,
+        check=False,
+    )
 
 
 @pytest.fixture

@@ -783,6 +783,21 @@ def test_a_request_without_a_model_in_a_dialect_nobody_speaks_is_refused() -> No
         Routes(chat).choose(None, "/v1/messages")
 
 
+@pytest.mark.parametrize(
+    ("headers", "host"),
+    [([], "openai.example"), ([(b"anthropic-version", b"2023-06-01")], "anthropic.example")],
+)
+def test_a_key_goes_to_the_vendor_whose_version_the_client_names(headers: list[tuple[bytes, bytes]], host: str) -> None:
+    """`/v1/models` is a path of both."""
+    both = {
+        "default": UpstreamSettings(url="https://openai.example/v1", speaks=("chat", "responses")),
+        "anthropic": UpstreamSettings(url="https://anthropic.example", speaks=("messages",)),
+    }
+    route = Routes(Config(upstreams=both)).choose_for_endpoint(None, "/v1/models", headers)
+
+    assert route.upstream.settings.url.startswith(f"https://{host}")
+
+
 def test_what_a_model_costs_is_looked_up_under_the_name_that_is_sent() -> None:
     assert [SPEAKING.upstream_model_of(name) for name in ("claude-x", "pinned")] == ["claude-x", "pinned"]
     prefixed = Config(upstreams={"default": UpstreamSettings(url="https://a.example", model_prefix="vendor/")})

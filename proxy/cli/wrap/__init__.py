@@ -1,0 +1,10 @@
+"""`callstack wrap AGENT`: starts a coding agent through the proxy, with nothing to configure.
+
+`command` is the command line, `agents` the table of agents, `own_settings` reads where an agent's own settings point
+now, `shared_proxy` starts a proxy or joins the one that runs, `agent_process` runs the agent, `explainer` answers in
+place of a proxy that died.
+"""
+
+from proxy.cli.wrap.command import wrap
+
+__all__ = ["wrap"]

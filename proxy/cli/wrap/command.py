@@ -1,0 +1,275 @@
+"""The command `wrap`: reads where the agent points, starts or joins a proxy in front of that, runs the agent with
+settings of its own, and says in one line what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proxy.accounting import format_amounts
+from proxy.cli.context import (
+    ConfigFile,
+    DataDirectory,
+    ServerInfo,
+    config_file_of,
+    data_flag,
+    fetch_page,
+    load_settings,
+    read_server_file,
+)
+from proxy.cli.output import align_columns, escape_unsafe, pluralize, print_error, print_line, print_note
+from proxy.cli.wrap.agent_process import run_agent
+from proxy.cli.wrap.agents import AGENTS, Agent, Launch, LaunchSettings, agent_named
+from proxy.cli.wrap.explainer import Explainer
+from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
+from proxy.cli.wrap.shared_proxy import SharedProxy, shared_proxy
+from proxy.config import Config, parse_assignments
+from proxy.errors import InvalidConfiguration, ProxyError
+
+NOT_EXECUTABLE_CODE, NOT_FOUND_CODE = 126, 127
+"""What a shell says of a program that cannot run, and of one that is not there."""
+NESTED_VARIABLE = "CALLSTACK_WRAPPED"
+"""Tells a wrap inside a wrap what the variables were before, as JSON: name -> value or null."""
+LISTEN_OPTIONS = {"host": "127.0.0.1", "port": "0", "tenancy": "single"}
+"""A proxy for this machine's user alone, on a free port, whatever else is configured."""
+DRY_RUN_ORIGIN, DRY_RUN_FOLDER = "http://127.0.0.1:PORT", Path("TEMPORARY")
+RECEIPTS_TIMEOUT_S = 2.0
+"""A receipt is stored a moment after the answer."""
+RECEIPTS_POLL_S = 0.05
+MAX_REQUESTS_SUMMED = 1_000
+NETWORK_PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+wrap = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that is known before anything is started. `options` make `serve` load the same `settings`."""
+
+    agent: Agent
+    program: str
+    around: Surroundings
+    own: OwnProvider
+    settings: Config
+    options: Mapping[str, str]
+    config_file: Path | None
+
+
+@wrap.command("wrap", context_settings={"ignore_unknown_options": True})
+def run(
+    agent: Annotated[str, typer.Argument(help=f"{', '.join(AGENTS)}, or any other command.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="The agent's own; behind -- all are.")] = None,
+    config: ConfigFile = None,
+    upstream: Annotated[
+        str | None, typer.Option(help="Base URL of the provider; default: what the agent asks without us.")
+    ] = None,
+    data: DataDirectory = None,
+    mode: Annotated[str | None, typer.Option(help="off, shadow (measures only), passive or active.")] = None,
+    assigned: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be set and started.")] = False,
+) -> None:
+    """Start a coding agent through the proxy; its own settings stay as they are."""
+    found = agent_named(agent)
+    program = shutil.which(found.program)
+    if program is None:
+        print_error(_missing_text(agent, found))
+        raise typer.Exit(NOT_FOUND_CODE)
+    around = Surroundings(_environ_before(), Path.home(), Path.cwd(), tuple(arguments or ()))
+    own = found.own_provider(around)
+    named = {"upstream": upstream, "data": str(data.expanduser().absolute()) if data else None, "mode": mode}
+    options = parse_assignments(assigned or ()) | {key: value for key, value in named.items() if value is not None}
+    settings, completed = _load_settings(config, options, own)
+    plan = Plan(found, program, around, own, settings, completed, config_file_of(config))
+    if dry_run:
+        _print_plan(plan)
+    else:
+        raise typer.Exit(_run(plan))
+
+
+def _missing_text(word: str, agent: Agent) -> str:
+    if agent.install:
+        return f"{agent.program} is not installed, or not on the PATH; to install it: {agent.install}"
+    return f"{word}: there is no such command on the PATH; known agents: {', '.join(AGENTS)}"
+
+
+def _environ_before() -> dict[str, str]:
+    """The environment, without what a wrap around this one has set in it."""
+    before = json.loads(os.environ.get(NESTED_VARIABLE) or "{}")
+    environ = {name: value for name, value in os.environ.items() if name not in {*before, NESTED_VARIABLE}}
+    return environ | {name: value for name, value in before.items() if value is not None}
+
+
+def _load_settings(
+    config: Path | None, options: Mapping[str, str], own: OwnProvider
+) -> tuple[Config, Mapping[str, str]]:
+    """The proxy's settings, and the options to load them again. Where no upstream is configured, it is what the agent
+    asks without us: one for both of OpenAI's APIs, one for Anthropic's. Raises InvalidConfiguration."""
+    options = {**options, **LISTEN_OPTIONS}
+    settings = load_settings(config, options)
+    if not settings.upstreams:
+        _refuse_two_proxies(settings, own)
+        openai = {"url": own.openai, "speaks": "chat,responses"}
+        anthropic = {"url": own.anthropic, "speaks": "messages"}
+        upstreams = {"default": openai, "anthropic": anthropic}
+        options |= {f"upstreams.{name}.{key}": value for name, each in upstreams.items() for key, value in each.items()}
+        settings = load_settings(config, options)
+    return settings, options
+
+
+def _refuse_two_proxies(settings: Config, own: OwnProvider) -> None:
+    """Raises InvalidConfiguration where the upstream would be the proxy that runs on the data directory."""
+    server = read_server_file(settings.data)
+    if server is not None and any(url.startswith(server.url) for url in (own.openai, own.anthropic)):
+        raise InvalidConfiguration(
+            f"the agent's own settings name the proxy at {server.url} already; start it without wrap, or take that "
+            "address out of them"
+        )
+
+
+def _run(plan: Plan) -> int:
+    """The agent's exit code."""
+    began_ms = time.time_ns() // 1_000_000
+    with _temporary_folder() as folder:
+        _configure(plan, DRY_RUN_ORIGIN, folder)  # what the user has to mend is said before anything starts
+        with shared_proxy(plan.settings, plan.options, plan.config_file) as running:
+            configured = _configure(plan, running.server.url, folder)
+            for name, text in configured.files.items():
+                _write_private(folder / name, text)
+            explainer = Explainer(running.port, running.is_running, lambda: _explanation(plan, running))
+            with explainer:
+                code = _start_agent(plan, configured)
+            with suppress(KeyboardInterrupt):  # one Ctrl-C too many: the exit code is the agent's all the same
+                if explainer.proxy_died or not running.is_running():
+                    print_error(_death_text(running))
+                else:
+                    _print_outcome(running, began_ms)
+    return code
+
+
+def _configure(plan: Plan, origin: str, folder: Path) -> LaunchSettings:
+    return plan.agent.configure(Launch(origin, folder, plan.around, plan.own, plan.settings))
+
+
+def _start_agent(plan: Plan, configured: LaunchSettings) -> int:
+    try:
+        return run_agent(_command(plan, configured), _environ(plan, configured))
+    except OSError as error:
+        print_error(f"{plan.program} cannot be started: {error.strerror}")
+        return NOT_EXECUTABLE_CODE
+
+
+def _command(plan: Plan, configured: LaunchSettings) -> list[str]:
+    return [plan.program, *configured.arguments, *plan.around.arguments, *configured.last_arguments]
+
+
+def _environ(plan: Plan, configured: LaunchSettings) -> dict[str, str]:
+    """The user's environment with the agent's settings. Where requests leave through a proxy of the network, those to
+    this machine must not."""
+    before = plan.around.environ
+    ours = dict(configured.environ)
+    if any(before.get(name) for name in NETWORK_PROXIES):
+        for name in ("NO_PROXY", "no_proxy"):
+            ours[name] = ",".join(filter(None, (before.get(name, ""), "127.0.0.1")))
+    replaced = {name: before.get(name) for name in ours}
+    return {**before, **ours, NESTED_VARIABLE: json.dumps(replaced)}
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that its owner alone can read."""
+    with tempfile.TemporaryDirectory(prefix="callstack-wrap-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+
+
+# -------------------------------------------------------------------------------------------------------------- output
+def _print_plan(plan: Plan) -> None:
+    """Prints the program with its arguments, variables and files, and the proxy with its upstreams."""
+    configured = _configure(plan, DRY_RUN_ORIGIN, DRY_RUN_FOLDER)
+    before = plan.around.environ
+    ours = {name: value for name, value in _environ(plan, configured).items() if before.get(name) != value}
+    rows = [("run", shlex.join(_command(plan, configured)))]
+    rows += [("set", f"{name}={value}") for name, value in ours.items() if name != NESTED_VARIABLE]
+    rows += [("file", str(DRY_RUN_FOLDER / name)) for name in configured.files]
+    rows += [("upstream", f"{each.url} ({', '.join(each.speaks)})") for each in plan.settings.upstreams.values()]
+    rows += [("mode", plan.settings.mode), ("data", str(plan.settings.data))]
+    for line in align_columns(rows):
+        print_line(line)
+
+
+def _explanation(plan: Plan, running: SharedProxy) -> str:
+    """What an agent reads instead of an answer once the proxy is dead."""
+    return (
+        f"callstack: the proxy between this agent and its provider has ended{running.ending()}, so no request can "
+        "pass. The conversation is stored. Leave the agent and start it again with "
+        f"`callstack wrap {Path(plan.program).name}`; the proxy's log is {running.log}"
+    )
+
+
+def _death_text(running: SharedProxy) -> str:
+    return (
+        f"the proxy has ended{running.ending()} while the agent ran, and requests were refused from then on; the "
+        f"conversation is stored, and the proxy's log is {running.log}"
+    )
+
+
+def _print_outcome(running: SharedProxy, began_ms: int) -> None:
+    """One line on stderr, so that the agent's stdout stays its own."""
+    try:
+        receipts = _receipts_since(running.server, began_ms)
+    except ProxyError as error:
+        print_note(f"what was saved is not known: {error}")
+        return
+    flag = data_flag(running.settings)
+    typer.secho(escape_unsafe(outcome_text(receipts, flag)), fg="cyan", err=True)
+
+
+def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
+    """Requests, what was saved or lost, and where to look, within 80 columns. `flag` names the data directory."""
+    if not receipts:
+        return "callstack: no request of the agent came through the proxy"
+    more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
+    count = f"{pluralize(len(receipts), 'request')}{more}"
+    return f"{count}, {_balance_text(receipts)}; look: callstack tree{flag}, callstack report{flag}"
+
+
+def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:
+    """What was saved or lost; in mode `shadow`, what mode `active` would have sent."""
+    shadowed = [receipt for receipt in receipts if receipt.get("would_send")]
+    if shadowed:
+        would, came = (sum(receipt[key] for receipt in shadowed) for key in ("would_send", "tokens_in"))
+        return f"active would send {would:,} of {came:,} tokens"
+    saved, untouched = (sum(receipt.get(key, 0.0) for receipt in receipts) for key in ("saved", "cost_untouched"))
+    (amount,) = format_amounts([abs(saved)])
+    share = f" ({100 * abs(saved) / untouched:.1f} %)" if untouched else ""
+    return f"{'lost' if saved < 0 else 'saved'} ${amount}{share}" if float(amount) else "nothing saved"
+
+
+def _receipts_since(server: ServerInfo, began_ms: int) -> list[Mapping[str, Any]]:
+    """The receipts of the requests that came since then, those of other agents at this proxy among them; empty ones
+    for requests that have none after a while. Raises ProxyError."""
+    deadline = time.monotonic() + RECEIPTS_TIMEOUT_S
+    while True:
+        page = fetch_page(server, f"/stack/requests?limit={MAX_REQUESTS_SUMMED}")
+        rows = [row for row in json.loads(page)["requests"] if row["created"] >= began_ms]
+        receipts: list[Mapping[str, Any]] = [row["receipt"] for row in rows]
+        if all(receipts) or time.monotonic() > deadline:
+            return receipts
+        time.sleep(RECEIPTS_POLL_S)
