@@ -17,7 +17,7 @@ from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 app = typer.Typer(
     cls=LazyCommands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,  # `callstack --install-completion` for bash, zsh, fish and PowerShell
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="A proxy for the OpenAI and Anthropic APIs that keeps an agent's context as a call stack of task frames.",

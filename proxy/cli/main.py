@@ -1,4 +1,4 @@
-"""The table of commands: which module holds which, and the help text of the overview.
+"""The table of commands: which module holds which, where it stands in the overview, and its line of help there.
 
 A command's module is imported only when the command runs, because `serve` needs a web framework and `tree` a database,
 and `--help` needs neither. So the texts of the overview are kept here.
@@ -6,6 +6,8 @@ and `--help` needs neither. So the texts of the overview are kept here.
 
 from __future__ import annotations
 
+import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -13,13 +15,15 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from proxy.cli.output import print_note
+
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
-    "wrap": ("wrap", "Start a coding agent through the proxy: claude, codex, opencode or any other command."),
-    "demo": ("programs", "Play a scripted agent session and show what it saves; needs no key and no network."),
-    "savings": ("savings", "What the proxy would have saved in the sessions your agents have already written."),
-    "replay": ("replay", "Play recorded conversations: what would it have saved, what would have been lost?"),
-    "tree": ("inspect", "The frames of a conversation; without an argument the newest conversations."),
+    "wrap": ("wrap", "Start an agent through the proxy: claude, codex, opencode, ..."),
+    "demo": ("programs", "Play a scripted session; needs no key and no network."),
+    "savings": ("savings", "What it would have saved in the sessions of your agents."),
+    "replay": ("replay", "Play recordings: what is saved, what would be missed?"),
+    "tree": ("inspect", "The frames of a conversation; alone: the newest conversations."),
     "resume": ("inspect", "Where the work stands: the goal, what was done last, what is next."),
     "explain": ("inspect", "Why each frame stands in the block of the active one, or does not."),
     "log": ("inspect", "Everything a frame did, also what is no longer sent."),
@@ -28,8 +32,8 @@ COMMANDS = {
     "regrets": ("report", "What had to be read again because it had left, by tool and rule."),
     "tariffs": ("report", "Prices, windows and traits: the row each model gets."),
     "diff": ("inspect", "A client's request against what was sent for it."),
-    "export": ("export", "A conversation as files: a backup, logs, a hand-over, a flame graph, spans."),
-    "import": ("export", "Take in a conversation that was exported, or the state files of others."),
+    "export": ("export", "A conversation as files: backup, logs, hand-over, flame graph."),
+    "import": ("export", "Take in a conversation that was exported."),
     "unfold": ("frames", "Bring back a frame that was folded wrongly."),
     "map": ("inspect", "What the files that were seen define, by who refers to it."),
     "loops": ("autonomy", "Loops that the model was warned of; --clear counts anew."),
@@ -44,8 +48,8 @@ COMMANDS = {
     "pop": ("frames", "End the active frame, or one above it."),
     "invalidate": ("frames", "Give up a frame and what is planned below it."),
     "rename": ("frames", "Other words for a planned frame."),
-    "say": ("messages", "Say something to a running agent; --list shows what waits, --clear takes it back."),
-    "cancel": ("messages", "Stop what is under way in a conversation; --tree stops its frames too."),
+    "say": ("messages", "Say something to a running agent; --list shows what waits."),
+    "cancel": ("messages", "Stop what is under way; --tree stops its frames too."),
     "mode": ("frames", "Turn the proxy down or away for one conversation."),
     "forget": ("frames", "Really delete conversations."),
     "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
@@ -53,27 +57,131 @@ COMMANDS = {
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("programs", "Serve a scripted model, to try and to test against."),
 }
-"""Command -> its module, which has a function or group of that name, and one line of help; in the order of the help."""
+"""Command -> its module, which has a function or group of that name, and one line of help."""
+
+OVERVIEW = {
+    "run": ("savings", "wrap", "serve", "demo", "replay"),
+    "look": ("tree", "report", "diff", "log", "search", "inspect"),
+    "steer": ("frame", "branch", "say", "cancel"),
+    "manage": ("config", "key", "doctor", "export", "import", "forget"),
+}
+"""What the first screen of help shows, in its order."""
+
+_FRAME = ("push", "plan", "activate", "pop", "invalidate", "rename", "unfold", "mode", "autonomy")
+_INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
+GROUPS = {
+    "frame": (
+        "Change the tree by hand: push, plan, activate, pop, unfold, ...",
+        {
+            name: name
+            for name in ("push", "plan", "activate", "pop", "invalidate", "rename", "unfold", "mode", "autonomy")
+        },
+    ),
+    "branch": (
+        "Name a point of a conversation, start anew there, go back.",
+        {"start": "branch", "checkpoint": "checkpoint", "switch": "switch", "inject": "inject"},
+    ),
+    "inspect": (
+        "More to look at: resume, explain, map, loops, regrets, tariffs.",
+        dict(zip(_INSPECT, _INSPECT, strict=True)),
+    ),
+}
+"""Group -> its line of help, and its commands by their names in it. Their names of before stay valid alone."""
+GROUP_OF = {command: f"{group} {name}" for group, (_, inside) in GROUPS.items() for name, command in inside.items()}
+NAME_WIDTH, HEADING_WIDTH = 9, 8
+"""Characters of the overview's columns."""
 
 
 class LazyCommands(TyperGroup):
     """The commands of the table, each imported when it is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return [name for names in OVERVIEW.values() for name in names]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in GROUPS:
+            return GroupedCommands(cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"proxy.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, f"{cmd_name}_", None) or getattr(module, cmd_name)
-        if not isinstance(command, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command(cmd_name)(command)
-            command = app
-        return get_command(command)
+        if cmd_name in GROUP_OF and sys.stderr.isatty():
+            print_note(f"`callstack {cmd_name}` is now `callstack {GROUP_OF[cmd_name]}`; the short name stays valid")
+        return _load(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and args[0] not in GROUPS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], [*COMMANDS, *GROUPS], 1)
+            _fail_unknown(ctx, args[0], [GROUP_OF.get(name, name) for name in near], "callstack")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """One screen, from the tables alone."""
+        formatter.write("Usage: callstack COMMAND [ARGUMENTS]       callstack COMMAND --help explains one\n\n")
+        for heading, names in OVERVIEW.items():
+            for at, name in enumerate(names):
+                text = GROUPS[name][0] if name in GROUPS else COMMANDS[name][1]
+                formatter.write(f"{'' if at else heading:{HEADING_WIDTH}}{name:{NAME_WIDTH}}{text}\n")
+
+
+class GroupedCommands(TyperGroup):
+    """The commands of a group. What is none of them goes to the command of the group's own name, where there is one:
+    `callstack branch NAME` means what it meant before there was a group."""
+
+    def __init__(self, name: str) -> None:
+        text, self._inside = GROUPS[name]
+        example = next(iter(self._inside))
+        super().__init__(
+            name=name,
+            help=text,
+            epilog=f"Example: callstack {name} {example} --help",
+            no_args_is_help=name not in COMMANDS,
+            invoke_without_command=name in COMMANDS,
+            rich_markup_mode=None,
+        )
+        self._own = name if name in COMMANDS else ""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._inside)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _load(self._inside[cmd_name]) if cmd_name in self._inside else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self._own and (not args or (args[0] not in self._inside and args[0] != "--help")):
+            ctx.invoked_subcommand = self._own
+            ctx.args = args
+            return args
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self._inside and not args[0].startswith("-"):
+            near = [f"{self.name} {name}" for name in get_close_matches(args[0], self._inside, 1)]
+            _fail_unknown(ctx, args[0], near, f"callstack {self.name}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        if self._own and ctx.invoked_subcommand == self._own:
+            own = _load(self._own)
+            with own.make_context(self._own, ctx.args, parent=ctx.parent) as inner:
+                return own.invoke(inner)
+        return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The overview, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[command][1]) for name, command in self._inside.items()])
+
+
+def _load(name: str) -> Any:
+    """The command, imported now."""
+    module = import_module(f"proxy.cli.{COMMANDS[name][0]}")
+    command = getattr(module, f"{name}_", None) or getattr(module, name)
+    if not isinstance(command, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name)(command)
+        command = app
+    return get_command(command)
+
+
+def _fail_unknown(ctx: Any, name: str, near: list[str], where: str) -> None:
+    """Ends with a usage error that names the nearest command, if one is near."""
+    nearest = f"; the nearest is `callstack {near[0]}`" if near else ""
+    ctx.fail(f"there is no command {name!r}{nearest}; `{where} --help` lists them")
