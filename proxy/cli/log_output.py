@@ -3,10 +3,11 @@
     text   [2026-01-31T12:00:00.123Z] [stack] info proxy.exchange request id=r1 status=full tokens_in=5120
     json   {"time": "2026-01-31T12:00:00.123Z", "level": "info", "logger": "proxy.exchange", "event": "request", ...}
 
-Both have the same fields, escaped and shortened. Lines of level info may wait up to `FLUSH_DELAY_S` to be written
-together; anything graver is written at once with all lines before it, so the order stays and only a killed process
-loses the lines of its last moment. A log that nobody reads (a stopped pager or terminal, a supervisor that hangs) never
-stops the proxy: lines wait in memory, then they are dropped and counted.
+A terminal gets short lines for requests, unless text is asked for. Text and JSON have the same fields, escaped and
+shortened. Lines of level info may wait up to `FLUSH_DELAY_S` to be written together; anything graver is written at once
+with all lines before it, so the order stays and only a killed process loses the lines of its last moment. A log that
+nobody reads (a stopped pager or terminal, a supervisor that hangs) never stops the proxy: lines wait in memory, then
+they are dropped and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from proxy.cli.output import one_line
+from proxy.cli.output import escape_unsafe, format_dollars, one_line
 from proxy.telemetry import LogFields, log_field, truncate_field
 
 MAX_CAUSES = 5
@@ -48,6 +49,16 @@ MAX_WAITING_BYTES = 1 << 20
 """Bytes of lines that wait for a reader before lines are dropped: some 2,000 requests."""
 EXIT_WAIT_S = 1.0
 """How long the end of the process waits for a slow reader of the log, in seconds."""
+MODEL_WIDTH, TOKENS_WIDTH = 16, 25
+"""Characters of columns on a terminal."""
+STATUS_WORDS = {
+    "asleep": "still small; it passes unchanged until folding finished work would pay",
+    "full": "kept as frames; finished ones leave what is sent, and can be recalled",
+    "side": "beside the conversation, such as a title; it passes unchanged",
+    "bypass": "passed as it came, for the reason in brackets",
+    "error": "the reason is in brackets; `callstack doctor` looks for what is wrong",
+}
+"""What the statuses of requests mean, for a person who sees them for the first time."""
 _EMPTY_RECORD = logging.makeLogRecord({})
 _STANDARD_ATTRIBUTES = frozenset(vars(_EMPTY_RECORD)) | {"message", "asctime", "taskName"}
 
@@ -251,6 +262,47 @@ class TextLogFormatter(logging.Formatter):
         return f"{line}\n{_trace(record.exc_info[1])}" if record.exc_info else line
 
 
+class TerminalLogFormatter(TextLogFormatter):
+    """For a person who watches: each request as a short line, a word explained where it first appears, all else as
+    text.
+
+        10:03:11  gpt-5.5     12,431 -> 9,102 tokens   saved $0.1200 so far   full
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._saved = 0.0
+        self._explained: set[str] = set()
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: Mapping[str, Any] = _fields_of(record)
+        if record.getMessage() != "request" or record.exc_info or "status" not in fields:
+            return super().format(record)
+        self._saved += float(fields.get("saved") or 0.0)
+        clock = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        word = str(fields["status"])
+        reason = f" ({fields['reason']})" if fields.get("reason") else ""
+        model = str(fields.get("model") or "-")[:MODEL_WIDTH]
+        said = f"{clock}  {model:{MODEL_WIDTH}} {self._tokens(fields)}  {self._balance()}  {word}{reason}"
+        return escape_unsafe(said) + self._explanation(word)
+
+    def _tokens(self, fields: Mapping[str, Any]) -> str:
+        if "tokens_in" not in fields:
+            return " " * TOKENS_WIDTH
+        return f"{fields['tokens_in']:>7,} -> {fields['tokens_sent']:>7,} tokens"
+
+    def _balance(self) -> str:
+        word = "saved" if self._saved >= 0 else "lost"
+        return f"{word} {format_dollars(abs(self._saved))} so far"
+
+    def _explanation(self, word: str) -> str:
+        """What a word means, below the first line that has it."""
+        if word in self._explained or word not in STATUS_WORDS:
+            return ""
+        self._explained.add(word)
+        return f"\n          {word}: {STATUS_WORDS[word]}"
+
+
 class JsonLogFormatter(logging.Formatter):
     """A record as one JSON object on one line, in ASCII, so that nothing in it moves a cursor or ends the line. A
     traceback is the field `exception`."""
@@ -328,8 +380,10 @@ def _value_text(value: object) -> str:
 def configure_logging(level: str, form: Literal["auto", "text", "json"]) -> BufferedStreamHandler:
     """Write the log from `level` on to stderr; of libraries, from warning on."""
     handler = BufferedStreamHandler(sys.stderr)
-    is_text = sys.stderr.isatty() if form == "auto" else form == "text"
-    handler.setFormatter(TextLogFormatter() if is_text else JsonLogFormatter())
+    if form == "auto":
+        handler.setFormatter(TerminalLogFormatter() if sys.stderr.isatty() else JsonLogFormatter())
+    else:
+        handler.setFormatter(TextLogFormatter() if form == "text" else JsonLogFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("proxy").setLevel(level.upper())
     logging.setLogRecordFactory(MinimalLogRecord)

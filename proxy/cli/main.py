@@ -55,12 +55,12 @@ COMMANDS = {
     "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
     "key": ("settings", "The client keys this proxy issues: add, list, revoke."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
-    "provider": ("programs", "Serve a scripted model, to try and to test against."),
+    "provider": ("programs", "Serve a scripted model, to try things against."),
 }
 """Command -> its module, which has a function or group of that name, and one line of help."""
 
 OVERVIEW = {
-    "run": ("savings", "wrap", "serve", "demo", "replay"),
+    "run": ("savings", "wrap", "serve", "demo", "replay", "provider"),
     "look": ("tree", "report", "diff", "log", "search", "inspect"),
     "steer": ("frame", "branch", "say", "cancel"),
     "manage": ("config", "key", "doctor", "export", "import", "forget"),

@@ -65,7 +65,7 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
     ] = None,
     log_format: Annotated[
-        str | None, typer.Option(help="text, json, or auto: text on a terminal, json elsewhere.")
+        str | None, typer.Option(help="text, json, or auto: short lines on a terminal, json elsewhere.")
     ] = None,
     agents: Annotated[
         Path | None, typer.Option(hidden=True, help="End when nobody holds a lock on this file; for `wrap`.")
