@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.main import COMMANDS
+from proxy.cli.main import COMMANDS, GROUPS
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 
@@ -15,6 +15,7 @@ DOCUMENTS = (
     "README.md", "docs/configuration.md", "docs/export.md", "docs/how-it-works.md", "docs/loops.md", "docs/money.md",
     "docs/autonomy.md", "docs/looking-back.md", "docs/speaking.md",
     "docs/operation.md", "docs/probes.md", "docs/provider.md", "docs/replay.md", "docs/summaries.md",
+    "docs/savings.md", "docs/wrap.md",
     "CONTRIBUTING.md", "Dockerfile",
 )  # fmt: skip
 
@@ -30,7 +31,15 @@ def test_every_file_a_document_names_exists(document: str) -> None:
 def test_every_command_a_document_names_exists(document: str) -> None:
     named = re.findall(r"(?:`|bin/|^|or: )callstack (\w+)", (HOUSE / document).read_text(), re.MULTILINE)
 
-    assert [name for name in named if name not in COMMANDS] == []
+    assert [name for name in named if name not in COMMANDS and name not in GROUPS] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_of_a_group_that_a_document_names_exists(document: str) -> None:
+    groups = "|".join(GROUPS)
+    named = re.findall(rf"(?:`|bin/|^|or: )callstack ({groups}) ([a-z]+)", (HOUSE / document).read_text(), re.MULTILINE)
+
+    assert [f"{group} {name}" for group, name in named if group != "branch" and name not in GROUPS[group][1]] == []
 
 
 def test_the_page_on_settings_names_keys_that_exist_with_their_defaults() -> None:

@@ -155,7 +155,7 @@ def _print(as_json: bool, value: object, lines: Sequence[str] | Iterator[str]) -
 def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
     """One line for each, the oldest first."""
     if not rows:
-        yield "There is no checkpoint here. `callstack checkpoint NAME` sets one."
+        yield "There is no checkpoint here. `callstack branch checkpoint NAME` sets one."
         return
     cells = [(row["name"], row["branch"], local_time(row["created"])) for row in rows]
     yield from align_columns([("checkpoint", "branch", "set"), *cells])

@@ -82,7 +82,8 @@ class Config(StrictModel):
     """Exceptions by model name or glob."""
 
     tariffs: dict[str, TariffRow] = {}
-    """Rows before the built-in table of prices, windows and traits, by any name. `callstack tariffs` lists them all."""
+    """Rows before the built-in table of prices, windows and traits, by any name. `callstack inspect tariffs` lists
+    all."""
 
     default_tariff: TariffSettings = TariffSettings()
     """What stands in for a model that is in no table. Its requests are flagged as not priced."""

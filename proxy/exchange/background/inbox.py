@@ -153,8 +153,8 @@ class Inbox:
         if mode in UNCHANGED_MODES:
             raise NotAllowed(
                 f"In mode {mode} what the client sends is what the provider gets. Set the mode active or passive first "
-                f"(`callstack mode`, or PUT /stack/conversations/{ledger.conversation.id}/mode), or say it in the "
-                "client.",
+                f"(`callstack frame mode`, or PUT /stack/conversations/{ledger.conversation.id}/mode), or say it in "
+                "the client.",
                 code="mode",
             )
 

@@ -115,7 +115,7 @@ def checkpoint_detail(ledger: Ledger, path_state: PathState, name: str) -> Check
     checkpoint = path_state.branches.checkpoints.get(name)
     if checkpoint is None or checkpoint.at not in ledger.entries:
         raise NotFound(
-            f"There is no checkpoint {quote_reference(name)} here. `callstack checkpoint --list` lists them."
+            f"There is no checkpoint {quote_reference(name)} here. `callstack branch checkpoint --list` lists them."
         )
     state = replay(ledger, ledger.path(checkpoint.at), {})
     frames = conversations.tree_state_view(ledger, state)["frames"]
