@@ -25,7 +25,7 @@ RUN /build/bin/pip wheel --require-hashes --wheel-dir /wheels -r requirements.lo
 COPY proxy ./proxy
 COPY llm_test_provider ./llm_test_provider
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
-# ... and only what the package asks for goes on, from that folder alone: the tools of the tests stay behind.
+# ... and only what the package asks for goes on, from that folder alone: its builder stays behind.
 RUN /build/bin/pip --python /opt/callstack/bin/python install --no-index --find-links /wheels callstack-proxy
 
 FROM python:${PYTHON}

@@ -51,19 +51,37 @@ def text_of(path: Path) -> str:
     return "" if b"\0" in raw[:8192] else raw.decode("utf-8", "replace")
 
 
-def test_the_lock_names_no_index_and_no_address() -> None:
-    lock = (HOUSE / "requirements.lock").read_text()
+LOCKS = {"requirements.lock": "build", "requirements-test.lock": "test"}
+"""Lock -> the extra that it holds beside the product's dependencies."""
+
+
+def pinned(lock: str) -> dict[str, str]:
+    """Package -> its line, without the line ends inside."""
+    lines = (HOUSE / lock).read_text().replace("\\\n", " ").splitlines()
+    return {line.partition("==")[0]: " ".join(line.split()) for line in lines if line.strip() and line[0] != "#"}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_lock_names_no_index_and_no_address(name: str) -> None:
+    lock = (HOUSE / name).read_text()
 
     assert not ADDRESS.findall(lock)
     assert not INDEX.findall(lock)
 
 
-def test_every_line_of_the_lock_is_pinned_and_hashed() -> None:
-    lock = (HOUSE / "requirements.lock").read_text().replace("\\\n", " ")
-    lines = [line for line in lock.splitlines() if line.strip() and not line.startswith("#")]
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_of_the_lock_is_pinned_and_hashed(name: str) -> None:
+    lines = pinned(name).values()
 
     assert len(lines) > len(project()["dependencies"])
     assert [line[:60] for line in lines if "==" not in line or "--hash=sha256:" not in line] == []
+
+
+def test_the_lock_of_the_product_is_the_part_of_the_other_without_the_tools_of_the_tests() -> None:
+    product, tests = pinned("requirements.lock"), pinned("requirements-test.lock")
+
+    assert {name: tests.get(name) for name in product} == product
+    assert not {"pytest", "mypy", "ruff", "hypothesis"} & product.keys()
 
 
 def test_no_settings_file_names_an_index_or_an_address() -> None:
@@ -91,16 +109,17 @@ def test_the_compromised_releases_of_litellm_are_shut_out() -> None:
 def extra(name: str) -> Iterator[str]:
     """What an extra asks for; another extra of ours that it names stands for what that asks for."""
     for wanted in project()["optional-dependencies"][name]:
-        ours = re.fullmatch(r"callstack-proxy\[([\w-]+)\]", wanted)
-        yield from extra(ours[1]) if ours else [wanted]
+        ours = re.fullmatch(r"callstack-proxy\[([\w,-]+)\]", wanted)
+        yield from (each for part in ours[1].split(",") for each in extra(part)) if ours else [wanted]
 
 
-def test_every_direct_dependency_is_in_the_lock() -> None:
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_direct_dependency_is_in_the_lock(lock: str) -> None:
     def normalized(line: str) -> str:
         return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", line)[0]).lower()
 
-    named = {normalized(line) for line in (HOUSE / "requirements.lock").read_text().splitlines()}
-    wanted = [*project()["dependencies"], *extra("test")]
+    named = {normalized(line) for line in (HOUSE / lock).read_text().splitlines()}
+    wanted = [*project()["dependencies"], *extra(LOCKS[lock])]
 
     assert [name for name in wanted if normalized(name) not in named] == []
 
