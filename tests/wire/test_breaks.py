@@ -117,8 +117,8 @@ def test_s4_the_next_request_goes_on_after_a_partial_answer(
 
 # ------------------------------------------------------------------------------------------------------------------ S5
 def test_s5_comments_come_only_once_the_stream_has_begun(start: Starting, provider: ScriptedProvider) -> None:
-    proxy = start(keep_alive_s=0.3)
-    silent = says("late", delay_s=1.5)
+    proxy = start(keep_alive_s=1)  # longer than a busy machine stands still between the chunks of one answer
+    silent = says("late", delay_s=3.5)
     provider.will(silent, does(push("S5"), text="Looking."), silent)
 
     before = ask(proxy.origin, body_of("S5 before", awake=True, stream=True))
