@@ -38,7 +38,7 @@ def test_what_cannot_be_is_told_with_what_there_is(own_stock: Stocked) -> None:
         (("inject", "main"), "message numbers"),
         (("inject", "nowhere", "1"), "Branches: main"),
         (("branch", "nowhere", "--list"), "`callstack branch --list`"),
-        (("checkpoint", "nowhere", "--list"), "`callstack checkpoint --list`"),
+        (("checkpoint", "nowhere", "--list"), "`callstack branch checkpoint --list`"),
         (("checkpoint", "a/b"), "no name"),
     ):
         refused = shell.on_data(*command, "--in", at)
