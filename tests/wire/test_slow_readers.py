@@ -89,8 +89,11 @@ def held_for_clients(proxy: ServedProxy) -> int:
     held = 0
     for connection in list(proxy._server.server_state.connections):
         transport = connection.transport
+        descriptor = transport.get_extra_info("socket").fileno()
+        if descriptor < 0:  # it was closed a moment ago
+            continue
         queued = array.array("i", [0])
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), SIOCOUTQNSD, queued)
+        fcntl.ioctl(descriptor, SIOCOUTQNSD, queued)
         held += transport.get_write_buffer_size() + queued[0]
     return held
 
