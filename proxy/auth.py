@@ -8,6 +8,7 @@ refused. `tenancy` says how the tenant is found:
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -124,6 +125,11 @@ class KeyRing:
                 found = key
         return found
 
+    def hash_of(self, name: str) -> str:
+        """The hash of the key with this name, empty if it was never issued or was revoked."""
+        self._refresh()
+        return next((key.sha256 for key in self._keys if key.name == name), "")
+
     def _refresh(self) -> None:
         try:
             status = self._file.stat()
@@ -181,6 +187,14 @@ def has_operator_token(headers: Headers, token: bytes) -> bool:
     """Whether `x-stack-key` holds the token of this process. An empty token never matches."""
     presented = next((value for name, value in headers if name == STACK_KEY_HEADER), b"")
     return bool(token) and hmac.compare_digest(presented, token)
+
+
+def console_code(operator_token: str) -> str:
+    """The code in the console's link, made from the token of this process; empty without one."""
+    if not operator_token:
+        return ""
+    digest = hmac.digest(operator_token.encode(), b"console link", "sha256")
+    return base64.urlsafe_b64encode(digest[:15]).decode()
 
 
 def holds_client_key(value: bytes) -> bool:

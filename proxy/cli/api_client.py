@@ -75,7 +75,7 @@ async def _call_in_process(settings: Config, method: str, path: str, body: objec
 
 async def _build_app(settings: Config, store: Store) -> ASGIApp:
     # FastAPI takes 0.3 s to import, which commands that only read the store do not pay.
-    from proxy.management.api.app import OPERATOR_TENANT, ApiContext, build_api
+    from proxy.management.api import OPERATOR_TENANT, ApiContext, build_api
 
     live = LiveSettings(settings.subagent, store)
     await live.refresh()

@@ -26,6 +26,7 @@ import typer
 from pydantic import SecretStr
 
 from proxy import __version__
+from proxy.auth import console_code
 from proxy.cli.output import print_note
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
@@ -130,6 +131,14 @@ class ServerInfo:
     pid: int
     configuration: str = ""
 
+
+def console_url(url: str, token: str) -> str:
+    """The address of the console of the proxy at `url`, which opens without a sign-in; without `token`, with one."""
+    return f"{url}/console?code={console_code(token)}" if token else f"{url}/console"
+
+
+VIEWER = "viewer"
+"""`configuration` of a proxy that only shows what is stored. It makes room for any other."""
 
 PLACE_KEYS = {"host", "port", "data", "log_level", "log_format"}
 """Keys that say where a proxy is and how it logs, not what it does with a request."""

@@ -19,6 +19,7 @@ from proxy.cli.output import print_note
 
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
+    "console": ("serve", "A web page: the call stack live, every request, and the money."),
     "wrap": ("wrap", "Start an agent through the proxy: claude, codex, opencode, ..."),
     "demo": ("programs", "Play a scripted session; needs no key and no network."),
     "savings": ("savings", "What it would have saved in the sessions of your agents."),
@@ -61,13 +62,12 @@ COMMANDS = {
 
 OVERVIEW = {
     "run": ("savings", "wrap", "serve", "demo", "replay", "provider"),
-    "look": ("tree", "report", "diff", "log", "search", "inspect"),
+    "look": ("console", "tree", "report", "diff", "log", "search", "inspect"),
     "steer": ("frame", "branch", "say", "cancel"),
     "manage": ("config", "key", "doctor", "export", "import", "forget"),
 }
 """What the first screen of help shows, in its order."""
 
-_FRAME = ("push", "plan", "activate", "pop", "invalidate", "rename", "unfold", "mode", "autonomy")
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
 GROUPS = {
     "frame": (
@@ -115,7 +115,7 @@ class LazyCommands(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """One screen, from the tables alone."""
-        formatter.write("Usage: callstack COMMAND [ARGUMENTS]       callstack COMMAND --help explains one\n\n")
+        formatter.write("Usage: callstack COMMAND [ARGUMENTS]       callstack COMMAND --help explains one\n")
         for heading, names in OVERVIEW.items():
             for at, name in enumerate(names):
                 text = GROUPS[name][0] if name in GROUPS else COMMANDS[name][1]

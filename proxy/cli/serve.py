@@ -22,19 +22,23 @@ from typing import Annotated
 import typer
 
 from proxy.cli.context import (
+    VIEWER,
     ConfigFile,
     DataDirectory,
     ServerInfo,
-    data_flag,
+    console_url,
+    find_running_proxy,
     fingerprint_of,
+    is_alive,
     load_settings,
     prepare_data_directory,
     read_server_file,
     remove_server_file,
+    settings_at,
     write_server_file,
 )
 from proxy.cli.log_output import BufferedStreamHandler, configure_logging
-from proxy.cli.output import print_line
+from proxy.cli.output import print_line, print_note
 from proxy.config import Config, Mode, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import build_app
@@ -82,14 +86,27 @@ def serve(
     _serve(settings, agents)
 
 
-def _serve(settings: Config, agents: Path | None) -> None:
+def console(config: ConfigFile = None, data: DataDirectory = None) -> None:
+    """Print the link to the console of the proxy that runs. Where none runs, one shows what is stored, until Ctrl-C
+    or until another proxy starts."""
+    settings = settings_at(config, data)
+    server = find_running_proxy(settings.data)
+    if server is not None:
+        print_line(console_url(server.url, server.token))
+        return
+    print_note(f"no proxy runs on {settings.data}; this one shows what is stored there, until Ctrl-C")
+    alone = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "upstreams": {}, "log_level": "WARNING"})
+    _serve(alone, None, configuration=VIEWER)
+
+
+def _serve(settings: Config, agents: Path | None, configuration: str = "") -> None:
     log_handler = configure_logging(settings.log_level, settings.log_format)
     prepare_data_directory(settings)
     with exclusive_use(settings):
-        _serve_alone(settings, log_handler, agents)
+        _serve_alone(settings, log_handler, agents, configuration or fingerprint_of(settings))
 
 
-def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: Path | None) -> None:
+def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: Path | None, configuration: str) -> None:
     token = secrets.token_urlsafe(32)
     app = build_app(settings, operator_token=token)
     app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
@@ -97,13 +114,16 @@ def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: P
 
     def ready(url: str) -> None:
         reached = reachable_url(url)
-        here.append(ServerInfo(reached, token, os.getpid(), fingerprint_of(settings)))
+        here.append(ServerInfo(reached, token, os.getpid(), configuration))
         try:
             write_server_file(settings.data, here[0])
         except OSError as error:
             log.warning("no note left: mode and forget will not find this proxy", extra={"reason": error.strerror})
-        for line in welcome_lines(reached, settings):
-            print_line(line)
+        if configuration == VIEWER:
+            print_line(console_url(reached, token))
+        else:
+            for line in welcome_lines(reached, settings, token):
+                print_line(line)
         if agents is not None:
             threading.Thread(target=_end_without_agents, args=(agents,), name="agents", daemon=True).start()
 
@@ -156,7 +176,7 @@ def _lock(folder: Path, data: Path) -> int:
             f"data: {folder / LOCK_FILE} cannot be opened: {error.strerror}; name another directory with --data"
         ) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_lock(descriptor, data)
     except BlockingIOError:
         os.close(descriptor)
         other = read_server_file(data)
@@ -170,6 +190,18 @@ def _lock(folder: Path, data: Path) -> int:
     return descriptor
 
 
+def _take_lock(descriptor: int, data: Path) -> None:
+    """Takes the lock, after ending a proxy that only shows what is stored. Raises BlockingIOError, OSError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        other = read_server_file(data)
+        if other is None or other.configuration != VIEWER or not is_alive(other.pid):
+            raise
+        os.kill(other.pid, signal.SIGTERM)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
 def reachable_url(url: str) -> str:
     """`url` with an address that a client on this machine can connect to."""
     scheme, _, address = url.partition("://")
@@ -177,13 +209,14 @@ def reachable_url(url: str) -> str:
     return f"{scheme}://{WILDCARD_ADDRESSES.get(host, host)}:{port}"
 
 
-def welcome_lines(url: str, settings: Config) -> Sequence[str]:
-    """Where to point clients, where the data is, where to look; then an unusual mode or host."""
+def welcome_lines(url: str, settings: Config, token: str = "") -> Sequence[str]:
+    """Where to point clients, where the data is, where to look; then an unusual mode or host. With client keys, the
+    console's link has no code of `token` in it: people sign in, and this output is often collected."""
     store = settings.store_path
     lines = [
         f"clients  {url}/v1",
         f"data     {store.resolve() if store else 'in memory, lost at exit'}",
-        f"look     {url}/stack/conversations" + (f", or: callstack tree{data_flag(settings)}" if store else ""),
+        f"console  {console_url(url, token if settings.tenancy == 'single' else '')}",
     ]
     if settings.mode != "active":
         lines.append(f"mode     {settings.mode}: {MODE_NOTES[settings.mode]}")

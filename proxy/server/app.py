@@ -1,6 +1,6 @@
 """The ASGI application: routes requests to exchanges, stored responses, the management API (`/stack/*`, `/health`),
-`/metrics`, or unchanged to the upstream; and starts and stops the services. A second task watches the connection of
-each request and cancels the request when its client leaves."""
+the console, `/metrics`, or unchanged to the upstream; and starts and stops the services. A second task watches the
+connection of each request and cancels the request when its client leaves."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 
 Header = tuple[bytes, bytes]
 
-OWN_PATHS = frozenset({"/", "/stack", "/health", "/metrics"})
+OWN_PATHS = frozenset({"/", "/stack", "/console", "/health", "/metrics"})
+OWN_PREFIXES = ("/stack/", "/console/")
 GREETING = f"callstack-proxy {__version__}\n".encode()
 ROOT_USER = 0
 """It can read the data anyway."""
@@ -88,6 +89,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _is_console(path: str) -> bool:
+    """Whether a path belongs to the console, which has a sign-in of its own."""
+    return f"{path}/".startswith("/console/")
+
+
 def build_app(config: Config, *, operator_token: str = "") -> App:
     return App(config, operator_token)
 
@@ -106,6 +112,8 @@ class App:
         self._routes = Routes(config, via=hop)
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
+        self._key_ring = KeyRing(config.keys_path)
+        self._secret = b""
         self._management_task: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
@@ -154,7 +162,8 @@ class App:
         )
         process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
-        self._tenancy = TenantResolver(self.config.tenancy, KeyRing(self.config.keys_path), secret)
+        self._secret = secret
+        self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret)
         self._api_arguments = (
             self._store,
             self.tenant_of,
@@ -293,7 +302,7 @@ class App:
     # ------------------------------------------------------------------------------------------------------- requests
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if (path in OWN_PATHS or path.startswith("/stack/")) and await self._answer_own_path(scope, receive, send):
+        if (path in OWN_PATHS or path.startswith(OWN_PREFIXES)) and await self._answer_own_path(scope, receive, send):
             return
         request, reply = _new_request_id(), AsgiReply(send)
         body = await _read_body(receive)  # too large a one is answered by the edge: the client is still sending
@@ -325,7 +334,7 @@ class App:
             await _send_response(reply, 200, b"text/plain", GREETING, body=method == "GET")
         elif path == "/":
             return False
-        elif not self._may_manage(scope):
+        elif not _is_console(path) and not self._may_manage(scope):
             await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
         else:
             self.deferred_tasks.run_pending()
@@ -397,9 +406,11 @@ class App:
         return await asyncio.shield(self._management_task)
 
     def _build_management_app(self) -> ASGIApp:
-        from proxy.management.api.app import ApiContext, build_api  # FastAPI: 30 MB that most runs never need
+        # FastAPI: 30 MB that most runs never need
+        from proxy.management.api import ApiContext, build_api
+        from proxy.management.console import Sessions, build_console
 
-        stage = ApiContext(
+        context = ApiContext(
             *self._api_arguments,
             lambda: self._counter.name,
             self._token,
@@ -407,7 +418,14 @@ class App:
             self.event_bus,
             count_tokens=self._counter.count,
         )
-        return build_api(stage)
+        has_keys = self.config.tenancy != "single"
+        sessions = Sessions(self._secret, self._token, self.tenant_of if has_keys else None, self._key_ring.hash_of)
+        api, console = build_api(context), build_console(context, sessions)
+
+        async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
+            await (console if _is_console(scope["path"]) else api)(scope, receive, send)
+
+        return by_path
 
     def _client_request(self, request: str, scope: Scope, body: bytes) -> ClientRequest:
         headers: RawHeaders = scope["headers"]

@@ -71,8 +71,8 @@ class _BodyLimit(NamedTuple):
         return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}.")
 
 
-_MANAGEMENT_PREFIX = "/stack/"
-_MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read on /stack; send less at once")
+_MANAGEMENT_PREFIXES = ("/stack/", "/console/")
+_MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read here; send less at once")
 """Far more than the largest plan sent to `/stack`."""
 
 OnRefusal = Callable[[str], object]
@@ -114,7 +114,7 @@ class RequestGuard:
             return
         path: str = scope["path"]
         headers: Headers = scope["headers"]
-        limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIX) else self._limit
+        limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIXES) else self._limit
         by_name = _header_map(headers)
         try:
             _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
@@ -199,7 +199,7 @@ def _host_error(host: bytes) -> ProxyError:
 
 
 def _origin_error(origin: bytes, path: str) -> ProxyError:
-    if path.startswith(_MANAGEMENT_PREFIX):
+    if path.startswith(_MANAGEMENT_PREFIXES):
         return Forbidden("Requests of pages from another origin are not served here.")
     named = origin.decode("latin-1")[:80]
     return Forbidden(

@@ -3,7 +3,7 @@ and what a browser engine must be told so that such an application may read the 
 
 A web page in a browser has an origin of scheme http, https or null. An application that brings its own browser engine
 has a scheme of its own (Obsidian, VS Code, Tauri, Capacitor), which no page can have. Other origins than our own reach
-no path of the management API.
+no path of the management API or the console.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAGE_SCHEMES = frozenset(
 """Schemes of what a browser shows or installs; `allowed_origins` can name one of them."""
 _DESKTOP_HOSTS = frozenset({b"tauri.localhost", b"wails.localhost"})
 """Hosts by which Tauri and Wails serve their own pages on Windows."""
-_MANAGEMENT_PATHS = ("/stack/", "/metrics/")
+_MANAGEMENT_PATHS = ("/stack/", "/console/", "/metrics/")
 _PREFLIGHT_MAX_AGE_S = 600
 
 

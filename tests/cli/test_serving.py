@@ -103,9 +103,9 @@ def test_serve_says_three_lines_and_takes_its_note_away(shell: Shell, serving: C
     proxy.process.send_signal(signal.SIGTERM)
     rest, errors = proxy.process.communicate(timeout=30)
 
-    assert [line.split()[0] for line in proxy.said] == ["clients", "data", "look"]
+    assert [line.split()[0] for line in proxy.said] == ["clients", "data", "console"]
     assert proxy.said[1].endswith(str(shell.data / "callstack.db"))
-    assert proxy.said[2].endswith(f"callstack tree --data {shell.data}")
+    assert re.fullmatch(r"console  http://127\.0\.0\.1:\d+/console\?code=[\w-]{20}", proxy.said[2])
     assert (rest, proxy.process.returncode, modes) == ("", 0, [0o600, 0o700])
     [stopping] = map(json.loads, errors.splitlines())
     assert (stopping["event"], stopping["drain_s"]) == ("stopping", 30)
@@ -353,7 +353,7 @@ def test_beyond_loopback_it_says_by_which_names_it_is_reached(tmp_path: Path) ->
     assert [line.split()[0] for line in welcome_lines("http://127.0.0.1:8787", settings)] == [
         "clients",
         "data",
-        "look",
+        "console",
         "mode",
         "hosts",
     ]

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import proxy
 from proxy.cli.context import (
+    VIEWER,
     ServerInfo,
     find_running_proxy,
     fingerprint_of,
@@ -84,6 +85,8 @@ def shared_proxy(settings: Config, options: Mapping[str, str], config_file: Path
         prepare_data_directory(here)
         with _locked(folder / START_LOCK, fcntl.LOCK_EX) as starting, _locked(folder / AGENTS_LOCK, fcntl.LOCK_SH):
             found = find_running_proxy(folder)
+            if found is not None and found.configuration == VIEWER:
+                found = None  # it makes room for the one that starts now
             if found is not None and found.configuration != wanted:
                 continue
             running = SharedProxy(found, here) if found else _start(here, options, config_file)

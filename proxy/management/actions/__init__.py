@@ -21,6 +21,7 @@ from proxy.management.actions.frames import (
     end_subagent,
     run_command,
     stop_all,
+    store_unfold_request,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "frames",
     "run_command",
     "stop_all",
+    "store_unfold_request",
 ]

@@ -1,1 +1,20 @@
-"""The HTTP API of `/stack` and `/health`. FastAPI takes 0.3 s to import, so only `serve` imports this package."""
+"""The HTTP API of `/stack` and `/health`. FastAPI takes 0.3 s to import, so only `serve` imports this package, and only
+once somebody asks."""
+
+from proxy.management.api.app import OPERATOR_TENANT, build_api
+from proxy.management.api.base import ApiContext, JsonResponse, now_ms
+from proxy.management.api.events import EVENT_STREAM_TYPE, STREAM_HEADERS, stream_events_to
+from proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
+
+__all__ = [
+    "EVENT_STREAM_TYPE",
+    "OPERATOR_TENANT",
+    "STREAM_HEADERS",
+    "ApiContext",
+    "JsonResponse",
+    "LimitsMiddleware",
+    "RequestRateLimiter",
+    "build_api",
+    "now_ms",
+    "stream_events_to",
+]

@@ -58,13 +58,13 @@ async def stream_events(
         )
     feed.refuse_if_full(scope)
     return StreamingResponse(
-        _stream_events_to(caller.context, scope, conversation, after),
+        stream_events_to(caller.context, scope, conversation, after),
         media_type=EVENT_STREAM_TYPE,
         headers=STREAM_HEADERS,
     )
 
 
-async def _stream_events_to(
+async def stream_events_to(
     context: ApiContext, scope: str | None, conversation: str, after: int | None
 ) -> AsyncIterator[bytes]:
     """Events for one listener until it leaves or the process drains."""

@@ -1,0 +1,91 @@
+"""`/console/operation`: the health of the proxy and its store, the settings that are not as they come, the client keys,
+and the newest events. For operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from proxy.auth import issue_key, list_keys, revoke_key
+from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound
+from proxy.management.console.rendering import Visitor, read_form, render, visitor_of
+from proxy.management.views import health_view
+from proxy.telemetry import EventListener
+
+MAX_EVENTS = 60
+SECRET_KEYS = frozenset({"api_key", "headers", "key"})
+"""Settings whose values are not shown."""
+
+
+def _require_operator(request: Request) -> Visitor:
+    visitor = visitor_of(request)
+    if not visitor.is_operator:
+        raise Forbidden("This page is for the operator: sign in with a key issued with --admin.")
+    return visitor
+
+
+async def show(request: Request, *, new_key: str = "", message: str = "") -> Response:
+    visitor = _require_operator(request)
+    context = visitor.context
+    health, _ = health_view(context.store, context.started, context.counter_name(), draining=context.is_draining())
+    events = list(context.feed.events_since(0, EventListener(visitor.scope)))[-MAX_EVENTS:]
+    return render(
+        request,
+        "operation.html",
+        health=health,
+        store=context.store.health(),
+        settings=list(changed_settings(context.config)),
+        tenancy=context.config.tenancy,
+        keys=await run_in_threadpool(list_keys, context.config.keys_path),
+        upstreams=context.config.upstreams,
+        events=list(reversed(events)),
+        new_key=new_key,
+        message=message,
+    )
+
+
+def changed_settings(model: BaseModel, above: str = "") -> Iterator[tuple[str, str, str]]:
+    """Dotted name, value and default of each setting that differs from its default. Secrets are hidden."""
+    for name, field in type(model).model_fields.items():
+        value, default = getattr(model, name), field.get_default(call_default_factory=True)
+        dotted = f"{above}{name}"
+        if name == "upstreams" or value == default:
+            continue
+        if isinstance(value, BaseModel):
+            yield from changed_settings(value, f"{dotted}.")
+        else:
+            yield dotted, "(hidden)" if name in SECRET_KEYS else str(value), str(default)
+
+
+async def issue(request: Request) -> Response:
+    """The key is shown on this page and nowhere again."""
+    form = await read_form(request)
+    visitor = _require_operator(request)
+    name = form.get("name", "").strip()
+    try:
+        key = await run_in_threadpool(
+            lambda: issue_key(visitor.context.config.keys_path, name, admin=form.get("admin") == "yes")
+        )
+    except InvalidConfiguration as error:
+        raise BadRequest(str(error)) from None
+    return await show(request, new_key=key, message=f"Key {name} was issued. Copy it now: it is shown only once.")
+
+
+async def revoke(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = _require_operator(request)
+    if not await run_in_threadpool(revoke_key, visitor.context.config.keys_path, form.get("name", "")):
+        raise NotFound("There is no such key; it may have been revoked already.")
+    return RedirectResponse("/console/operation", status_code=303)
+
+
+ROUTES = [
+    Route("/console/operation", show),
+    Route("/console/operation/keys", issue, methods=["POST"]),
+    Route("/console/operation/keys/revoke", revoke, methods=["POST"]),
+]

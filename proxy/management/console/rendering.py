@@ -1,0 +1,168 @@
+"""Renders the templates of the console, and reads its forms. All text is escaped."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proxy import __version__
+from proxy.auth import Tenant
+from proxy.errors import Forbidden
+from proxy.management.api import ApiContext
+
+TEMPLATES = Path(__file__).with_name("templates")
+SMALL_AMOUNT_USD = 0.1
+"""Amounts below it are shown to the hundredth of a cent."""
+MAX_FORM_FIELDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks for a page. `tenant` is None for somebody who is not signed in; `form_token` goes into every form."""
+
+    context: ApiContext
+    tenant: Tenant | None
+    form_token: str
+
+    @property
+    def scope(self) -> str | None:
+        """The tenant for the store, None for an operator."""
+        if self.tenant is None:
+            raise Forbidden("Sign in first: open the link that `callstack console` prints.")
+        return None if self.tenant.admin else self.tenant.id
+
+    @property
+    def is_operator(self) -> bool:
+        return self.tenant is not None and self.tenant.admin
+
+
+def visitor_of(request: Request) -> Visitor:
+    visitor: Visitor = request.state.visitor
+    return visitor
+
+
+async def read_form(request: Request, *, check_token: bool = True) -> dict[str, str]:
+    """The fields of a posted form. Raises Forbidden if it was not made by a page of this session."""
+    body = await request.body()
+    pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)
+    fields = dict(pairs)
+    token = fields.pop("token", "") or request.headers.get("x-form-token", "")
+    expected = visitor_of(request).form_token
+    if check_token and not (expected and hmac.compare_digest(token.encode(), expected.encode())):
+        raise Forbidden("This form is of another session. Load the page again, then send it.")
+    return fields
+
+
+def render(request: Request, template: str, *, status: int = 200, **values: object) -> Response:
+    """A page, or with `block` only that block of it."""
+    return Response(
+        render_text(request, template, **values).encode("utf-8", "backslashreplace"),
+        status,
+        media_type="text/html; charset=utf-8",
+    )
+
+
+def render_text(request: Request, template: str, **values: object) -> str:
+    common: Mapping[str, object] = {
+        "visitor": visitor_of(request),
+        "version": __version__,
+        "path": request.url.path,
+        "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "origin": str(request.base_url).rstrip("/"),
+    }
+    return _ENVIRONMENT.get_template(template).render(**common, **values)
+
+
+# ------------------------------------------------------------------------------------------------------------ filters
+def format_tokens(tokens: float) -> str:
+    """Thin groups of thousands: 12 345."""
+    return f"{round(tokens):,}".replace(",", "\u202f")
+
+
+def format_short_tokens(tokens: float) -> str:
+    """Three digits at most: 840, 12.4k, 310k, 1.2M."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if abs(tokens) >= size:
+            value = tokens / size
+            return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
+    return f"{tokens:.0f}"
+
+
+def format_usd(amount: float) -> str:
+    """With a real minus sign; small amounts to the hundredth of a cent."""
+    digits = 2 if abs(amount) >= SMALL_AMOUNT_USD or amount == 0 else 4
+    sign = "\u2212" if amount < 0 and round(-amount, digits) > 0 else ""
+    return f"{sign}${abs(amount):,.{digits}f}"
+
+
+def format_percent(share: float | None) -> str:
+    """`share` in percent; a dash for None."""
+    if share is None:
+        return "\u2013"
+    return f"{share:.0f}\u202f%".replace("-", "\u2212")
+
+
+def format_ms(ms: float) -> str:
+    return f"{ms / 1000:.1f}\u202fs" if ms >= 1000 else f"{ms:.0f}\u202fms"
+
+
+def format_bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f}\u202f{unit}" if unit == "B" else f"{size:.1f}\u202f{unit}"
+        size /= 1000
+    return f"{size:.1f}\u202fGB"
+
+
+def time_element(at_ms: int) -> Markup:
+    """A time that the script of the page turns into the reader's own time zone."""
+    iso = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}">{} UTC</time>').format(iso, iso[:16].replace("T", " "))
+
+
+def one_line(text: str, most: int = 120) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def bar(value: float, largest: float, kind: str = "") -> Markup:
+    """A bar as wide as its cell; `kind` is its class."""
+    width = 0.0 if largest <= 0 else max(0.0, min(100.0, 100 * value / largest))
+    return Markup(
+        '<svg class="bar {}" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="6"/><rect class="fill" width="{}" height="6"/></svg>'
+    ).format(escape(kind), f"{width:.1f}")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "tokens": format_tokens,
+        "short": format_short_tokens,
+        "usd": format_usd,
+        "percent": format_percent,
+        "ms": format_ms,
+        "bytes": format_bytes,
+        "time": time_element,
+        "line": one_line,
+    }
+    environment.globals["bar"] = bar
+    return environment
+
+
+_ENVIRONMENT = _environment()

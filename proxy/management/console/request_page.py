@@ -1,0 +1,239 @@
+"""`/console/requests/ID`: what came in, what went up in each round, and what differs, with the decisions behind it, the
+receipt, and the bytes to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proxy.core.context import owner_of
+from proxy.core.ledger import Message
+from proxy.errors import BadRequest, NotFound
+from proxy.management.console.body_diff import (
+    DiffRow,
+    ReadBody,
+    WordChange,
+    cached_until,
+    diff_rows,
+    read_body,
+    word_changes,
+)
+from proxy.management.console.icicle import message_of
+from proxy.management.console.rendering import Visitor, render, visitor_of
+from proxy.management.views import ConversationUnreadable, all_path_states, lookup, requests
+from proxy.store import StoredRequest
+
+VIEWS = {"in": "came in", "up": "went up", "diff": "what was changed", "previous": "against the request before"}
+MAX_ROWS = 400
+MAX_TEXT = 60_000
+"""Characters of one message that are shown; the bytes are behind the link to the raw body."""
+DECISION_WORDS = {
+    "wake": "begin to act on this conversation",
+    "fold": "fold finished work",
+    "trim": "shorten the context because it does not fit",
+    "view": "show less of a frame",
+    "unfold": "bring folded work back",
+}
+REASON_WORDS = {
+    "gate": "it pays, by the prices of the model and its cache",
+    "cold": "the cache was cold, so changing the start cost nothing",
+    "pressure": "the window is nearly full",
+    "bound": "the most that may be spent on it was reached",
+    "not_yet": "it would have cost more than it saves",
+}
+NO_DECISION: Mapping[str, object] = {
+    "done": False,
+    "removed": 0,
+    "compaction": 0,
+    "behind": 0,
+    "requests": 0,
+    "cost": 0.0,
+    "gain": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """A row of the page. `frame` is the id and the title of the frame that a message belongs to, where it is known."""
+
+    diff: DiffRow
+    frame: tuple[str, str] | None
+    words: Sequence[WordChange] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """Rows of one view. `cached` says before which row the provider's cached prefix ends, None where that is not
+    known."""
+
+    rows: Sequence[ShownRow]
+    cut: int
+    cached: int | None
+    bytes: int
+    readable: bool = True
+
+
+async def show(request: Request) -> Response:
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    view, round_number = _chosen(request, stored)
+    frames = await _frames_by_identity(visitor, stored)
+    neighbours = await _neighbours(visitor, stored)
+    previous = await _previous_body(visitor, neighbours[0]) if view == "previous" else None
+    receipt = requests.receipt_view(stored.record)
+    body = await run_in_threadpool(_body_of_view, stored, view, round_number, frames, previous)
+    return render(
+        request,
+        "request.html",
+        stored=stored,
+        record=stored.record,
+        receipt=receipt,
+        views=VIEWS,
+        view=view,
+        round=round_number,
+        body=body,
+        before=neighbours[0],
+        after=neighbours[1],
+        decisions=[_decision(each) for each in receipt.get("decisions", [])],
+    )
+
+
+def _chosen(request: Request, stored: StoredRequest) -> tuple[str, int]:
+    view, text = request.query_params.get("view", "diff"), request.query_params.get("round", "")
+    if view not in VIEWS:
+        raise BadRequest(f"There is no such view; there are {', '.join(VIEWS)}.")
+    last = len(stored.sent) - 1
+    if not text:
+        return view, max(0, last)
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= last):
+        raise NotFound(f"There is no round {text[:9]}: this request took {last + 1}.")
+    return view, int(text)
+
+
+async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mapping[str, tuple[str, str]]:
+    """The frame of each message that the ledger knows, by the message's identity."""
+    if not stored.record.conversation:
+        return {}
+    try:
+        ledger = await lookup.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
+    except (NotFound, ConversationUnreadable):  # the request is shown all the same
+        return {}
+
+    def collect() -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        for path_state in all_path_states(ledger):
+            for path_entry in path_state.entries:
+                message = message_of(path_entry)
+                frame = path_state.tree.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+                if message is not None and frame is not None:
+                    found.setdefault(message.identity, (frame.id, frame.title))
+            break  # the newest path; older ones seldom add anything, and each costs a replay
+        return found
+
+    return await run_in_threadpool(collect)
+
+
+async def _neighbours(visitor: Visitor, stored: StoredRequest) -> tuple[str, str]:
+    """The ids of the requests before and behind this one in its thread; empty where there is none."""
+    record = stored.record
+    if not record.conversation:
+        return "", ""
+    known = await visitor.context.store.requests(visitor.scope, record.conversation, 3_000)
+    ids = [each.id for each in reversed(known) if each.thread == record.thread]
+    at = ids.index(record.id) if record.id in ids else -1
+    if at < 0:
+        return "", ""
+    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+
+
+async def _previous_body(visitor: Visitor, request: str) -> bytes:
+    if not request:
+        return b""
+    before = await visitor.context.store.request(visitor.scope, request)
+    if before is None:
+        return b""
+    return b"".join(before.sent[-1].body) if before.sent else b"".join(before.record.body)
+
+
+def _body_of_view(
+    stored: StoredRequest, view: str, round_number: int, frames: Mapping[str, tuple[str, str]], previous: bytes | None
+) -> ShownBody:
+    came = b"".join(stored.record.body)
+    sent = b"".join(stored.sent[round_number].body) if stored.sent else b""
+    shown = came if view == "in" else sent
+    new = read_body(shown)
+    old = read_body({"diff": came, "previous": previous or b""}.get(view, b"")) if view in ("diff", "previous") else new
+    if new is None or old is None:
+        return ShownBody((), 0, None, len(shown), readable=view == "previous" and not previous)
+    rows = _single_rows(new) if view in ("in", "up") else diff_rows(old.messages, new.messages)
+    usage = _usage_of_round(stored, round_number)
+    cached = None
+    if usage and view != "in":
+        cached = cached_until(new.messages, int(usage.get("cached") or 0), int(usage.get("input") or 0), len(shown))
+    shown_rows = [_shown(row, frames) for row in rows[:MAX_ROWS]]
+    return ShownBody(shown_rows, max(0, len(rows) - MAX_ROWS), cached, len(shown))
+
+
+def _single_rows(body: ReadBody) -> list[DiffRow]:
+    return [DiffRow("same", n, n, message, 1, len(message.wire)) for n, message in enumerate(body.messages)]
+
+
+def _shown(row: DiffRow, frames: Mapping[str, tuple[str, str]]) -> ShownRow:
+    words = word_changes(row.previous.text[:MAX_TEXT], row.message.text[:MAX_TEXT]) if row.previous else ()
+    return ShownRow(row, frames.get(row.message.identity), words)
+
+
+def _usage_of_round(stored: StoredRequest, round_number: int) -> Mapping[str, Any]:
+    by_round = requests.receipt_view(stored.record).get("usage_by_round") or []
+    usage = by_round[round_number] if round_number < len(by_round) else None
+    return dict(usage) if usage else {}
+
+
+def _decision(decision: Mapping[str, Any]) -> dict[str, object]:
+    kind, reason = str(decision.get("kind", "")), str(decision.get("reason", ""))
+    words = {"words": DECISION_WORDS.get(kind, kind), "why": REASON_WORDS.get(reason, reason)}
+    return {**NO_DECISION, **decision, **words}
+
+
+# ----------------------------------------------------------------------------------------------------- parts of a page
+async def show_message(request: Request) -> Response:
+    """One message of a body, loaded when it is opened."""
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    body = await run_in_threadpool(read_body, _raw_body(stored, request.path_params["side"]))
+    position = request.path_params["position"]
+    if body is None or not 0 <= position < len(body.messages):
+        raise NotFound("There is no such message in this body.")
+    message: Message = body.messages[position]
+    return render(
+        request, "_message.html", message=message, text=message.text[:MAX_TEXT], more=len(message.text) - MAX_TEXT
+    )
+
+
+async def show_raw(request: Request) -> Response:
+    """The bytes of a body."""
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    return Response(_raw_body(stored, request.path_params["side"]), media_type="text/plain; charset=utf-8")
+
+
+def _raw_body(stored: StoredRequest, side: str) -> bytes:
+    """`in`, or the number of a round. Raises NotFound."""
+    if side == "in":
+        return b"".join(stored.record.body)
+    if side.isascii() and side.isdigit() and len(side) <= 4 and int(side) < len(stored.sent):
+        return b"".join(stored.sent[int(side)].body)
+    raise NotFound(f"There is no such round: this request took {len(stored.sent)}.")
+
+
+ROUTES = [
+    Route("/console/requests/{request}", show),
+    Route("/console/requests/{request}/raw/{side}", show_raw),
+    Route("/console/requests/{request}/messages/{side}/{position:int}", show_message),
+]

@@ -1,0 +1,104 @@
+"""Sign-in of the console: signed cookies, and a token against forged forms.
+
+A person comes with the link that `callstack serve` prints, or with a client key. The cookie names the tenant and the
+day on which it ends, signed with the store's secret, so it outlasts a restart. The signature covers the hash of the
+client key: revoking the key ends its sessions. No key and no code stands in a cookie, which a browser also sends to
+other ports of the same host.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, console_code
+from proxy.errors import Unauthorized
+from proxy.management.api import OPERATOR_TENANT
+
+SESSION_DAYS = 30
+
+
+class _Claims(msgspec.Struct, array_like=True, frozen=True):
+    tenant: str
+    name: str
+    admin: bool
+    ends: int
+    """Seconds since the epoch."""
+    nonce: str
+    """Tells two sessions of one tenant apart."""
+
+
+_decode_claims = msgspec.json.Decoder(_Claims).decode
+
+
+class Sessions:
+    """`secret` signs. `tenant_of` finds a tenant by headers, or raises Unauthorized; None where nobody has a key of
+    their own (`tenancy: single`). `key_hash` returns the hash of the issued key with a name, empty if there is none."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        operator_token: str,
+        tenant_of: Callable[[Headers], Tenant] | None,
+        key_hash: Callable[[str], str],
+    ) -> None:
+        self._secret = hmac.digest(secret, b"console", "sha256")
+        self._code = console_code(operator_token)
+        self._tenant_of = tenant_of
+        self._key_hash = key_hash
+
+    @property
+    def takes_keys(self) -> bool:
+        return self._tenant_of is not None
+
+    def with_code(self, code: str) -> Tenant:
+        """The operator, for the code of the printed link. Raises Unauthorized."""
+        if not self._code or not hmac.compare_digest(code.encode(), self._code.encode()):
+            raise Unauthorized(
+                "This link is of an earlier start of the proxy, or was cut short. `callstack console` prints a new one."
+            )
+        return OPERATOR_TENANT
+
+    def with_key(self, key: str) -> Tenant:
+        """The tenant of a key. Raises Unauthorized."""
+        key = key.strip()
+        if self._tenant_of is None:
+            raise Unauthorized("This proxy has no client keys. Open the link that `callstack console` prints.")
+        if not key:
+            raise Unauthorized("Enter your key.")
+        return self._tenant_of([(STACK_KEY_HEADER, key.encode("utf-8", "replace"))])
+
+    def cookie_of(self, tenant: Tenant) -> str:
+        ends = int(time.time()) + SESSION_DAYS * 86_400
+        claims = _Claims(tenant.id, tenant.name, tenant.admin, ends, secrets.token_hex(8))
+        body = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
+        return f"{body.decode()}.{self._signature(body, claims)}"
+
+    def tenant_in(self, cookie: str) -> Tenant | None:
+        """None for a cookie that is not ours, has ended, or whose key was revoked."""
+        body, _, signature = cookie.partition(".")
+        try:
+            claims = _decode_claims(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        expected = self._signature(body.encode(), claims)
+        if not expected or not hmac.compare_digest(signature.encode(), expected.encode()) or claims.ends < time.time():
+            return None
+        return Tenant(claims.tenant, claims.name, claims.admin)
+
+    def form_token(self, cookie: str) -> str:
+        """What a form has to send along with this cookie."""
+        return hmac.new(self._secret, f"form {cookie}".encode(), hashlib.sha256).hexdigest()[:32]
+
+    def _signature(self, body: bytes, claims: _Claims) -> str:
+        """Empty if the key of the session was revoked."""
+        key_hash = self._key_hash(claims.name) if claims.tenant == f"key-{claims.name}" else ""
+        if claims.tenant.startswith("key-") and not key_hash:
+            return ""
+        return hmac.new(self._secret, body + key_hash.encode(), hashlib.sha256).hexdigest()

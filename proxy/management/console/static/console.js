@@ -1,0 +1,158 @@
+// Keeps an open page current: asks for its content again when something happened, draws the chart, writes times in the
+// reader's own zone, and lends a few keys. Nothing is kept here.
+
+const REFRESH_MS = 1000;
+const body = document.body;
+
+// ---------------------------------------------------------------------------------------------------------- live pages
+let source = null;
+let timer = 0;
+let lastRefresh = 0;
+
+function refresh() {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    lastRefresh = Date.now();
+    body.dispatchEvent(new Event("news"));
+  }, Math.max(0, REFRESH_MS - (Date.now() - lastRefresh)));
+}
+
+function tell(text) {
+  const state = document.getElementById("live-state");
+  if (state) {
+    state.textContent = text;
+    state.hidden = !text;
+  }
+}
+
+const EVENTS = ["conversation.opened", "context.generated", "frame.created", "frame.activated", "frame.completed",
+  "frame.invalidated", "subagent.detected", "compaction", "summary", "suggestion", "loop.detected", "memory.pressure",
+  "thread.woken", "message.queued", "message.dequeued", "missed"];
+
+function listen() {
+  // A hidden page holds no connection: a browser allows six of them to one host.
+  if (!body.dataset.events || source || document.hidden) return;
+  source = new EventSource(body.dataset.events);
+  let broken = false;
+  source.onopen = () => {
+    tell("");
+    if (broken) refresh();
+    broken = false;
+  };
+  source.onerror = () => {
+    broken = true;
+    tell("The proxy is away; trying again …");
+    if (source.readyState === EventSource.CLOSED) {
+      source = null;
+      setTimeout(listen, 3000);
+    }
+  };
+  for (const name of EVENTS) source.addEventListener(name, refresh);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  } else {
+    listen();
+    refresh();
+  }
+});
+
+body.addEventListener("htmx:responseError", (event) => {
+  const status = event.detail.xhr.status;
+  if (status === 401) tell("You are signed out. Load the page again to sign in.");
+  else if (status === 404) tell("What this page showed was deleted.");
+  else tell("The page could not be brought up to date; load it again.");
+});
+body.addEventListener("htmx:sendError", () => tell("The proxy is away; trying again …"));
+
+// Rows that the reader folded stay folded when the page is brought up to date.
+if (window.Idiomorph) {
+  window.Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+    !(name === "open" && node.tagName === "DETAILS");
+}
+
+// --------------------------------------------------------------------------------------------------------------- times
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+function showTimes() {
+  for (const each of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(each.getAttribute("datetime"));
+    const ago = (Date.now() - at) / 1000;
+    const text = ago < 60 ? "just now" : ago < 3600 ? `${Math.floor(ago / 60)} min ago` : clock.format(at);
+    if (each.textContent !== text) each.textContent = text;
+    each.title = at.toISOString();
+  }
+}
+
+// --------------------------------------------------------------------------------------------------------------- chart
+let chart = null;
+let drawn = "";
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function drawChart() {
+  const place = document.getElementById("chart");
+  if (!place || !window.uPlot) return;
+  const width = place.clientWidth;
+  const key = `${width} ${place.dataset.points} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  if (key === drawn && place.querySelector(".uplot")) return;
+  drawn = key;
+  chart?.destroy();
+  const dollars = (_, values) => values.map((value) => `$${value < 1 ? value.toFixed(3) : value.toFixed(2)}`);
+  const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+  const points = { show: place.dataset.points.length < 120 };
+  const value = (_, v) => (v === null ? "–" : `$${v.toFixed(4)}`);
+  chart = new window.uPlot({
+    width,
+    height: 260,
+    axes: [axis, { ...axis, values: dollars, size: 64 }],
+    scales: { y: { range: (_, low, high) => [Math.min(0, low), high || 1] } },
+    series: [
+      { label: "time" },
+      { label: "untouched", stroke: color("--soft"), width: 2, value, points },
+      { label: "paid", stroke: color("--sent"), width: 2, value, points },
+      { label: "of it our own overhead", points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
+    ],
+  }, JSON.parse(place.dataset.points), place);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- keys
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  if (event.key === "/") {
+    const search = document.querySelector("input[type=search]");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+    }
+  } else if (event.key === "a") {
+    document.querySelector("[data-active]")?.focus();
+  } else {
+    document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`)?.click();
+  }
+});
+
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-copy]");
+  if (!link || !navigator.clipboard) return;
+  event.preventDefault();
+  const answer = await fetch(link.href);
+  await navigator.clipboard.writeText(await answer.text());
+  link.textContent = "copied";
+});
+
+function show() {
+  showTimes();
+  drawChart();
+}
+
+body.addEventListener("htmx:afterSettle", show);
+addEventListener("resize", drawChart);
+setInterval(showTimes, 30_000);
+show();
+listen();

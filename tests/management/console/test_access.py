@@ -1,0 +1,206 @@
+"""Who may see the console, and who may change something by it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from proxy.auth import issue_key, revoke_key
+from tests.management.console.conftest import Building, Person, Site
+from tests.wire.talking import ask
+
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+PAGES = ("/console", "/console/conversations", "/console/operation", "/console/events", "/console/totals.csv")
+
+
+def pages_of(site: Site) -> list[str]:
+    ours = site.ours
+    return [
+        *(page for page in PAGES if page != "/console/events"),
+        f"/console/conversations/{ours.conversation}",
+        f"/console/frames/{ours.child}",
+        f"/console/requests/{ours.request}",
+        f"/console/requests/{ours.request}/raw/in",
+        f"/console/requests/{ours.request}/messages/0/1",
+        f"/console/frames/{ours.child}/log/0",
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_without_a_sign_in_a_page_says_how_to_come_in(build: Building, page: str) -> None:
+    answer = build().person().get(page)
+
+    assert answer.status == 401
+    assert b"callstack console" in answer.body
+    assert b"Make the suite green" not in answer.body
+
+
+def test_the_printed_link_opens_it_and_leaves_no_code_in_the_address(build: Building) -> None:
+    person = build().person()
+    answer = person.open_link()
+    cookie = answer.header("set-cookie")
+
+    assert (answer.status, answer.header("location")) == (303, "/console")
+    assert {"HttpOnly", "SameSite=strict", "Path=/console"} <= set(cookie.split("; "))
+    assert person.get("/console").status == 200
+
+
+@pytest.mark.parametrize("code", ["x", "", "\u00e9", "a" * 4000])
+def test_a_wrong_code_is_refused_with_what_to_do(build: Building, code: str) -> None:
+    answer = build().person().get(f"/console?code={code.encode().hex() if not code.isascii() else code}")
+
+    assert answer.status == 401
+    assert b"callstack console" in answer.body
+
+
+def test_a_session_outlasts_a_restart_and_the_link_does_not(build: Building) -> None:
+    site = build()
+    person = site.operator()
+    [(name, value)] = person.cookies.items()
+
+    assert re.fullmatch(r"callstack_\d+", name), "browsers send a cookie to every port of a host"
+    assert person.get("/console").status == 200
+    person.cookies[name] = value[:-1] + ("0" if value[-1] != "0" else "1")
+    assert person.get("/console").status == 401
+    person.cookies[name] = "." + value
+    assert person.get("/console").status == 401
+
+
+def test_a_key_opens_what_is_its_own_and_nothing_else(build: Building) -> None:
+    site = build(tenancy="key")
+    ours, theirs = site.owner("ours"), site.owner("theirs")
+
+    for page in pages_of(site):
+        operators = page == "/console/operation"
+        assert ours.get(page).status == (403 if operators else 200), page
+        if page.count("/") > 2:
+            stranger = theirs.get(page)
+            assert stranger.status == 404, page
+            assert b"rounding" not in stranger.body
+    assert site.ours.conversation.encode() not in theirs.get("/console/conversations").body
+    assert site.ours.conversation.encode() in ours.get("/console/conversations").body
+    assert b"Fix rounding" not in theirs.get(f"/console/events?conversation={site.ours.conversation}").body
+
+
+def test_a_key_issued_with_admin_sees_everything(build: Building) -> None:
+    site = build(tenancy="key")
+    admin = site.owner("admin")
+
+    assert [page for page in pages_of(site) if admin.get(page).status != 200] == []
+    assert site.theirs.conversation.encode() in admin.get("/console/conversations").body
+
+
+@pytest.mark.parametrize("key", ["", "csk_wrong", "sk-ant-oat01-rotating"])
+def test_a_wrong_key_is_refused(build: Building, key: str) -> None:
+    person = build(tenancy="key").person()
+
+    assert person.sign_in(key).status == 401
+    assert person.cookies == {}
+
+
+def test_without_client_keys_none_opens_it(build: Building) -> None:
+    site = build()
+
+    answer = site.person().sign_in(site.keys["admin"])
+
+    assert answer.status == 401
+    assert b"callstack console" in answer.body
+
+
+def test_revoking_a_key_ends_its_sessions_also_when_the_name_is_issued_again(build: Building) -> None:
+    site = build(tenancy="key")
+    person = site.owner("ours")
+    keys = site.proxy.data / "keys.json"
+
+    revoke_key(keys, "ours")
+    assert person.get("/console").status == 401
+    issue_key(keys, "ours")
+    assert person.get("/console").status == 401
+    assert site.owner("theirs").get("/console").status == 200
+
+
+def test_signing_out_ends_the_session_here(build: Building) -> None:
+    person = build().operator()
+
+    answer = person.send("/console", "/console/sign-out")
+
+    assert answer.status == 303
+    assert person.get("/console").status == 401
+
+
+FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/cancel", "conversations/{conversation}/mode",
+         "frames/{planned}/rename", "operation/keys", "operation/keys/revoke", "sign-out")  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("token", ["", "0" * 32, "of another"])
+def test_a_form_without_its_session_s_token_changes_nothing(build: Building, form: str, token: str) -> None:
+    site = build()
+    person = site.operator()
+    fields = {"text": "forged", "title": "forged", "mode": "off", "name": "forged", "token": token}
+    if token == "of another":
+        fields["token"] = token_of(site.operator())
+
+    answer = person.post(f"/console/{form.format(**vars(site.ours))}", fields)
+
+    assert answer.status == 403
+    assert b"another session" in answer.body
+    assert "forged" not in (site.proxy.data / "keys.json").read_text()
+    assert b"forged" not in person.get(f"/console/conversations/{site.ours.conversation}").body
+    assert person.get("/console").status == 200
+
+
+def token_of(person: Person) -> str:
+    found = re.search(rb'name="token" value="(\w+)"', person.get("/console").body)
+    assert found
+    return found[1].decode()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "vscode-webview://x"])
+def test_a_page_of_another_site_reaches_nothing(build: Building, origin: str) -> None:
+    site = build()
+    person = site.operator()
+
+    assert person.get("/console", origin=origin).status == 403
+    assert person.get("/console", **{"sec-fetch-site": "cross-site"}).status == 403
+    assert ask(site.proxy.origin, method="GET", path="/console", headers={"host": "evil.example"}).status == 403
+
+
+def test_every_answer_forbids_what_is_not_ours(build: Building) -> None:
+    site = build()
+    person = site.operator()
+    answers = [
+        person.get(page)
+        for page in (*pages_of(site), "/console/static/console.css", "/console/none", "/console/sign-in")
+    ]
+
+    for answer in (*answers, site.person().get("/console")):
+        assert answer.header("content-security-policy").startswith(POLICY)
+        assert answer.header("x-content-type-options") == "nosniff"
+        assert answer.header("referrer-policy") == "no-referrer"
+        assert b"<script>" not in answer.body
+        assert b"style=" not in answer.body
+        assert b" onclick" not in answer.body
+        assert not re.search(rb'(?:src|href)="(?:https?:)?//', answer.body)
+
+
+def test_a_body_that_is_too_large_is_refused(build: Building) -> None:
+    person = build().operator()
+
+    assert person.post("/console/sign-in", {"key": "x" * 1_100_000}).status == 413
+    assert person.get("/console").status == 200
+
+
+def test_no_key_and_no_message_comes_into_the_log(build: Building, caplog: pytest.LogCaptureFixture) -> None:
+    site = build(tenancy="key")
+    person = site.owner("admin")
+    person.send(
+        f"/console/conversations/{site.ours.conversation}",
+        f"/console/conversations/{site.ours.conversation}/say",
+        text="a secret word",
+    )
+
+    logged = caplog.text + " ".join(str(vars(record)) for record in caplog.records)
+    assert "secret word" not in logged
+    assert site.keys["admin"] not in logged
