@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec.structs import replace
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
 from proxy.config.sections import (
@@ -343,6 +343,17 @@ class Config(StrictModel):
             for name in row.names or (key.strip().lower(),):
                 if rows.setdefault(name, key) != key:
                     raise ValueError(f"tariffs.{key}.names: {name!r} stands in tariffs.{rows[name]} too")
+
+    _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Where each configured value was found, by dotted key."""
+        return self._sources
+
+    def with_sources(self, sources: Mapping[str, str]) -> Config:
+        self._sources = sources
+        return self
 
     @cached_property
     def tariff_table(self) -> Tariffs:

@@ -81,10 +81,11 @@ def load_config(
     if asks_upstreams:
         _resolve_keys(tree, environ)
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
     except ValidationError as error:
         lines = [_explain_error(detail, sources) for detail in error.errors()]
         raise InvalidConfiguration("\n".join(lines)) from None
+    return config.with_sources({".".join(path): source for path, source in sources.items()})
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

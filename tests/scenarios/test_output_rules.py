@@ -87,7 +87,8 @@ def test_rules_may_lie_in_a_file_beside_the_configuration(tmp_path: Path) -> Non
 
     config = load_config(file=written)
 
-    assert config == load_config(environ={"STACK_OUTPUTS": "rules.yaml"}, file=written)
+    other = load_config(environ={"STACK_OUTPUTS": "rules.yaml"}, file=written)
+    assert config.model_dump() == other.model_dump()
     assert config.output_rules.rule_for("peruse") == OutputRule("read", keep_whole=True)
     assert config.output_rules.rule_for("webfetch") == OutputRule("web*", tail=40)
     assert config.output_rules.rule_for("bash") is None

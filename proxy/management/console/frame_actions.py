@@ -31,7 +31,15 @@ from proxy.management.views import lookup
 
 MAX_TITLE, MAX_WORDS = 500, 20_000
 POP_STATUSES = ("completed", "failed", "blocked")
-ACTIONS = frozenset({"unfold", "activate", "pop", "invalidate", "rename", "push", "plan"})
+DONE_WORDS = {
+    "activate": "The work goes on in this frame.",
+    "pop": "The frame is ended.",
+    "invalidate": "The frame is given up.",
+    "rename": "The frame has its new words.",
+    "push": "A frame was begun below this one.",
+    "plan": "A frame was planned below this one.",
+}
+"""Told behind an action. Titles stay out of it, because it stands in an address."""
 MODES = ("", "off", "shadow", "passive", "active")
 
 
@@ -40,7 +48,7 @@ async def change_frame(request: Request) -> Response:
     visitor = visitor_of(request)
     context, frame = visitor.context, request.path_params["frame"]
     action = request.path_params["action"]
-    if action not in ACTIONS:
+    if action not in DONE_WORDS and action != "unfold":
         raise NotFound("There is no such action on a frame.")
     ledger, path_state = await lookup.ledger_with_frame(context.store, visitor.scope, frame)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
@@ -49,11 +57,9 @@ async def change_frame(request: Request) -> Response:
         context.on_events_stored(tenant, conversation, wanted.events)
         return _back(f"/console/frames/{frame}", f"It comes back {wanted.view['comes']}.")
     command = _command(action, frame, form)
-    view, events = await run_command(
-        context.store, context.config, CommandTarget(ledger, path_state, now_ms()), command
-    )
+    _, events = await run_command(context.store, context.config, CommandTarget(ledger, path_state, now_ms()), command)
     context.on_events_stored(tenant, conversation, events)
-    return _back(f"/console/frames/{frame}", f"{_first_line(view['told'])} It holds from the agent's next request on.")
+    return _back(f"/console/frames/{frame}", f"{DONE_WORDS[action]} It holds from the agent's next request on.")
 
 
 def _command(action: str, frame: str, form: Mapping[str, str]) -> FrameCommand:
@@ -88,10 +94,6 @@ def _words(form: Mapping[str, str], name: str) -> str:
     if len(text) > MAX_WORDS:
         raise BadRequest(f"The {name} has {len(text)} characters; {MAX_WORDS} is the most.")
     return text
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def _back(path: str, done: str) -> Response:

@@ -3,9 +3,13 @@ and the newest events. For operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -39,7 +43,7 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
         "operation.html",
         health=health,
         store=context.store.health(),
-        settings=list(changed_settings(context.config)),
+        settings=list(changed_settings(context.config, context.config.sources)),
         tenancy=context.config.tenancy,
         keys=await run_in_threadpool(list_keys, context.config.keys_path),
         upstreams=context.config.upstreams,
@@ -49,17 +53,36 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
     )
 
 
-def changed_settings(model: BaseModel, above: str = "") -> Iterator[tuple[str, str, str]]:
-    """Dotted name, value and default of each setting that differs from its default. Secrets are hidden."""
+@dataclass(frozen=True, slots=True)
+class ChangedSetting:
+    """A setting that differs from its default. `source` says where it was configured, empty where that is not known."""
+
+    name: str
+    value: str
+    default: str
+    source: str
+
+
+def changed_settings(
+    model: BaseModel, sources: Mapping[str, str] = MappingProxyType({}), above: str = ""
+) -> Iterator[ChangedSetting]:
+    """By dotted name. Secrets are hidden."""
     for name, field in type(model).model_fields.items():
         value, default = getattr(model, name), field.get_default(call_default_factory=True)
         dotted = f"{above}{name}"
         if name == "upstreams" or value == default:
             continue
         if isinstance(value, BaseModel):
-            yield from changed_settings(value, f"{dotted}.")
+            yield from changed_settings(value, sources, f"{dotted}.")
         else:
-            yield dotted, "(hidden)" if name in SECRET_KEYS else str(value), str(default)
+            shown = "(hidden)" if name in SECRET_KEYS else _plain(value)
+            source = next((text for key, text in sources.items() if f"{key}.".startswith(f"{dotted}.")), "")
+            yield ChangedSetting(dotted, shown, _plain(default), source)
+
+
+def _plain(value: object) -> str:
+    plain = to_jsonable_python(value, fallback=str)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
 async def issue(request: Request) -> Response:

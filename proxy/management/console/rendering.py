@@ -143,11 +143,23 @@ def bar(value: float, largest: float, kind: str = "") -> Markup:
     ).format(escape(kind), f"{width:.1f}")
 
 
+_VISIBLE: dict[int, int | str] = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"},
+    **{code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+}
+"""Control characters, and those that turn the direction of text: as what they are called."""
+
+
+def _visible(value: object) -> object:
+    return value.translate(_VISIBLE) if isinstance(value, str) and not value.isprintable() else value
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )

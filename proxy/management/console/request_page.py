@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -30,6 +31,7 @@ from proxy.management.views import ConversationUnreadable, all_path_states, look
 from proxy.store import StoredRequest
 
 VIEWS = {"in": "came in", "up": "went up", "diff": "what was changed", "previous": "against the request before"}
+LAST_ROUND = "last"
 MAX_ROWS = 400
 MAX_TEXT = 60_000
 """Characters of one message that are shown; the bytes are behind the link to the raw body."""
@@ -68,11 +70,23 @@ class ShownRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownBody:
-    """Rows of one view. `cached` says before which row the provider's cached prefix ends, None where that is not
-    known."""
+class RowGroup:
+    """One row, or neighbours of one frame that were left out together."""
 
     rows: Sequence[ShownRow]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(row.diff.size for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """Rows of one view. `cached` says before which message the provider's cached prefix ends, None where that is not
+    known."""
+
+    groups: Sequence[RowGroup]
     cut: int
     cached: int | None
     bytes: int
@@ -100,6 +114,7 @@ async def show(request: Request) -> Response:
         body=body,
         before=neighbours[0],
         after=neighbours[1],
+        message_path=lambda row: _message_path(row, view, round_number, stored.record.id, neighbours[0]),
         decisions=[_decision(each) for each in receipt.get("decisions", [])],
     )
 
@@ -176,8 +191,16 @@ def _body_of_view(
     cached = None
     if usage and view != "in":
         cached = cached_until(new.messages, int(usage.get("cached") or 0), int(usage.get("input") or 0), len(shown))
-    shown_rows = [_shown(row, frames) for row in rows[:MAX_ROWS]]
-    return ShownBody(shown_rows, max(0, len(rows) - MAX_ROWS), cached, len(shown))
+    groups = _groups([_shown(row, frames) for row in rows[:MAX_ROWS]])
+    return ShownBody(groups, max(0, len(rows) - MAX_ROWS), cached, len(shown))
+
+
+def _groups(rows: Sequence[ShownRow]) -> list[RowGroup]:
+    def key(numbered: tuple[int, ShownRow]) -> object:
+        number, row = numbered
+        return (row.frame, "left out") if row.diff.change == "left out" else number
+
+    return [RowGroup([row for _, row in group]) for _, group in groupby(enumerate(rows), key)]
 
 
 def _single_rows(body: ReadBody) -> list[DiffRow]:
@@ -193,6 +216,13 @@ def _usage_of_round(stored: StoredRequest, round_number: int) -> Mapping[str, An
     by_round = requests.receipt_view(stored.record).get("usage_by_round") or []
     usage = by_round[round_number] if round_number < len(by_round) else None
     return dict(usage) if usage else {}
+
+
+def _message_path(row: DiffRow, view: str, round_number: int, request: str, before: str) -> str:
+    """Where the whole message of a row is: that of one that left is in the body it left."""
+    if row.new is None:
+        return f"{request}/messages/in/{row.old}" if view == "diff" else f"{before}/messages/{LAST_ROUND}/{row.old}"
+    return f"{request}/messages/{'in' if view == 'in' else round_number}/{row.new}"
 
 
 def _decision(decision: Mapping[str, Any]) -> dict[str, object]:
@@ -224,9 +254,11 @@ async def show_raw(request: Request) -> Response:
 
 
 def _raw_body(stored: StoredRequest, side: str) -> bytes:
-    """`in`, or the number of a round. Raises NotFound."""
-    if side == "in":
+    """`in`, `last`, or the number of a round. Raises NotFound."""
+    if side == "in" or (side == LAST_ROUND and not stored.sent):
         return b"".join(stored.record.body)
+    if side == LAST_ROUND:
+        return b"".join(stored.sent[-1].body)
     if side.isascii() and side.isdigit() and len(side) <= 4 and int(side) < len(stored.sent):
         return b"".join(stored.sent[int(side)].body)
     raise NotFound(f"There is no such round: this request took {len(stored.sent)}.")

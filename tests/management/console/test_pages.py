@@ -1,0 +1,247 @@
+"""What the pages show of a stored conversation, that it is only ever text, and what they say of what is not there."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from proxy.management.console import rendering
+from tests.management.console.conftest import Building, Person
+from tests.wire.proxied import TOKEN
+from tests.wire.talking import ask
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{7*7}} \x1b[31m\u202egnp.exe"
+VENDORED = Path(rendering.__file__).parent / "static" / "vendor"
+
+
+class Markup(HTMLParser):
+    """Collects the elements of a page, and refuses attributes that hold code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        assert [name for name, _ in attrs if name.startswith("on") or name == "style"] == []
+        if tag == "script":
+            assert dict(attrs)["src"]
+
+
+def markup_of(page: str) -> set[str]:
+    parser = Markup()
+    parser.feed(page)
+    return parser.elements
+
+
+def text_of(person: Person, page: str) -> str:
+    answer = person.get(page)
+    assert answer.status == 200, page
+    return answer.body.decode()
+
+
+def test_the_overview_has_the_figures_of_the_api(build: Building) -> None:
+    site = build()
+    person = site.operator()
+    totals = site.proxy.page("/stack/totals?by=model")
+
+    page = text_of(person, "/console?by=model")
+    assert f"<b>{totals['total']['requests']}</b>" in page
+    assert json.loads(person.get("/console/totals.json?by=model").body) == totals
+    [row, *_] = csv.DictReader(io.StringIO(person.get("/console/totals.csv?by=model").body.decode()))
+    assert {name: str(totals["rows"][0][name]) for name in ("key", "requests", "cost", "saved")}.items() <= row.items()
+    points = json.loads(re.findall(r'data-points="([^"]*)"', page)[0])
+    assert [len(series) for series in points] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("by", ["day", "model", "conversation", "frame"])
+def test_the_overview_by_each_group(build: Building, by: str) -> None:
+    assert f"By {by}" in text_of(build().operator(), f"/console?by={by}")
+
+
+def test_a_conversation_is_a_tree_with_its_requests(build: Building) -> None:
+    site = build()
+    page = text_of(site.operator(), f"/console/conversations/{site.ours.conversation}")
+
+    for frame, title in ((site.ours.child, "Fix rounding"), (site.ours.planned, "Write the changelog")):
+        assert re.search(rf'href="/console/frames/{frame}"[^>]*><bdi>{title}</bdi>', page)
+    assert f"/console/requests/{site.ours.request}" in page
+    assert 'class="mark planned"' in page
+
+
+def test_a_frame_shows_its_result_and_all_it_did(build: Building) -> None:
+    site = build()
+    page = text_of(site.operator(), f"/console/frames/{site.ours.child}")
+
+    assert "Decimal until the last step" in page
+    assert "round(total, 2)" in page
+    assert "\x1b" not in page
+    assert "billing passes" in page
+
+
+@pytest.mark.parametrize(("view", "expected"), [("in", "I read billing.py"), ("up", "&lt;stack-context&gt;left"),
+                                                ("diff", "left out"), ("previous", "no request before")])  # fmt: skip
+def test_a_request_in_each_view(build: Building, view: str, expected: str) -> None:
+    site = build()
+
+    assert expected in text_of(site.operator(), f"/console/requests/{site.ours.request}?view={view}")
+
+
+def test_a_changed_message_shows_which_words_came(build: Building) -> None:
+    site = build()
+
+    page = text_of(site.operator(), f"/console/requests/{site.ours.request}?view=diff")
+    assert re.search(r"be brief<ins>\. Use frames\.</ins>", page)
+
+
+def test_raw_bytes_are_those_that_were_sent(build: Building) -> None:
+    site = build()
+    person = site.operator()
+
+    body = json.loads(person.get(f"/console/requests/{site.ours.request}/raw/0").body)
+    assert body["messages"][0]["content"] == "be brief. Use frames."
+    assert person.get(f"/console/requests/{site.ours.request}/raw/0").header("content-type").startswith("text/plain")
+
+
+def test_text_of_models_and_tools_stays_text(build: Building) -> None:
+    site = build(HOSTILE)
+    person = site.operator()
+    person.send(
+        f"/console/conversations/{site.ours.conversation}",
+        f"/console/conversations/{site.ours.conversation}/say",
+        text=HOSTILE,
+    )
+    person.send(f"/console/frames/{site.ours.planned}", f"/console/frames/{site.ours.planned}/rename", title=HOSTILE)
+    pages = [
+        "/console?by=frame",
+        "/console?by=conversation",
+        "/console/conversations?q=" + "%3Cscript%3Ealert(1)",
+        f"/console/conversations/{site.ours.conversation}",
+        f"/console/frames/{site.ours.root}",
+        f"/console/frames/{site.ours.child}",
+        f"/console/frames/{site.ours.planned}",
+        f"/console/requests/{site.ours.request}",
+        "/console/frames/%3Cscript%3Ealert(1)",
+        f"/console/frames/{site.ours.child}?done=%3Cscript%3Ealert(1)%3C/script%3E",
+    ]
+
+    for page in pages:
+        body = person.get(page).body.decode()
+        assert "img" not in markup_of(body), page
+        assert not {"\x1b", "\u202e"} & set(body), page
+
+
+ABSENT = ("conversations/none", "frames/none", "requests/none", "nothing", "frames/none/log/0", "requests/none/raw/in")
+
+
+@pytest.mark.parametrize("page", ABSENT)
+def test_what_is_not_there_is_said(build: Building, page: str) -> None:
+    answer = build().operator().get(f"/console/{page}")
+
+    assert answer.status == 404
+    assert b"cannot be shown" in answer.body
+
+
+@pytest.mark.parametrize("query", ["conversations?sort=x", "conversations?state=x", "conversations?page=0", "?by=x",
+                                   "conversations/{conversation}?at=x", "frames/{child}?page=-1",
+                                   "requests/{request}?view=x"])  # fmt: skip
+def test_a_wrong_parameter_is_said(build: Building, query: str) -> None:
+    site = build()
+    answer = site.operator().get(f"/console/{query.format(**vars(site.ours))}".replace("/?", "?"))
+
+    assert answer.status == 400
+    assert b"cannot be shown" in answer.body
+
+
+def test_a_deleted_conversation_is_said(build: Building) -> None:
+    site = build()
+    person = site.operator()
+    path = f"/stack/conversations/{site.ours.conversation}"
+    assert ask(site.proxy.origin, method="DELETE", path=path, headers={"x-stack-key": TOKEN}).status == 200
+
+    for page in (
+        f"conversations/{site.ours.conversation}",
+        f"frames/{site.ours.child}",
+        f"requests/{site.ours.request}",
+    ):
+        assert person.get(f"/console/{page}").status == 404
+    assert site.ours.conversation not in text_of(person, "/console/conversations")
+
+
+ACTIONS = {
+    "conversations/{conversation}/say": ({"text": "go on"}, "The model is told"),
+    "conversations/{conversation}/cancel": ({}, "were stopped"),
+    "conversations/{conversation}/mode": ({"mode": "shadow"}, "The mode is shadow"),
+    "frames/{planned}/rename": ({"title": "Other words"}, "next request"),
+    "frames/{planned}/invalidate": ({"reason": "not wanted"}, "next request"),
+    "frames/{root}/push": ({"title": "Look closer"}, "next request"),
+    "frames/{root}/plan": ({"title": "Later"}, "next request"),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_action_says_what_it_did(build: Building, action: str) -> None:
+    fields, expected = ACTIONS[action]
+    site = build()
+    person = site.operator()
+    path = f"/console/{action.format(**vars(site.ours))}"
+
+    answer = person.send(path.rpartition("/")[0], path, **fields)
+
+    assert answer.status == 303
+    assert expected in text_of(person, answer.header("location"))
+    assert all(value not in answer.header("location") for value in fields.values() if value != "shadow")
+
+
+@pytest.mark.parametrize("action", ["frames/{planned}/rename", "frames/{planned}/invalidate", "frames/{root}/push",
+                                    "conversations/{conversation}/say"])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "x" * 100_000])
+def test_an_action_with_a_wrong_text_changes_nothing(build: Building, action: str, text: str) -> None:
+    site = build()
+    person = site.operator()
+    path = f"/console/{action.format(**vars(site.ours))}"
+
+    answer = person.send(path.rpartition("/")[0], path, title=text, text=text, reason=text)
+
+    assert answer.status == 400
+    assert b"x" * 1000 not in answer.body
+
+
+def test_a_key_is_issued_shown_once_and_revoked(build: Building) -> None:
+    site = build(tenancy="key")
+    person = site.owner("admin")
+
+    issued = person.send("/console/operation", "/console/operation/keys", name="laptop")
+    [key] = re.findall(r"csk_[\w-]+", issued.body.decode())
+    assert issued.status == 200
+    assert key not in text_of(person, "/console/operation")
+    newcomer = site.person()
+    assert newcomer.sign_in(key).status == 303
+    assert person.send("/console/operation", "/console/operation/keys/revoke", name="laptop").status == 303
+    assert newcomer.get("/console").status == 401
+
+
+def test_settings_are_shown_with_where_they_come_from_and_without_secrets(build: Building) -> None:
+    site = build(upstreams__other__url="https://host.test/v1", upstreams__other__key="sk-very-secret")
+    page = text_of(site.operator(), "/console/operation")
+
+    assert "--set wake_at_tokens" in page
+    assert "host.test/v1" in page
+    assert "secret" not in page
+
+
+def test_the_vendored_files_are_those_of_their_packages() -> None:
+    listed = dict(line.split()[::-1] for line in (VENDORED / "SHA256SUMS").read_text().splitlines())
+
+    assert listed == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDORED.iterdir()
+        if path.suffix in (".js", ".css")
+    }
