@@ -49,7 +49,7 @@ class ServedProxy:
         config = load_config({key.replace("__", "."): value for key, value in flags.items()})
         self.data = config.data
         self.app: App = build_app(config, operator_token=TOKEN)
-        self._listener = bind(config.host, 0)
+        self._listener = bind(config.host, config.port)
         self.port: int = self._listener.getsockname()[1]
         self._server = ListeningServer(
             uvicorn.Config(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +93,9 @@ def build(tmp_path: Path) -> Iterator[Building]:
         def one(title: str = "Make the suite green", **settings: object) -> Site:
             data = tmp_path / "data"
             data.mkdir(mode=0o700)
-            ours, theirs = asyncio.run(_two_conversations(data, title))
+            # In a thread: Playwright has an event loop in this one.
+            with ThreadPoolExecutor(1) as threads:
+                ours, theirs = threads.submit(lambda: asyncio.run(_two_conversations(data, title))).result()
             keys = {
                 name: issue_key(data / "keys.json", name, admin=name == "admin") for name in ("ours", "theirs", "admin")
             }

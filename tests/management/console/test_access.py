@@ -178,7 +178,7 @@ def test_every_answer_forbids_what_is_not_ours(build: Building) -> None:
     for answer in (*answers, site.person().get("/console")):
         assert answer.header("content-security-policy").startswith(POLICY)
         assert answer.header("x-content-type-options") == "nosniff"
-        assert answer.header("referrer-policy") == "no-referrer"
+        assert answer.header("referrer-policy") == "same-origin"
         assert b"<script>" not in answer.body
         assert b"style=" not in answer.body
         assert b" onclick" not in answer.body

@@ -1,0 +1,309 @@
+"""The console in a real browser: Chromium by Playwright, over the conversation of the demo and over agents at work."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+
+from llm_test_provider import ScriptedProvider, calls, says
+from proxy.auth import console_code, issue_key
+from proxy.cli.demo import DemoOptions, run_demo
+from tests.clients import installing
+from tests.management.console.conftest import Building
+from tests.management.console.test_pages import HOSTILE
+from tests.wire.proxied import TOKEN, ServedProxy
+from tests.wire.talking import ask, body_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+AXE = "axe-core@4.10.3"
+SIZES = {"desktop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
+SERIOUS = ("serious", "critical")
+WAIT_MS = 15_000
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProxy]:
+    """The proxy over what the demo stored."""
+    data = tmp_path_factory.mktemp("demo") / "data"
+    assert run_demo(DemoOptions(data=data, delay_s=0, as_json=True)) == 0
+    with ServedProxy("http://127.0.0.1:9", data) as running:
+        yield running
+
+
+@contextmanager
+def opened(
+    browser: Browser, proxy: ServedProxy, size: str = "desktop", *, scheme: Any = "light", key: str = ""
+) -> Iterator[Page]:
+    """A page that is signed in. At the end it must have said nothing on the browser's console, asked nobody but the
+    proxy, and opened no dialog."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport=ViewportSize(width=width, height=height), color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", lambda dialog: faults.append(f"dialog {dialog.message}"))
+    page.on("request", lambda sent: None if sent.url.startswith(proxy.origin) else faults.append(sent.url))
+    if key:
+        page.goto(f"{proxy.origin}/console/sign-in")
+        page.get_by_label("Your client key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+    else:
+        page.goto(f"{proxy.origin}/console?code={console_code(TOKEN)}")
+    yield page
+    context.close()
+    assert faults == []
+
+
+def paths_of(proxy: ServedProxy) -> dict[str, str]:
+    """A page of each kind."""
+    [conversation] = proxy.page("/stack/conversations")["conversations"]
+    frames = proxy.page(f"/stack/conversations/{conversation['id']}/state")["frames"]
+    requests = proxy.page(f"/stack/requests?conversation={conversation['id']}&limit=100")["requests"]
+    request = f"/console/requests/{requests[5]['id']}"
+    return {
+        "overview": "/console?by=frame",
+        "conversations": "/console/conversations?q=rounding",
+        "conversation": f"/console/conversations/{conversation['id']}",
+        "earlier": f"/console/conversations/{conversation['id']}?at=20&view=sent",
+        "frame": f"/console/frames/{list(frames)[3]}",
+        "request": request,
+        "request before": f"{request}?view=previous",
+        "request in": f"{request}?view=in",
+        "operation": "/console/operation",
+    }
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    folder = os.environ.get("CALLSTACK_CLIENTS")
+    if not folder:
+        pytest.skip("set CALLSTACK_CLIENTS to a folder that may keep axe-core")
+    try:
+        where = installing.npm(Path(folder).expanduser().resolve() / "axe", (AXE,))
+    except installing.NotInstallable as reason:
+        pytest.skip(str(reason))
+    return (where / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_fits_and_is_quiet(browser: Browser, demo: ServedProxy, size: str, scheme: str) -> None:
+    with opened(browser, demo, size, scheme=scheme) as page:
+        for name, path in paths_of(demo).items():
+            page.goto(demo.origin + path)
+            expect(page.locator("h1")).to_be_visible()
+            assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, demo: ServedProxy, axe: str, scheme: str) -> None:
+    with opened(browser, demo, scheme=scheme) as page:
+        for name, path in paths_of(demo).items():
+            page.goto(demo.origin + path)
+            page.evaluate(axe)  # by the debugger, so the page's policy does not hold for it
+            found = page.evaluate("axe.run().then((results) => results.violations)")
+            serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in SERIOUS]
+            assert serious == [], name
+
+
+def test_the_sums_of_the_overview_are_those_of_the_report(browser: Browser, demo: ServedProxy) -> None:
+    totals = demo.page("/stack/totals?by=day")["total"]
+
+    with opened(browser, demo) as page:
+        figures = page.locator(".figures").inner_text()
+        assert f"${totals['cost']:.2f}" in figures
+        assert f"${totals['saved']:.2f}" in figures
+        expect(page.locator("#chart canvas")).to_be_visible()
+
+
+def test_scrubbing_shows_the_context_grow_and_fold(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo) as page:
+        page.goto(demo.origin + paths_of(demo)["conversation"])
+        slider = page.get_by_role("slider")
+        slider.focus()
+        slider.press("Home")
+        expect(page.get_by_role("heading", name=re.compile("request 1 of"))).to_be_visible()
+        assert page.locator("rect.folded").count() == 0
+        slider.press("End")
+        expect(page.locator("rect.folded").first).to_be_visible()
+        page.get_by_role("link", name="what was sent").click()
+        expect(page.locator("rect.sent").first).to_be_attached()
+        assert page.locator("rect.folded").count() == 0
+
+
+def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo) as page:
+        page.goto(demo.origin + paths_of(demo)["request"])
+        group = page.locator("li.group").first
+        group.locator("summary").first.click()
+        message = group.locator("li.left-out").nth(1)
+        message.locator("summary").click()
+        expect(message.locator("div.body pre").first).to_be_visible()
+        assert page.url.endswith(paths_of(demo)["request"])
+
+
+def test_all_of_it_by_keyboard(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo) as page:
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the content")).to_be_focused()
+        page.keyboard.press("Tab")  # brand
+        page.keyboard.press("Tab")  # Overview
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("rounding")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("link", name="Round half to even")).to_be_visible()
+        page.goto(demo.origin + paths_of(demo)["conversation"])
+        page.keyboard.press("a")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Everything it did")).to_be_visible()
+        page.goto(demo.origin + paths_of(demo)["request"])
+        before = page.url
+        page.keyboard.press("k")
+        page.wait_for_url(lambda url: url != before)
+
+
+Telling = Callable[[str], str]
+
+
+@contextmanager
+def an_agent(proxy: ServedProxy, provider: ScriptedProvider) -> Iterator[Telling]:
+    """An agent that tells its model something and keeps the conversation."""
+    messages = list(body_of()["messages"][:1])
+
+    def tell(text: str) -> str:
+        messages.append({"role": "user", "content": text})
+        provider.will(says(f"Answer to {text}"))
+        answer = ask(proxy.origin, body_of(awake=True, messages=messages))
+        assert answer.status == 200, answer
+        messages.append({"role": "assistant", "content": answer.text})
+        return answer.conversation
+
+    yield tell
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as running:
+        yield running
+
+
+def test_a_page_grows_while_an_agent_works(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        with opened(browser, proxy) as page, opened(browser, proxy) as overview:
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            rows = page.locator("table tbody tr")
+            expect(rows).to_have_count(1)
+            page.evaluate("window.unchanged = true")
+            page.locator("#say").fill("half a sent")
+            tell("second task")
+            expect(rows).to_have_count(2)
+            tell("third task")
+            expect(rows).to_have_count(3)
+            assert page.evaluate("window.unchanged")
+            assert page.locator("#say").input_value() == "half a sent"
+            expect(overview.locator(".figures")).to_contain_text("3")
+
+
+def test_what_the_reader_folded_stays_folded(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        provider.will(calls("stack_frame_push", title="A part", successCriteria="it works"))
+        tell("second task")
+        with opened(browser, proxy) as page:
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            root = page.locator(".tree details").first
+            root.locator("summary").first.click()
+            expect(root).not_to_have_attribute("open", "")
+            tell("third task")
+            expect(page.locator("table tbody tr")).to_have_count(3)
+            expect(root).not_to_have_attribute("open", "")
+
+
+def test_it_comes_back_after_a_restart(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:
+    with ServedProxy(provider.url, tmp_path / "data") as first, an_agent(first, provider) as tell:
+        conversation = tell("first task")
+        port = first.port
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{first.origin}/console?code={console_code(TOKEN)}")
+        page.goto(f"{first.origin}/console/conversations/{conversation}")
+        expect(page.locator("table tbody tr")).to_have_count(1)
+    expect(page.get_by_text("The proxy is away")).to_be_visible(timeout=WAIT_MS)
+    with ServedProxy(provider.url, tmp_path / "data", port=port) as second:
+        expect(page.get_by_text("The proxy is away")).to_be_hidden(timeout=WAIT_MS)
+        with an_agent(second, provider) as tell:
+            tell("another conversation")
+        page.goto(f"{second.origin}/console/conversations")
+        expect(page.locator("table tbody tr")).to_have_count(2)
+    context.close()
+
+
+def test_hostile_text_does_nothing(browser: Browser, build: Building) -> None:
+    site = build(HOSTILE)
+    with opened(browser, site.proxy) as page:
+        for path in (
+            "/console?by=frame",
+            f"/console/conversations/{site.ours.conversation}",
+            f"/console/frames/{site.ours.root}",
+            f"/console/requests/{site.ours.request}",
+        ):
+            page.goto(site.proxy.origin + path)
+            expect(page.locator("h1")).to_be_visible()
+            assert page.locator("img").count() == 0
+
+
+def test_two_tenants_in_two_browsers(browser: Browser, build: Building) -> None:
+    site = build(tenancy="key")
+    with (
+        opened(browser, site.proxy, key=site.keys["ours"]) as ours,
+        opened(browser, site.proxy, key=site.keys["theirs"]) as theirs,
+    ):
+        for page, own in ((ours, site.ours), (theirs, site.theirs)):
+            page.goto(f"{site.proxy.origin}/console/conversations")
+            links = page.locator("tbody a")
+            expect(links).to_have_count(1)
+            expect(links).to_have_attribute("href", f"/console/conversations/{own.conversation}")
+            expect(page.get_by_role("link", name="Operation")).to_have_count(0)
+
+
+def test_a_key_that_is_revoked_while_its_page_is_open(browser: Browser, build: Building) -> None:
+    site = build(tenancy="key")
+    keys = site.proxy.data / "keys.json"
+    key = issue_key(keys, "visitor")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{site.proxy.origin}/console/sign-in")
+    page.get_by_label("Your client key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    keys.write_text("[]")
+    page.evaluate("document.body.dispatchEvent(new Event('news'))")
+    expect(page.get_by_text("You are signed out")).to_be_visible()
+    context.close()
