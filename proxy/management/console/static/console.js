@@ -2,20 +2,39 @@
 // reader's own zone, and lends a few keys. Nothing is kept here.
 
 const REFRESH_MS = 1000;
+const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
 const body = document.body;
 
 // ---------------------------------------------------------------------------------------------------------- live pages
-let source = null;
+// `data-live` is "all", or the conversation that the page shows; empty for a page that does not change.
+const loading = performance.getEntriesByType("navigation")[0];
 let timer = 0;
-let lastRefresh = 0;
+let asked = 0;
+let visiblePages = 1;
+let earliest = pauseAfter(loading.responseEnd - loading.requestStart);
+let stale = false;
+
+function pauseAfter(took) {
+  return Date.now() + Math.max(REFRESH_MS, SHARE * visiblePages * took);
+}
 
 function refresh() {
+  if (document.hidden) {
+    stale = true;
+    return;
+  }
   clearTimeout(timer);
   timer = setTimeout(() => {
-    lastRefresh = Date.now();
+    asked = Date.now();
+    earliest = asked + REFRESH_MS;
     body.dispatchEvent(new Event("news"));
-  }, Math.max(0, REFRESH_MS - (Date.now() - lastRefresh)));
+  }, Math.max(0, earliest - Date.now()));
 }
+
+body.addEventListener("htmx:afterRequest", () => {
+  if (asked) earliest = pauseAfter(Date.now() - asked);
+  asked = 0;
+});
 
 function tell(text) {
   const state = document.getElementById("live-state");
@@ -25,37 +44,38 @@ function tell(text) {
   }
 }
 
-const EVENTS = ["conversation.opened", "context.generated", "frame.created", "frame.activated", "frame.completed",
-  "frame.invalidated", "subagent.detected", "compaction", "summary", "suggestion", "loop.detected", "memory.pressure",
-  "thread.woken", "message.queued", "message.dequeued", "missed"];
+let wasAway = false;
 
-function listen() {
-  // A hidden page holds no connection: a browser allows six of them to one host.
-  if (!body.dataset.events || source || document.hidden) return;
-  source = new EventSource(body.dataset.events);
-  let broken = false;
-  source.onopen = () => {
-    tell("");
-    if (broken) refresh();
-    broken = false;
-  };
-  source.onerror = () => {
-    broken = true;
+function onEvent({ data }) {
+  if (data.pages) {
+    visiblePages = data.pages;
+  } else if (data.state === "away") {
+    wasAway = true;
     tell("The proxy is away; trying again …");
-    if (source.readyState === EventSource.CLOSED) {
-      source = null;
-      setTimeout(listen, 3000);
-    }
-  };
-  for (const name of EVENTS) source.addEventListener(name, refresh);
+  } else if (data.state === "open") {
+    tell("");
+    if (wasAway) refresh();
+    wasAway = false;
+  } else if (body.dataset.live === "all" || !data.conversation || data.conversation === body.dataset.live) {
+    refresh();
+  }
+}
+
+let worker = null;
+if (body.dataset.live && window.SharedWorker) {
+  worker = new SharedWorker("/console/static/event_worker.js");
+  worker.port.onmessage = onEvent;
+  worker.port.postMessage(document.visibilityState);
+  addEventListener("pagehide", () => worker.port.postMessage("bye"));
+  addEventListener("pageshow", (event) => event.persisted && location.reload());
+} else if (body.dataset.live) {
+  setInterval(refresh, 10 * REFRESH_MS); // a browser without shared workers asks from time to time
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) {
-    source?.close();
-    source = null;
-  } else {
-    listen();
+  worker?.port.postMessage(document.visibilityState);
+  if (!document.hidden && stale) {
+    stale = false;
     refresh();
   }
 });
@@ -155,4 +175,3 @@ body.addEventListener("htmx:afterSettle", show);
 addEventListener("resize", drawChart);
 setInterval(showTimes, 30_000);
 show();
-listen();

@@ -1,0 +1,43 @@
+// One connection for the events of all pages that a browser has open: a browser allows six to one host over HTTP/1.1.
+// A page tells "visible", "hidden", or "bye" when it goes, and learns how many are visible.
+
+const NAMES = ["conversation.opened", "context.generated", "frame.created", "frame.activated", "frame.completed",
+  "frame.invalidated", "subagent.detected", "compaction", "summary", "suggestion", "loop.detected", "memory.pressure",
+  "thread.woken", "message.queued", "message.dequeued", "missed"];
+const RETRY_MS = 3000;
+const ports = new Map(); // page -> whether it is visible
+let source = null;
+let state = "";
+
+function tellAll(message) {
+  for (const port of ports.keys()) port.postMessage(message);
+}
+
+function change(to) {
+  state = to;
+  tellAll({ state });
+}
+
+function listen() {
+  source = new EventSource("/console/events");
+  source.onopen = () => change("open");
+  source.onerror = () => {
+    change("away");
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
+  };
+  for (const name of NAMES) {
+    source.addEventListener(name, (event) => tellAll({ conversation: JSON.parse(event.data).conversation || "" }));
+  }
+}
+
+self.onconnect = (event) => {
+  const port = event.ports[0];
+  ports.set(port, true);
+  port.onmessage = ({ data }) => {
+    if (data === "bye") ports.delete(port);
+    else ports.set(port, data === "visible");
+    tellAll({ pages: [...ports.values()].filter(Boolean).length || 1 });
+  };
+  if (!source) listen();
+  else if (state) port.postMessage({ state });
+};
