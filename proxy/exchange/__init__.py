@@ -8,6 +8,7 @@ from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import build_summarizer
+from proxy.exchange.client_compaction import is_compaction_endpoint
 from proxy.exchange.client_response import send_error_response
 from proxy.exchange.previous_responses import stored_extras_at
 from proxy.exchange.resolver import tool_settings
@@ -34,6 +35,7 @@ __all__ = [
     "build_summarizer",
     "client_chain",
     "forbids_user_after_result",
+    "is_compaction_endpoint",
     "is_long_enough",
     "on_idle",
     "passthrough",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -15,6 +16,11 @@ from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduler import with_timeout
+from proxy.exchange.client_compaction import (
+    answer_client_compaction,
+    is_client_compaction,
+    place_client_compaction,
+)
 from proxy.exchange.client_response import Reply
 from proxy.exchange.loop import tool_loop, update_refused_calls
 from proxy.exchange.passthrough import PassthroughRequest, bypass, strip_bound_reasoning, with_upstream_model
@@ -54,6 +60,11 @@ async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -
         return
     route = parts.routes.choose(request.model, client_request.path)
     client_request = with_upstream_model(client_request, request.model, route)
+    if is_client_compaction(client_request.path, request):
+        placed = await place_client_compaction(PassthroughRequest(parts, client_request, route, request), reply)
+        if placed is not None:
+            await _run(placed, answer_client_compaction)
+        return
     heard = await handle_slash_commands(PassthroughRequest(parts, client_request, route, request), reply)
     if heard is None:
         return
@@ -78,7 +89,7 @@ async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -
             client_request = with_upstream_model(
                 replace(client_request, body=placement.request.body), request.model, route
             )
-        await _run(RequestHandler(parts, client_request, reply, route, placement))
+        await _run(RequestHandler(parts, client_request, reply, route, placement), _answer)
 
 
 async def _resolve_placement(parts: Services, client_request: ClientRequest, request: Request) -> Placement:
@@ -101,12 +112,12 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
     raise ContextRejected("a part of the request is kept by the provider", code=kept_there)
 
 
-async def _run(handler: RequestHandler) -> None:
+async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Awaitable[None]]) -> None:
     """Answer the client, and record a cancellation (client left, a person, shutdown) in one place."""
     try:
         handler.interrupts.register()
         try:
-            await _answer(handler)
+            await answer(handler)
         finally:
             handler.interrupts.unregister()
     except asyncio.CancelledError:

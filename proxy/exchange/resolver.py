@@ -210,6 +210,21 @@ class Resolver:
         beside = self._side_placement(parsed, cached, found) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
+    async def resolve_beside(self, parsed: ParsedRequest, reason: str) -> Placement | None:
+        """Where the whole history of a request stands that is answered from there, `full` if the proxy acts there, but
+        leaves nothing on the path; None if its first messages are unknown. Records nothing."""
+        asked, hint = _mode_from_header(parsed.headers), clients.session_hint(parsed.headers)
+        async with self.conversation_cache.lock(parsed.tenant, hint):
+            cached, found = await self.conversation_cache.locate(
+                parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
+            )
+            if cached is None or not found.path:
+                return None
+            beside = self._side_placement(parsed, cached, found)
+            mode = self._effective_mode(parsed, asked, cached.ledger.conversation.mode)
+            acts = mode in ACTING_MODES and beside.path_state.tree.is_awake
+            return replace(beside, mode=mode, status="full") if acts else replace(beside, mode=mode, reason=reason)
+
     # ------------------------------------------------------------------------------------------------------ identity
     async def _role_of(
         self, parsed: ParsedRequest, hint: str, cached: CachedConversation | None, found: Match

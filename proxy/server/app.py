@@ -36,6 +36,7 @@ from proxy.exchange import (
     Services,
     build_services,
     build_summarizer,
+    is_compaction_endpoint,
     on_idle,
     send_error_response,
 )
@@ -440,6 +441,9 @@ class App:
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
             await exchange.handle(self._services[dialect.name], client_request, reply)
+            return
+        if is_compaction_endpoint(client_request.method, client_request.path):
+            await exchange.handle(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
         if responding.is_stored_response_request(client_request.method, client_request.path):
             await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)

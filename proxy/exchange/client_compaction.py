@@ -1,0 +1,151 @@
+"""A compaction that the client leaves to its provider, as Codex does: `POST /v1/responses/compact`, or a request whose
+input ends in an item `compaction_trigger`.
+
+The client sends its whole history, and believes that it fits, because it was told the size of our contexts. In a
+conversation in which the proxy acts, the provider gets the context in its place, and behind it what is new, without
+our tools. Nothing is recorded on the path: what comes back stands in the client's next request, behind which the frames
+go on. A provider that refuses this gets the client's own request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from proxy.core.context import ContextForm, build_context, unpaired_calls
+from proxy.core.ledger import Request
+from proxy.dialects import RenderOptions
+from proxy.errors import StoreError, UpstreamError
+from proxy.exchange.background.recorder import sent_chain
+from proxy.exchange.background.scheduler import with_timeout
+from proxy.exchange.client_response import Reply
+from proxy.exchange.passthrough import PassthroughRequest, bypass, is_success
+from proxy.exchange.previous_responses import has_references
+from proxy.exchange.relay import relay
+from proxy.exchange.request_handler import RequestHandler
+from proxy.exchange.rounds import count_request_tokens
+from proxy.exchange.thread.placement import ParsedRequest, Placement
+from proxy.upstream import Answer
+from proxy.upstream import overflow_errors as overflow
+
+log = logging.getLogger(__name__)
+
+ENDPOINT = "/responses/compact"
+TRIGGER = b'"compaction_trigger"'
+REASON = "compaction"
+
+
+class _CompactionInput(NamedTuple):
+    """What is sent. `own_tokens` of it are our texts."""
+
+    request: Request
+    own_tokens: int
+
+
+def is_compaction_endpoint(method: str, path: str) -> bool:
+    return method == "POST" and path.endswith(ENDPOINT)
+
+
+def is_client_compaction(path: str, request: Request) -> bool:
+    if path.endswith(ENDPOINT):
+        return True
+    wire = request.messages[-1].wire if request.messages else b""
+    return TRIGGER in wire and not request.messages[-1].text
+
+
+async def place_client_compaction(passing: PassthroughRequest, reply: Reply) -> RequestHandler | None:
+    """Where the history stands; None if nobody knows it, and then it has gone upstream as it came."""
+    placement = None
+    try:
+        placement = await _find_placement(passing)
+    except (StoreError, TimeoutError):
+        pass
+    except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
+        log.exception("a compaction could not be placed", extra={"request": passing.client_request.id})
+    if placement is None:
+        await bypass(passing, reply, REASON)
+        return None
+    return RequestHandler(passing.services, passing.client_request, reply, passing.route, placement)
+
+
+async def _find_placement(passing: PassthroughRequest) -> Placement | None:
+    parts, incoming, request = passing.services, passing.client_request, passing.request
+    if request is None or not request.messages or has_references(parts.dialect, request):
+        return None
+    request = await count_request_tokens(parts, request)
+    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    patience_s = parts.config.assembly_budget_ms / 1000
+    return await with_timeout(patience_s, parts.resolver.resolve_beside(parsed, REASON))
+
+
+async def answer_client_compaction(handler: RequestHandler) -> None:
+    handler.client_response = handler.new_client_response(intercept=False)
+    compacted = await _compaction_input(handler) if handler.placement.is_rendered else None
+    if compacted is None:
+        if handler.placement.is_rendered:
+            handler.record.mark_bypassed(REASON)
+        await relay(handler, None)
+        return
+    handler.record.add_sent_round(
+        sent_chain(handler.request, "", "", 0, compacted.request.messages),
+        (compacted.request.body,),
+        own_texts=compacted.own_tokens,
+    )
+    try:
+        got = await handler.round_sender.send_original(compacted.request)
+    except UpstreamError as error:
+        await handler.fail_turn(error)
+        return
+    if await _is_refused(got):
+        handler.record.add_retry()
+        handler.record.mark_bypassed(REASON)
+        await relay(handler, None)
+        return
+    if not is_success(got):
+        handler.record.mark_failed("upstream_error")
+    _, spoken = await handler.receive_round(None, got)
+    handler.record_response(spoken)
+    await handler.finish(got.status)
+
+
+async def _is_refused(got: Answer) -> bool:
+    """Whether the provider refuses the request for what it is; its answer is read then."""
+    if got.status not in overflow.OVERFLOW_STATUSES or got.status >= 500:
+        return False
+    async with aclosing(got):
+        await got.body()
+    return True
+
+
+async def _compaction_input(handler: RequestHandler) -> _CompactionInput | None:
+    """None where the context cannot be sent."""
+    try:
+        await handler.services.conversation_cache.wait_until_durable(handler.placement.cached_conversation)
+        return await asyncio.to_thread(_assemble, handler)
+    except StoreError:
+        return None
+    except Exception:  # assembling failed: the agent must not notice
+        log.exception("a compaction could not be assembled", extra={"request": handler.client_request.id})
+        return None
+
+
+def _assemble(handler: RequestHandler) -> _CompactionInput | None:
+    parts, placement, request = handler.services, handler.placement, handler.request
+    kit, story = parts.toolkit, placement.path_state
+    form = ContextForm(
+        suffixed=kit.forbids_user_after_result(request.model),
+        alternate=kit.must_alternate(request.model),
+        bound=kit.binds_reasoning(request.model),
+        guided=False,
+    )
+    context = build_context(story, parts.composer, form)
+    messages = (*context.messages, *request.messages[len(placement.ledger.path(story.tip)) :])
+    if unpaired_calls(messages):
+        return None
+    head = [message.wire for message in request.head]
+    body = b"".join(parts.dialect.render(request, messages, head, RenderOptions(include_usage=False)))
+    return _CompactionInput(replace(request, body=body, messages=messages), context.own_tokens)
