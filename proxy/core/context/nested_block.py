@@ -1,18 +1,21 @@
 """The frame block as one tree, and the block that shows a subagent the frames above it (`render_lineage`).
 
-Each frame is an element inside its parent, from the root down to the active one; finished children come with their
-results. Budgets and the order of cuts are those of the flat form; position, next action and decisions are left out.
+Each frame is an element inside its parent, from the root down to the active one, which a comment marks; finished
+children come with their results, planned ones with their criteria. What is planned beside the active frame stands
+behind it. Budgets and the order of cuts are those of the flat form; position, next action and decisions are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import accumulate
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context.frame_block import (
+    LATER_SHARE,
     PLAN_SHARE,
     BlockBudgets,
     BlockShares,
@@ -26,8 +29,10 @@ from proxy.core.context.frame_block import (
     wrapper_attributes,
 )
 from proxy.core.context.relatives import FrameSurroundings, surroundings_of
-from proxy.core.frames import Frame, Tree, next_planned
+from proxy.core.frames import Frame, Status, Tree
 from proxy.core.text import CountTokens, element, text_element
+
+MARK = "<!-- the current frame -->"
 
 
 class _NestedBlockParts(msgspec.Struct, frozen=True):
@@ -41,15 +46,15 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
     current: str
     frames: tuple[Frame, ...]
     contents: Mapping[str, str]
-    next_sibling: str
-    """The next planned sibling of the active frame."""
+    planned_siblings: str
+    """What is planned beside the active frame."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str:
         root, *_ = self.frames
         inner = ""
         for frame in reversed(self.frames[1:]):
             below = element("child", _id_and_status(frame), self.contents[frame.id], inner)
-            inner = "\n".join(filter(None, (below, "" if inner else self.next_sibling)))
+            inner = "\n".join(filter(None, (below, "" if inner else self.planned_siblings)))
         return element("stack-context", {**_id_and_status(root), **attributes}, self.contents[root.id], inner)
 
 
@@ -72,10 +77,13 @@ def _draw_nested_parts(
 ) -> _NestedBlockParts:
     path = shown_ancestors(view, shares, count, _frame_content)
     siblings = finished.fit(shares.siblings)
+    for_plan, for_later = int(shares.current * PLAN_SHARE), int(shares.current * LATER_SHARE)
+    beside = [f for f in view.frame_and_siblings if f.status is Status.PLANNED]
     current = _frame_content(
-        view.frame, shares.current - int(shares.current * PLAN_SHARE if view.planned_children else 0), count
+        view.frame,
+        shares.current - (for_plan if view.planned_children else 0) - (for_later if beside else 0),
+        count,
     )
-    next_sibling = next_planned(view.frame, view.frame_and_siblings) if shares.current else None
     shown = {f.id: path[f.id] for f in reversed(view.lineage) if f.id in path}
     root = parent = ""
     if view.lineage:
@@ -86,7 +94,7 @@ def _draw_nested_parts(
     visible_path = tuple(f for f in (*reversed(view.lineage), view.frame) if f.id in shown or f is view.frame)
     inside = {
         **shown,
-        view.frame.id: "\n".join((current, *_planned_elements(view, int(shares.current * PLAN_SHARE), count))),
+        view.frame.id: "\n".join((MARK, current, *_planned_elements(view.planned_children, for_plan, count))),
     }
     for frame, text in siblings.items():
         home = _containing_frame(view, visible_path, frame)
@@ -99,7 +107,7 @@ def _draw_nested_parts(
         current,
         visible_path,
         inside,
-        _title_only_element(next_sibling),
+        "\n".join(_planned_elements(beside, for_later, count)),
     )
 
 
@@ -110,18 +118,22 @@ def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], 
     return next((f.id for f in view.lineage[level:] if f.id in visible_ids), visible_path[0].id)
 
 
-def _planned_elements(view: FrameSurroundings, budget: int, count: CountTokens) -> list[str]:
-    rows: list[str] = []
-    for frame in view.planned_children:
-        budget -= count(row := _title_only_element(frame)) + 1
-        if budget < 0:
+def _planned_elements(planned: Sequence[Frame], budget: int, count: CountTokens) -> list[str]:
+    """Planned frames in their order, as many as fit; their criteria as long as all titles have room."""
+    titles = [element("child", _id_and_status(frame), title_element(frame)) for frame in planned]
+    sizes = [count(row) + 1 for row in titles]
+    fitting = sum(1 for total in accumulate(sizes) if total <= budget)
+    left = budget - sum(sizes[:fitting])
+    rows = titles[:fitting]
+    for at, frame in enumerate(planned[:fitting]):
+        criteria = frame.criteria_compacted or frame.criteria
+        text = text_element("success-criteria", criteria) if criteria else ""
+        whole = element("child", _id_and_status(frame), title_element(frame), text)
+        left -= count(whole) + 1 - sizes[at]
+        if left < 0 or not text:
             break
-        rows.append(row)
+        rows[at] = whole
     return rows
-
-
-def _title_only_element(frame: Frame | None) -> str:
-    return element("child", _id_and_status(frame), title_element(frame)) if frame else ""
 
 
 def _id_and_status(frame: Frame) -> dict[str, str]:

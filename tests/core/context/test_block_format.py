@@ -3,6 +3,7 @@
 What they must say stands in `golden/`, a file for each form.
 """
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -107,6 +108,48 @@ def test_a_root_that_ended_stands_in_the_next_one_and_says_that_it_is_one(below:
     )
     assert ended.get("root") == "true"
     assert [child.get("root") for child in others] == [None] * len(below)
+
+
+@pytest.mark.rows("S0-48")
+def test_what_is_planned_stands_with_its_criteria_and_the_current_frame_is_marked() -> None:
+    text = nested(
+        grown(
+            rooted(),
+            pushed("fb", "froot", title="Business", criteria="business done"),
+            FramePlanned("fc", "froot", "Close", "all closed"),
+            FramePlanned("fd", "froot", "Deliver", "all delivered"),
+            FramePlanned("fb1", "fb", "One", "one done"),
+            FramePlanned("fb2", "fb", "Two", "two done"),
+        )
+    )
+    tree = parsed(text)
+
+    [current] = (child for child in tree.iterfind("child") if child.get("id") == "fb")
+    planned = [(child.findtext("title"), child.findtext("success-criteria")) for child in current.iterfind("child")]
+    beside = [(child.findtext("title"), child.findtext("success-criteria")) for child in tree.iterfind("child")]
+    assert planned == [("One", "one done"), ("Two", "two done")]
+    assert beside == [("Business", "business done"), ("Close", "all closed"), ("Deliver", "all delivered")]
+    assert re.search(r'<child id="fb" status="in_progress">\s*<!-- the current frame -->', text)
+    assert text.count("<!--") == 1
+
+
+@pytest.mark.rows("S0-48")
+@pytest.mark.parametrize("current", [0, 40, 120, 400])
+def test_titles_of_what_is_planned_have_room_before_criteria(current: int) -> None:
+    events = [FramePlanned(f"f{n}", "froot", f"Step {n}", "it is done well " * 10) for n in range(12)]
+    text = render_nested(
+        grown(rooted(), *events),
+        "froot",
+        nonce=NONCE,
+        now=HOUR,
+        budgets=FrameBlockBudgets(current=current),
+        count=count,
+    )
+    rows = list(parsed(text).iterfind("child"))
+    told = [row.find("success-criteria") is not None for row in rows]
+
+    assert told == sorted(told, reverse=True)
+    assert len(rows) == 12 or not any(told)
 
 
 def test_the_nested_root_names_what_is_planned_under_it() -> None:
