@@ -38,7 +38,8 @@ DEFAULTS = DemoOptions()
 def demo(
     data: Annotated[Path | None, typer.Option("--data", help="Keep the data here; default: nowhere.")] = None,
     delay: Annotated[float, typer.Option(min=0, help="Seconds between two requests.")] = DEFAULTS.delay_s,
+    shows_all: Annotated[bool, typer.Option("--all", help="A row for each request, and the whole tree.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Play a scripted agent session and show what it saves."""
-    raise typer.Exit(run_demo(DemoOptions(data, delay, as_json)))
+    raise typer.Exit(run_demo(DemoOptions(data, delay, as_json, shows_all)))

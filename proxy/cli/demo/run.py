@@ -50,11 +50,13 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """`data` is kept where it is given, else everything is removed. `delay_s` is the pause between two requests."""
+    """`data` is kept where it is given, else everything is removed. `delay_s` is the pause between two
+    requests; `shows_all` prints a row for each."""
 
     data: Path | None = None
     delay_s: float = 0.1
     as_json: bool = False
+    shows_all: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class DemoProgress:
 
 def run_demo(options: DemoOptions | None = None) -> int:
     options = options or DemoOptions()
-    screen = Screen(None if options.as_json else Console(highlight=False))
+    screen = Screen(None if options.as_json else Console(highlight=False), shows_all=options.shows_all)
     # SIGTERM ends the demo as Ctrl-C does, so that no process stays behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -85,6 +87,7 @@ def run_demo(options: DemoOptions | None = None) -> int:
             _write_json({"ok": False, "error": str(error)})
         return FAILED
     finally:
+        screen.close()
         signal.signal(signal.SIGTERM, before)
     return 0
 
@@ -115,11 +118,9 @@ def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
     receipts = [row.receipt for row in played.rows]
     whole = sum_receipts(receipts)
     _check_session(model, receipts)
+    screen.close()
     screen.show_summary(whole, receipts[-1], tree, model.hidden_calls)
-    if options.data:
-        screen.show_next_commands(data, played.conversation, played.request)
-    else:
-        screen.say("\nNothing is kept. Keep it with --data DIR, then: callstack tree, report, log FRAME, diff REQUEST.")
+    screen.show_next_commands(data if options.data else None, played.conversation, played.request)
     if options.as_json:
         kept = {"data": str(data) if options.data else None, "conversation": played.conversation}
         _write_json(

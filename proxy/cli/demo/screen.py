@@ -1,10 +1,10 @@
-"""What the demo prints: one row for each request while it runs, then the tree and the sums.
-
-In colour on a terminal, plain elsewhere. Nothing is computed here.
+"""What the demo prints: while it runs a line that says what the agent does, or with `--all` one row for each request;
+then the result. In colour on a terminal, plain elsewhere. Nothing is computed here.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from proxy.accounting import Receipt, ReceiptTotals, format_table
+from proxy.accounting import Receipt, ReceiptTotals
 
 DOING = 40
 FRAME = 24
@@ -23,6 +23,18 @@ LEGEND = """\
 `tokens in` came from the agent, `sent` went to the model. A stack call the agent never sees is one more round upstream,
 and `sent` counts every round: such a row may save less than nothing; the rows after it earn it back. `untouched $` is
 what the same request would have cost without the proxy. Both costs count the provider's prompt cache."""
+
+TREE_LEGEND = """\
+The work as a call stack. ✓ is done, → goes on. What is folded has left the
+context; the model can recall it."""
+TOP_LEVEL = "→✓├└"
+"""How lines of frames begin that are roots or right below one."""
+MAX_TREE_LINES, TREE_WIDTH = 8, 76
+_ID = re.compile(r" \[f\w+\]")
+CHECKED = """\
+Each answer reached the agent as the model gave it. Calls that the agent never
+saw, because the proxy answers them:
+ """
 
 _TEXT_COLUMNS = 3
 """The first columns are texts, the rest figures."""
@@ -39,10 +51,12 @@ class DemoRow:
 
 
 class Screen:
-    """Prints to `console`; prints nothing where it is None."""
+    """Prints to `console`; prints nothing where it is None. `shows_all`: every request has a row."""
 
-    def __init__(self, console: Console | None) -> None:
+    def __init__(self, console: Console | None, *, shows_all: bool = False) -> None:
         self._console = console
+        self._shows_all = shows_all
+        self._status = console.status("") if console and console.is_terminal and not shows_all else None
 
     def say(self, words: str = "", style: str = "") -> None:
         if self._console:
@@ -53,16 +67,31 @@ class Screen:
             f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in settings.items()
         )
         self.say("A scripted coding agent -> the proxy -> a scripted model, all on this machine.", "bold")
+        if self._status:
+            self._status.start()
+        if not self._shows_all:
+            return
         self.say(f"proxy  {clients}\ndata   {data}\nset    {stated}")
         self.say(LEGEND)
         self.say()
         self.say(_line(_TITLES), "bold")
 
+    def close(self) -> None:
+        """Takes the line away that says what the agent does."""
+        if self._status:
+            self._status.stop()
+
     def show_user_message(self, words: str) -> None:
+        if not self._shows_all:
+            return
         short = words if len(words) <= 100 else f"{words[:97]}..."
         self.say(f"    user: {short}", "cyan")
 
     def show_row(self, shown: DemoRow) -> None:
+        if self._status:
+            self._status.update(f"request {shown.number}: {_cut(shown.activity, TREE_WIDTH - 20)}")
+        if not self._shows_all:
+            return
         receipt = shown.receipt
         counts = (receipt.tokens_in, receipt.tokens_sent, receipt.rounds, receipt.tokens_saved)
         figures = tuple(f"{count:,}" for count in counts)
@@ -71,26 +100,34 @@ class Screen:
         self.say(_line((*words, *figures, *money)), "red" if receipt.saved < 0 else "")
 
     def show_summary(self, total: ReceiptTotals, last: Receipt, tree: str, hidden: Mapping[str, int]) -> None:
+        """The result, in one screen of 80 by 24 unless all rows are shown."""
         calls = ", ".join(
             f"{count} {name.removeprefix('stack_frame_').removeprefix('stack_')}" for name, count in hidden.items()
         )
-        share = 100 * total.saved / total.cost_untouched if total.cost_untouched else 0.0
-        self.say(f"\n{tree.rstrip()}\n")
-        self.say(format_table([total], width=sum(_WIDTHS) + len(_WIDTHS)))
-        self.say(
-            f"\nThe last request came with {last.tokens_in:,} tokens and left with {last.tokens_last:,}; the fullest "
-            f"one that left had {total.peak_sent:,}."
-        )
-        self.say(f"Calls the agent never saw: {calls}.")
-        self.say(
-            f"Money: ${total.cost:.4f} with the proxy, ${total.cost_untouched:.4f} untouched: "
-            f"{'saved' if total.saved >= 0 else 'lost'} ${abs(total.saved):.4f} ({abs(share):.0f} %).",
-            "bold green" if total.saved >= 0 else "bold red",
-        )
+        rows = [
+            ("tokens of the last request", last.tokens_in, last.tokens_last),
+            ("tokens of the fullest request", total.peak_in, total.peak_sent),
+            ("tokens of all requests", total.tokens_in, total.tokens_sent),
+        ]
+        self.say(f"\n{_result_line(f'{total.requests} requests', 'untouched', 'with proxy', 'less')}", "bold")
+        for name, untouched, sent in rows:
+            self.say(_result_line(name, f"{untouched:,}", f"{sent:,}", _share(untouched - sent, untouched)))
+        money = (f"${total.cost_untouched:.4f}", f"${total.cost:.4f}", _share(total.saved, total.cost_untouched))
+        self.say(_result_line("cost; the cache counts on both sides", *money), "green" if total.saved >= 0 else "red")
+        self.say(f"\n{TREE_LEGEND}")
+        lines = tree.rstrip().splitlines()
+        top = [_ID.sub("", line) for line in lines if line[:1] in TOP_LEVEL]
+        shown = lines if self._shows_all else top[:MAX_TREE_LINES]
+        for line in shown:
+            self.say(f"  {_cut(line, TREE_WIDTH)}")
+        self.say(f"\n{CHECKED} {calls}.")
 
-    def show_next_commands(self, data: Path, conversation: str, request: str) -> None:
+    def show_next_commands(self, data: Path | None, conversation: str, request: str) -> None:
+        if data is None:
+            self.say("\n--all shows every request; --data DIR keeps it all, for `callstack console`.")
+            return
         self.say(f"\nEverything lies in {data}. Look further:")
-        for command in (f"tree {conversation}", "report", f"diff {request}"):
+        for command in ("console", f"tree {conversation}", f"diff {request}"):
             self.say(f"  callstack {command} --data {shlex.quote(str(data))}")
 
     def show_failure(self, words: str) -> None:
@@ -103,6 +140,14 @@ def _line(cells: tuple[str, ...]) -> str:
         for at, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
     ]
     return " ".join(padded).rstrip()
+
+
+def _result_line(name: str, untouched: str, proxied: str, less: str) -> str:
+    return f"{name:37}{untouched:>13}{proxied:>13}{less:>8}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def _cut(words: str, width: int) -> str:

@@ -118,18 +118,28 @@ def test_the_totals_are_the_sums_of_the_rows(played: dict[str, Any]) -> None:
 
 
 @pytest.mark.long
+def test_the_result_fits_a_terminal_of_80_by_24() -> None:
+    done = subprocess.run(demo(), capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    lines = done.stdout.splitlines()
+
+    assert done.returncode == 0, done.stderr
+    assert len(lines) <= 24
+    assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.long
 def test_the_data_is_kept_where_it_is_asked_for_and_can_be_looked_at(tmp_path: Path) -> None:
     data = tmp_path / "kept"
     done = subprocess.run(demo("--data", str(data)), capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Money: $" in done.stdout
-    (command,) = re.findall(r"^  callstack (report .*)$", done.stdout, re.MULTILINE)
-    report = subprocess.run(
+    assert re.search(r"^cost.* \d+ %$", done.stdout, re.MULTILINE)
+    (command,) = re.findall(r"^  callstack (tree .*)$", done.stdout, re.MULTILINE)
+    tree = subprocess.run(
         [sys.executable, "-m", "proxy", *command.split()], capture_output=True, text=True, timeout=30, check=False
     )
-    assert report.returncode == 0, report.stderr
-    assert re.search(r"\b73\b", report.stdout)
+    assert tree.returncode == 0, tree.stderr
+    assert "Read the modules" in tree.stdout
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ class Running:
 @pytest.fixture
 def running() -> Iterator[Running]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "demo", "--delay", "5"],
+        [sys.executable, "-m", "proxy", "demo", "--all", "--delay", "5"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
