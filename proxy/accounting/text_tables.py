@@ -73,8 +73,8 @@ def _padded(cell: str, column: TableColumn) -> str:
     return cell.rjust(column.width) if column.is_number else cell.ljust(column.width)
 
 
-TITLE = 30
-"""Characters of a title, where there is room."""
+TITLE, TIMED_TITLE = 30, 48
+"""Characters of a title, where there is room; with a day and a time in front of it."""
 ID = 12
 """Characters of an id, where there is none: any command takes its beginning."""
 MIN_TITLE_WIDTH = 19
@@ -89,6 +89,7 @@ def format_table(
 ) -> str:
     """A line for each row. `by` says what the rows stand for."""
     is_id = by in _KEYED_BY_ID
+    title_width = TIMED_TITLE if by == "request" else TITLE
 
     def counted(name: str, of: Callable[[ReceiptTotals], int], rank: int = 0) -> TableColumn:
         return TableColumn(name, tuple(f"{of(row):,}" for row in rows), rank)
@@ -104,7 +105,9 @@ def format_table(
         TableColumn(
             heading, tuple(row.key for row in rows), min_width=ID if is_id else 2 * ID, is_number=False, is_id=is_id
         ),
-        TableColumn("title", tuple(_cut(row.title) for row in rows), 1, min_width=MIN_TITLE_WIDTH, is_number=False),
+        TableColumn(
+            "title", tuple(_cut(row.title, title_width) for row in rows), 1, min_width=MIN_TITLE_WIDTH, is_number=False
+        ),
         TableColumn("status", tuple(row.status for row in rows), 5, is_number=False),
         counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
         counted("rounds", lambda row: row.rounds, 13),
@@ -211,6 +214,6 @@ def format_amounts(money: Sequence[float]) -> tuple[str, ...]:
     return tuple(f"{amount:.{places}f}" for amount in money)
 
 
-def _cut(title: str) -> str:
+def _cut(title: str, most: int) -> str:
     line = " ".join(title.split())
-    return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"

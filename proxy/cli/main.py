@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": ("programs", "Play a scripted session; needs no key and no network."),
     "savings": ("savings", "What it would have saved in the sessions of your agents."),
     "replay": ("replay", "Play recordings: what is saved, what would be missed?"),
+    "top": ("top", "Conversations and their frames, live on the terminal."),
     "tree": ("inspect", "The frames of a conversation; alone: the newest conversations."),
     "resume": ("inspect", "Where the work stands: the goal, what was done last, what is next."),
     "explain": ("inspect", "Why each frame stands in the block of the active one, or does not."),
@@ -61,12 +62,15 @@ COMMANDS = {
 """Command -> its module, which has a function or group of that name, and one line of help."""
 
 OVERVIEW = {
-    "run": ("savings", "wrap", "serve", "demo", "replay", "provider"),
-    "look": ("console", "tree", "report", "diff", "log", "search", "inspect"),
+    "run": ("savings", "wrap", "serve", "demo", "replay"),
+    "look": ("console", "top", "tree", "report", "diff", "log", "search", "inspect"),
     "steer": ("frame", "branch", "say", "cancel"),
     "manage": ("config", "key", "doctor", "export", "import", "forget"),
 }
 """What the first screen of help shows, in its order."""
+
+UNLISTED = ("provider",)
+"""Commands that only docs name: for trying the proxy without a model."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
 GROUPS = {

@@ -103,20 +103,21 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
 async def sum_receipts_by(
     store: Store, scope: TenantScope, by: GroupBy, loaded: LoadedReceipts, names: ToolRoles
 ) -> ReceiptSums:
-    """Sums with titles, frame statuses and re-reads. Deleted conversations have no titles."""
-    details = await _conversation_details(store, scope, loaded, names) if by in ("conversation", "frame") else None
+    """Sums with titles, frame statuses and re-reads. A request's title is its time and that of its frame. Deleted
+    conversations have no titles."""
+    has_titles = by in ("conversation", "frame", "request")
+    details = await _conversation_details(store, scope, loaded, names) if has_titles else None
     return await asyncio.to_thread(_sum_rows, by, loaded, details)
 
 
 def _sum_rows(by: GroupBy, loaded: LoadedReceipts, details: _ConversationDetails | None) -> ReceiptSums:
     if details is None:
-        rows = group_receipts(loaded.receipts, by, zone=None)
-        if by == "request":
-            for row, receipt in zip(rows, loaded.receipts, strict=True):
-                row.title, row.status = local_time(receipt.created), receipt.status
-        return ReceiptSums(rows, sum_receipts(loaded.receipts))
+        return ReceiptSums(group_receipts(loaded.receipts, by, zone=None), sum_receipts(loaded.receipts))
     rows = group_receipts(loaded.receipts, by, again=details.rereads)
-    for row in rows:
+    for row, receipt in zip(rows, loaded.receipts, strict=True) if by == "request" else ():
+        frame = details.titles.get(receipt.frame, ("", ""))[0]
+        row.title, row.status = f"{local_time(receipt.created)} {frame}".rstrip(), receipt.status
+    for row in rows if by != "request" else ():
         row.title, row.status = details.titles.get(row.key, ("", ""))
     return ReceiptSums(rows, sum_receipts(loaded.receipts, again=details.rereads))
 
