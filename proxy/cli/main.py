@@ -61,6 +61,50 @@ COMMANDS = {
 }
 """Command -> its module, which has a function or group of that name, and one line of help."""
 
+EXAMPLES = {
+    "serve": "serve --upstream https://api.example.com --port 8787",
+    "console": "console --data ./data",
+    "top": "top --interval 2",
+    "wrap": 'wrap codex exec "fix the tests"',
+    "demo": "demo --all",
+    "savings": "savings --since 30d --details",
+    "replay": "replay session.jsonl --set mode=passive",
+    "tree": "tree 4c2300 --details",
+    "resume": "inspect resume 4c2300",
+    "explain": "inspect explain",
+    "log": "log fx4k2 --raw",
+    "search": "search login token",
+    "report": "report --by request --conversation 4c2300",
+    "regrets": "inspect regrets",
+    "tariffs": "inspect tariffs gpt-5.4",
+    "diff": "diff r49a6f2d",
+    "export": "export 4c2300 --format markdown",
+    "import": "import conversation.jsonl",
+    "unfold": "frame unfold fx4k2 --now",
+    "map": "inspect map",
+    "loops": "inspect loops --clear",
+    "autonomy": "frame autonomy 4c2300 --level suggest",
+    "checkpoint": "branch checkpoint before-the-rewrite",
+    "branch": "branch start before-the-rewrite",
+    "switch": "branch switch main",
+    "inject": "branch inject main --frame fx4k2",
+    "push": 'frame push "Find the cause" --criteria "a failing test"',
+    "plan": 'frame plan "Write the tests" "Write the docs"',
+    "activate": "frame activate fx4k2",
+    "pop": 'frame pop --results "The cause is in totals.py"',
+    "invalidate": 'frame invalidate fx4k2 --reason "not needed"',
+    "rename": 'frame rename fx4k2 --title "Find the leak"',
+    "say": 'say 4c2300 "use tabs"',
+    "cancel": "cancel 4c2300 --tree",
+    "mode": "frame mode 4c2300 off",
+    "forget": "forget 4c2300",
+    "config": "config --set subagent.min_duration=5000",
+    "key": "key add laptop",
+    "doctor": "doctor --upstream https://api.example.com",
+    "provider": "provider scenario.yaml --port 9000",
+}
+"""Command -> an example of it, shown below its help."""
+
 OVERVIEW = {
     "run": ("savings", "wrap", "serve", "demo", "replay"),
     "look": ("console", "top", "tree", "report", "diff", "log", "search", "inspect"),
@@ -182,7 +226,9 @@ def _load(name: str) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name)(command)
         command = app
-    return get_command(command)
+    loaded = get_command(command)
+    loaded.epilog = f"Example: callstack {EXAMPLES[name]}"
+    return loaded
 
 
 def _fail_unknown(ctx: Any, name: str, near: list[str], where: str) -> None:

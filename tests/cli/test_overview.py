@@ -2,12 +2,14 @@
 
 import os
 import pty
+import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from proxy.cli.main import COMMANDS, GROUP_OF, GROUPS, OVERVIEW, UNLISTED
+from proxy.cli.main import COMMANDS, EXAMPLES, GROUP_OF, GROUPS, OVERVIEW, UNLISTED, LazyCommands, _load
 from tests.cli.conftest import Shell, Stocked, command
 from tests.forked_commands import environment
 
@@ -85,3 +87,18 @@ def test_bash_completes_a_command(shell: Shell, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
 
     assert sorted(done.stdout.split()) == ["replay", "report"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_ends_with_an_example_that_can_be_typed(name: str) -> None:
+    words = shlex.split(EXAMPLES[name])
+    group = LazyCommands(name="callstack")
+    context = group.make_context("callstack", words, resilient_parsing=True)
+    command: Any = group
+    while hasattr(command, "resolve_command") and words:
+        _, command, words = command.resolve_command(context, words)
+
+    own = _load(name)
+    assert command.make_context(name, list(words)).params
+    shown = own.get_help(own.make_context(name, [], resilient_parsing=True))
+    assert shown.rstrip().endswith(f"Example: callstack {EXAMPLES[name]}")

@@ -247,7 +247,7 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
         return "callstack: no request of the agent came through the proxy"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
     count = f"{pluralize(len(receipts), 'request')}{more}"
-    return f"{count}, {_balance_text(receipts)}; look: callstack tree{flag}, callstack report{flag}"
+    return f"{count}, {_balance_text(receipts)}; look: callstack console{flag}"
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:

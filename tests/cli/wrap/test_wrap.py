@@ -31,9 +31,7 @@ def test_the_agent_asks_through_the_proxy_and_all_else_is_as_without_it(
     arguments = json.dumps(words)
     assert (done.code, done.out) == (7, f"200 All done.\n{arguments}\n")
     assert done.errors.startswith("1 request, ")
-    assert done.errors.endswith(
-        f"; look: callstack tree --data {wrapping.data}, callstack report --data {wrapping.data}\n"
-    )
+    assert done.errors.endswith(f"; look: callstack console --data {wrapping.data}\n")
     assert [each.header("authorization") for each in provider.asked] == ["Bearer sk-login"]
     assert (files_of(wrapping.home), files_of(wrapping.project)) == before
 
@@ -43,7 +41,7 @@ def test_shadow_measures_and_sends_what_came(wrapping: Wrapping) -> None:
     done = wrapping.run_wrap(*wrapping.options(), "agent", "--mode", "shadow", "--", "ask")
 
     assert done.out == "200 All done.\n"
-    assert done.errors.startswith("1 request, active would send 1 of 1 tokens; look: callstack tree --data ")
+    assert done.errors.startswith("1 request, active would send 1 of 1 tokens; look: callstack console --data ")
 
 
 def test_an_agent_that_asks_nothing_is_told_apart(wrapping: Wrapping) -> None:
@@ -92,7 +90,7 @@ def test_another_configuration_gets_a_proxy_and_a_folder_of_its_own(wrapping: Wr
 
     assert done.out == "200 All done.\n"
     [folder] = (wrapping.data / "wrap").iterdir()
-    assert f"callstack tree --data {folder}" in done.errors
+    assert f"callstack console --data {folder}" in done.errors
 
 
 @pytest.mark.long
