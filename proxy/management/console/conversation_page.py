@@ -18,6 +18,7 @@ from proxy.core.frames import Frame, PathState, children, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
 from proxy.management.console.icicle import Icicle, lay_out, tokens_of
+from proxy.management.console.overview_page import STATUS_MEANINGS
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import (
     FrameState,
@@ -141,6 +142,7 @@ async def show(request: Request) -> Response:
         view="sent" if only_sent else "was",
         wake_at=context.config.wake_at_tokens,
         fates=FATE_WORDS,
+        status_meanings=STATUS_MEANINGS,
         timeline_height=TIMELINE_HEIGHT,
         done=request.query_params.get("done", ""),
         **values,

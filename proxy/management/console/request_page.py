@@ -26,8 +26,9 @@ from proxy.management.console.body_diff import (
     word_changes,
 )
 from proxy.management.console.icicle import message_of
+from proxy.management.console.overview_page import STATUS_MEANINGS
 from proxy.management.console.rendering import Visitor, render, visitor_of
-from proxy.management.views import ConversationUnreadable, all_path_states, lookup, requests
+from proxy.management.views import ConversationUnreadable, ReceiptView, all_path_states, lookup, requests
 from proxy.store import StoredRequest
 
 VIEWS = {"in": "came in", "up": "went up", "diff": "what was changed", "previous": "against the request before"}
@@ -108,6 +109,8 @@ async def show(request: Request) -> Response:
         stored=stored,
         record=stored.record,
         receipt=receipt,
+        balance_words=balance_words(receipt) if receipt else "",
+        status_meanings=STATUS_MEANINGS,
         views=VIEWS,
         view=view,
         round=round_number,
@@ -223,6 +226,22 @@ def _message_path(row: DiffRow, view: str, round_number: int, request: str, befo
     if row.new is None:
         return f"{request}/messages/in/{row.old}" if view == "diff" else f"{before}/messages/{LAST_ROUND}/{row.old}"
     return f"{request}/messages/{'in' if view == 'in' else round_number}/{row.new}"
+
+
+def balance_words(receipt: ReceiptView) -> str:
+    """Why a request was dearer than untouched; empty for one that was not."""
+    if receipt["saved"] >= 0:
+        return ""
+    came, sent = receipt["untouched"], receipt["sent"]
+    anew = sent["written"] + sent["uncached"] - came["written"] - came["uncached"]
+    causes = []
+    if more := receipt["rounds"] - 1:
+        causes.append(f"the model called the proxy, which took {more} more round{'s' if more > 1 else ''}")
+    if anew > 0:
+        causes.append(f"{anew:,} more tokens were paid in full or written to the cache instead of being read from it")
+    if own := receipt["own_tools"] + receipt["own_texts"]:
+        causes.append(f"{own:,} tokens are tools and texts of the proxy")
+    return f"Dearer than untouched: {'; '.join(causes)}." if causes else ""
 
 
 def _decision(decision: Mapping[str, Any]) -> dict[str, object]:

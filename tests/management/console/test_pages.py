@@ -9,10 +9,13 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from proxy.management.console import rendering
+from proxy.management.console.request_page import balance_words
+from proxy.management.views import ReceiptView
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN
 from tests.wire.talking import ask
@@ -92,6 +95,18 @@ def test_a_request_in_each_view(build: Building, view: str, expected: str) -> No
     site = build()
 
     assert expected in text_of(site.operator(), f"/console/requests/{site.ours.request}?view={view}")
+
+
+def test_a_dearer_request_says_why() -> None:
+    sent = {"cached": 100, "written": 50, "uncached": 950, "prefix": 0}
+    came = {"cached": 900, "written": 0, "uncached": 100, "prefix": 0}
+    receipt = {"saved": -0.1, "rounds": 2, "sent": sent, "untouched": came, "own_tools": 30, "own_texts": 12}
+
+    told = balance_words(cast(ReceiptView, receipt))
+    assert "1 more round;" in told
+    assert "900 more tokens" in told
+    assert "42 tokens" in told
+    assert balance_words(cast(ReceiptView, receipt | {"saved": 0.0})) == ""
 
 
 def test_a_changed_message_shows_which_words_came(build: Building) -> None:
