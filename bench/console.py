@@ -92,7 +92,8 @@ def opening_ms(page: Page, address: str) -> float:
 
 def settling_ms(page: Page, change: str) -> float:
     """Median time from a change of the page to what it loads because of that."""
-    return statistics.median(page.evaluate(SETTLING % change, number) for number in range(REPEATS))
+    times: list[float] = [page.evaluate(SETTLING % change, number) for number in range(REPEATS)]
+    return statistics.median(times)
 
 
 def page_times(context: BrowserContext, origin: str, long: str, large: str) -> list[tuple[str, float]]:
