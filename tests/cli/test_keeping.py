@@ -77,7 +77,7 @@ def test_the_overview_names_every_command_and_loads_none(shell: Shell) -> None:
     program = "import sys, proxy.__main__; print([m for m in ('fastapi', 'sqlalchemy', 'aiohttp') if m in sys.modules])"
     shown = shell.run("--help")
 
-    assert [name for name in ("serve", "demo", "tree", "doctor", "provider") if name not in shown.out] == []
+    assert [name for name in ("serve", "demo", "tree", "doctor", "console") if name not in shown.out] == []
     assert shell.python(program) == "[]"
     assert shell.run("--version").out.startswith("callstack ")
 
