@@ -203,3 +203,15 @@ def test_no_key_and_no_message_comes_into_the_log(build: Building, caplog: pytes
     logged = caplog.text + " ".join(str(vars(record)) for record in caplog.records)
     assert "secret word" not in logged
     assert site.keys["admin"] not in logged
+
+
+def test_with_the_provider_s_keys_as_tenants_one_sees_what_came_with_it(build: Building) -> None:
+    site = build(tenancy="credential")
+    person = site.person()
+
+    assert person.sign_in("sk-a-static-key").status == 303
+    assert person.get("/console/conversations").status == 200
+    assert site.ours.conversation.encode() not in person.get("/console/conversations").body
+    assert person.get("/console/operation").status == 403
+    assert "sk-a-static-key" not in "".join(person.cookies.values())
+    assert site.person().sign_in("sk-ant-oat01-rotating").status == 401
