@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.postgresql_server import PostgresServer, program
+
 # How long an example takes says how busy the machine is: speed is measured by `bench/`, never by a test.
 settings.register_profile("callstack", deadline=None)
 settings.load_profile("callstack")
@@ -26,6 +28,16 @@ def _log_as_it_was() -> Iterator[None]:
     log.setLevel(level)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of this process."""
+    if program("postgres") is None:
+        pytest.skip("no PostgreSQL here: neither the wheel of the test requirements nor the system has one")
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
 LONG = ("clients/", "crash/", "yardstick/", "cli/test_serving.py", "cli/test_speaking.py", "cli/test_branches.py")
 """Places below `tests` whose tests take minutes, start dozens of processes, or download packages."""
 TESTS = Path(__file__).parent
@@ -33,6 +45,8 @@ TESTS = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--take", choices=["quick", "rest", "all"], default="quick", help="which tests to run")
+    words = "scenarios run against two proxies on one PostgreSQL database, which take turns with every request"
+    parser.addoption("--replicas", action="store_true", help=words)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

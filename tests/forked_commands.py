@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 60
-IMPORTED_LATE = ("proxy.store.migrate", "alembic.command", "tiktoken")
+IMPORTED_LATE = ("proxy.store.database.migrate", "alembic.command", "tiktoken")
 """What commands import beside their own modules, when they come to need it."""
 STREAMS = ("stdin", "stdout", "stderr")
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,10 @@ class RunningProxy:
         self.stop()
         self._place.close()
 
+    def next_port(self) -> int:
+        """Where the next request goes."""
+        return self.port
+
     # ------------------------------------------------------------------------------------------------------ asking it
     def post(self, body: bytes, headers: Mapping[str, str] | None = None, *, streamed: bool = False) -> Answer:
         """One completion request, noted for the laws."""
@@ -247,7 +252,7 @@ class RunningProxy:
         self, body: bytes, headers: Mapping[str, str]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """A request whose answer is read, or left, by the caller."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.next_port(), timeout=WAIT_S)
         own = {"content-type": "application/json", **self.tongue.headers}
         connection.request("POST", self.tongue.path, body, {**own, **headers})
         return connection, connection.getresponse()
@@ -256,7 +261,7 @@ class RunningProxy:
     def sent(self, body: bytes) -> Iterator[socket.socket]:
         """A completion request by a client that may hang up at any moment: the end of the block is the end of it."""
         head = f"POST {self.tongue.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S) as connection:
+        with socket.create_connection(("127.0.0.1", self.next_port()), timeout=WAIT_S) as connection:
             connection.sendall(head.encode() + body)
             yield connection
 
@@ -303,7 +308,7 @@ class RunningProxy:
         return {value: int(float(number)) for value, number in told}
 
     def _raw(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.next_port(), timeout=WAIT_S)
         try:
             connection.request(method, path, body, {"content-type": "application/json", **headers})
             response = connection.getresponse()
@@ -355,6 +360,30 @@ class RunningProxy:
     def receipts(self) -> list[Json]:
         """Of all requests, the oldest first."""
         return [row["receipt"] for row in reversed(self.get("/stack/requests?limit=1000")["requests"])]
+
+
+class Replicas(RunningProxy):
+    """Two proxies on one database behind what a balancer without affinity does: every request goes to the other."""
+
+    def __init__(self, config: Config, stage: Stage) -> None:
+        super().__init__(config, stage)
+        self._other = RunningProxy(config, stage)
+        self._turns = cycle((self, self._other))
+
+    def start(self) -> RunningProxy:
+        self._other.start()
+        return super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._other.stop()
+
+    def leave(self) -> None:
+        super().leave()
+        self._other.leave()
+
+    def next_port(self) -> int:
+        return next(self._turns).port
 
 
 async def _shut(server: uvicorn.Server) -> None:
@@ -542,6 +571,8 @@ class Stage:
     tongue: TestDialect = CHAT
     judged: bool = True
     """False where a provider refuses the form of requests: the laws are about lines that it takes."""
+    new_database: Callable[[], str] | None = None
+    """Where proxies are two replicas: the URL of an empty database."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -557,7 +588,10 @@ class Stage:
             **{key.replace("__", "."): str(value) for key, value in settings.items()},
         }
         flags = {key: value for key, value in flags.items() if value != "None"}
-        running = RunningProxy(load_config(flags), self)
+        if self.new_database is None or "store" in flags:
+            running = RunningProxy(load_config(flags), self)
+        else:
+            running = Replicas(load_config({**flags, "store": self.new_database()}), self)
         self.proxies.append(running)
         return running.start()
 
@@ -649,10 +683,15 @@ class Stage:
 
 @contextmanager
 def running_stage(
-    provider: ScriptedProvider, folder: Path, *, streamed: bool, tongue: TestDialect = CHAT
+    provider: ScriptedProvider,
+    folder: Path,
+    *,
+    streamed: bool,
+    tongue: TestDialect = CHAT,
+    new_database: Callable[[], str] | None = None,
 ) -> Iterator[Stage]:
     """A stage; when the scenario has gone well, the laws are checked over everything that left."""
-    stage = Stage(provider, folder, streamed, tongue=tongue)
+    stage = Stage(provider, folder, streamed, tongue=tongue, new_database=new_database)
     try:
         yield stage
         found = stage.breaches() if stage.judged else []

@@ -79,15 +79,15 @@ def prepare_data_directory(settings: Config) -> None:
 
 @asynccontextmanager
 async def opened_store(config: Config) -> AsyncIterator[Store]:
-    """The store of the data directory, open inside the block. Notes on its file are printed on stderr.
+    """The configured store, open inside the block. Notes on its file are printed on stderr.
 
     A damaged file stays where it is; only `serve`, which has to go on, sets it aside. Raises InvalidConfiguration where
     there is no store yet.
     """
     path = config.store_path
-    if path is None:
+    if config.is_store_in_memory:
         raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
-    if not path.is_file():
+    if path is not None and not path.is_file():
         raise InvalidConfiguration(
             f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
         )
@@ -97,7 +97,8 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
         yield store
     except NotFound as error:
         # Most often the data is in another directory, named by `serve --data`.
-        raise NotFound(f"{error} Looked in {path}; --data names another directory.") from None
+        elsewhere = "; --data names another directory" if path else ""
+        raise NotFound(f"{error} Looked in {config.store_place}{elsewhere}.") from None
     except StoreError as error:
         if error.code != "store_corrupt":
             raise

@@ -240,8 +240,10 @@ def _private(config: Config) -> Iterator[Path]:
 # -------------------------------------------------------------------------------------------------------------- store
 def _check_store(config: Config) -> Iterator[Check]:
     path = config.store_path
-    if path is None:
+    if config.is_store_in_memory:
         yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
+    elif path is None:
+        yield from run_async(_check_contents(config))
     elif not path.is_file():
         yield Check("ok", "store", f"{path} is not there yet; serve makes it")
     elif fault := integrity_fault(path):

@@ -1,12 +1,13 @@
-"""The commands `export` and `import`.
+"""The commands `export`, `import` and `migrate`.
 
 `export` reads the store. `import` writes to it directly, so no proxy may run on the same directory: it keeps
-conversations in memory and would not notice the new one.
+conversations in memory and would not notice the new one. `migrate` copies a whole store to another place.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +42,7 @@ from proxy.management.export import (
 )
 from proxy.management.export import files as writing
 from proxy.management.views import lookup
-from proxy.store import open_store
+from proxy.store import copy_store, open_store
 
 DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""
@@ -147,7 +148,7 @@ def import_(
 
 
 async def _import_conversation(settings: Config, tenant: str, place: Path) -> ImportResult:
-    if settings.store_path is None:
+    if settings.is_store_in_memory:
         raise InvalidConfiguration("store: it is kept in memory, and would be gone with this command")
     if find_running_proxy(settings.data) is not None:
         raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, import, start it again.", code="proxy_runs")
@@ -157,3 +158,28 @@ async def _import_conversation(settings: Config, tenant: str, place: Path) -> Im
         return await import_conversation(store, tenant, place, data_flag(settings))
     finally:
         await store.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ migrate
+def migrate(
+    to: Annotated[str, typer.Option("--to", help="Where to: sqlite:/a/path.db, or postgresql://user@host/name.")],
+    source: Annotated[str, typer.Option("--from", help="Where from. Default: the configured store.")] = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything to an empty store, in one transaction. The old store stays as it is."""
+    settings = settings_at(config, data)
+    source_settings = settings.model_copy(update={"store": source}) if source else settings
+    if source_settings.store_path is not None and find_running_proxy(settings.data) is not None:
+        raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, migrate, start it again.", code="proxy_runs")
+    started = time.monotonic()
+    result = copy_store(source_settings.store, to, settings.data)
+    if as_json:
+        print_json(result._asdict())
+        return
+    size = f"{pluralize(result.conversations, 'conversation')}, {pluralize(result.requests, 'request')}"
+    print_line(f"{size} ({result.rows:,} rows) in {time.monotonic() - started:.1f} s")
+    print_line(f"from  {result.source}")
+    print_line(f"to    {result.target}")
+    print_line("Set `store` to the new place in proxy.yaml, or STACK_STORE. The old store was left as it is.")

@@ -36,6 +36,7 @@ COMMANDS = {
     "diff": ("inspect", "A client's request against what was sent for it."),
     "export": ("export", "A conversation as files: backup, logs, hand-over, flame graph."),
     "import": ("export", "Take in a conversation that was exported."),
+    "migrate": ("export", "Copy a whole store to another place: a file, a PostgreSQL server."),
     "unfold": ("frames", "Bring back a frame that was folded wrongly."),
     "map": ("inspect", "What the files that were seen define, by who refers to it."),
     "loops": ("autonomy", "Loops that the model was warned of; --clear counts anew."),
@@ -80,6 +81,7 @@ EXAMPLES = {
     "diff": "diff r49a6f2d",
     "export": "export 4c2300 --format markdown",
     "import": "import conversation.jsonl",
+    "migrate": "migrate --to postgresql://callstack@localhost/callstack",
     "unfold": "frame unfold fx4k2 --now",
     "map": "inspect map",
     "loops": "inspect loops --clear",
@@ -113,8 +115,8 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider",)
-"""Commands that only docs name: for trying the proxy without a model."""
+UNLISTED = ("provider", "migrate")
+"""Commands that only docs name: for trying the proxy without a model, and for teams."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
 GROUPS = {

@@ -158,8 +158,11 @@ def _end_without_agents(lock: Path) -> None:
 def exclusive_use(settings: Config) -> Iterator[None]:
     """Hold the locks of the data directory and of the store's while this block runs. The system takes them away with
     the process, and they hold between containers that share a volume. Raises InvalidConfiguration where another proxy
-    has one: two would each keep their own memory of the same conversations."""
+    has one: two would each keep their own memory of the same conversations. On a shared store they do not."""
     with ExitStack() as held:
+        if settings.is_store_shared:
+            yield
+            return
         store = settings.store_path
         for folder in dict.fromkeys((settings.data, store.parent if store else settings.data)):
             held.callback(os.close, _lock(folder, settings.data))
@@ -212,10 +215,9 @@ def reachable_url(url: str) -> str:
 def welcome_lines(url: str, settings: Config, token: str = "") -> Sequence[str]:
     """Where to point clients, where the data is, where to look; then an unusual mode or host. With client keys, the
     console's link has no code of `token` in it: people sign in, and this output is often collected."""
-    store = settings.store_path
     lines = [
         f"clients  {url}/v1",
-        f"data     {store.resolve() if store else 'in memory, lost at exit'}",
+        f"data     {settings.store_place}",
         f"console  {console_url(url, token if settings.tenancy == 'single' else '')}",
     ]
     if settings.mode != "active":

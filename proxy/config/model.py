@@ -65,7 +65,8 @@ class Config(StrictModel):
     """Directory of everything on disk: store, client keys. Created with mode 0700."""
 
     store: str = "sqlite"
-    """`sqlite` (one file in `data`), `sqlite:/a/path.db`, or `memory:` (lost at exit)."""
+    """`sqlite` (one file in `data`), `sqlite:/a/path.db`, `postgresql://user:password@host:5432/name` (several proxies
+    may share it), or `memory:` (lost at exit)."""
 
     mode: Mode = "active"
     """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
@@ -272,9 +273,10 @@ class Config(StrictModel):
     @field_validator("store")
     @classmethod
     def _check_store(cls, value: str) -> str:
-        if value in {"sqlite", "memory:"} or (value.startswith("sqlite:") and len(value) > len("sqlite:")):
+        names_place = value.startswith("postgresql://") or (value.startswith("sqlite:") and len(value) > len("sqlite:"))
+        if value in {"sqlite", "memory:"} or names_place:
             return value
-        raise ValueError("allowed: sqlite, sqlite:/a/path.db, memory:")
+        raise ValueError("allowed: sqlite, sqlite:/a/path.db, postgresql://user@host/name, memory:")
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -440,9 +442,25 @@ class Config(StrictModel):
         return self.model_settings_of(name).mode or self.mode
 
     @property
+    def is_store_in_memory(self) -> bool:
+        return self.store == "memory:"
+
+    @property
+    def is_store_shared(self) -> bool:
+        """Whether several proxies may use the store at once."""
+        return self.store.startswith("postgresql://")
+
+    @property
+    def store_place(self) -> str:
+        """Where the store is, for people, without the user and password of a server."""
+        if self.is_store_shared:
+            return f"postgresql://{self.store.removeprefix('postgresql://').rpartition('@')[2].partition('?')[0]}"
+        return "in memory, lost at exit" if self.store_path is None else str(self.store_path.resolve())
+
+    @property
     def store_path(self) -> Path | None:
-        """The database file, or None for a store in memory."""
-        if self.store == "memory:":
+        """The database file, or None for a store in memory or on a server."""
+        if self.is_store_in_memory or self.is_store_shared:
             return None
         return self.data / "callstack.db" if self.store == "sqlite" else Path(self.store.removeprefix("sqlite:"))
 

@@ -21,6 +21,8 @@ from proxy.upstream import Answer, Route
 
 log = logging.getLogger(__name__)
 
+SHARED_WRITE_TIMEOUT_S = 1.0
+"""How long the end of an answer waits for a store that other processes share; after that the client has it anyway."""
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 
 
@@ -150,9 +152,20 @@ class RequestHandler:
             self.record.finish(status if self.reply.started else self.stream_failure.status)
             await self.client_response.send_error(self.stream_failure)
             return
+        await self._wait_for_other_processes()
         last = self.client_response.last_bytes()
         self.record.finish(status)
         await self.client_response.end(last)
+
+    async def _wait_for_other_processes(self) -> None:
+        """On a shared store, the next request may reach another process as soon as the client has the end."""
+        if not self.services.conversation_cache.is_shared:
+            return
+        try:
+            async with asyncio.timeout(SHARED_WRITE_TIMEOUT_S):
+                await self.services.conversation_cache.wait_until_durable(self.placement.cached_conversation)
+        except (StoreError, TimeoutError) as error:
+            log.warning("answer not on disk yet", extra={"request": self.client_request.id, "cause": str(error)})
 
     def _write_draft(self, turn: Turn) -> None:
         writing = self.client_response.writer

@@ -260,10 +260,11 @@ class Turn(msgspec.Struct, eq=False):
         done = self.toolkit.round_to_store(
             standing, Round(self.entry.id, self.round_number, spoken, results, last, now)
         )
+        prompts = anchors.prompt_anchors_in((done,)) if spoken.client_calls else ()
         others = self._anchor_records(done, now) if last else []
+        others += self.conversation_cache.prompt_records(standing.cached_conversation, prompts)
         self.conversation_cache.record(standing.cached_conversation, [*self._unwritten_items(), done, *events], others)
-        if spoken.client_calls:
-            self.conversation_cache.expect_prompts(standing.cached_conversation, anchors.prompt_anchors_in((done,)))
+        self.conversation_cache.expect_prompts(standing.cached_conversation, prompts)
         self.round_number += 1
 
     def record_event(self, decided: FrameEvent, now: int) -> None:

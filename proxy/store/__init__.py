@@ -24,7 +24,7 @@ from proxy.store.interface import (
 from proxy.store.memory import MemoryStore
 from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import query_words, words_in
-from proxy.store.sql import open_store
+from proxy.store.sql import copy_store, open_store
 
 __all__ = [
     "AnchorRecord",
@@ -45,6 +45,7 @@ __all__ = [
     "TenantScope",
     "all_conversations",
     "as_store_error",
+    "copy_store",
     "find_conversation",
     "open_store",
     "query_words",

@@ -8,7 +8,7 @@ newest for states. Database errors pass through.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +18,16 @@ from sqlalchemy import Connection, Table
 from proxy.core.ledger import Conversation, Entry, LedgerEvent, LedgerItem, Message, QueuedMessage, Round, Thread
 from proxy.errors import StoreError
 from proxy.store import rows, schema
-from proxy.store.interface import AnchorRecord, Body, LedgerRecord, Record, RequestRecord, SentRecord, SettingRecord
+from proxy.store.interface import (
+    AnchorRecord,
+    Body,
+    LedgerRecord,
+    Record,
+    RequestRecord,
+    SentRecord,
+    SettingRecord,
+    WrittenRows,
+)
 from proxy.store.statements import Driver, Statements, driver_of
 from proxy.store.tasks_view import ConversationChanges, TaskRowUpdater
 
@@ -45,20 +54,41 @@ class Batch(msgspec.Struct, frozen=True):
 # -------------------------------------------------------------------------------------------------------------- group
 @dataclass(slots=True)
 class CommitResult:
-    """Refused tickets, the number of new conversations, and the bytes of text written, shared text counted once."""
+    """Refused tickets, the number of new conversations, the bytes of text written, shared text counted once, and the
+    written rows of each conversation."""
 
     refused: dict[int, StoreError] = field(default_factory=dict)
     new_conversations: int = 0
     bytes: int = 0
+    written: dict[ConversationKey, WrittenRows] = field(default_factory=dict)
+
+
+class RowNumbers:
+    """Numbers of rows in writing order, across restarts and processes: ns since the epoch, or one more than the
+    last."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def rise_to(self, number: int) -> None:
+        """Number what follows above `number`."""
+        self._last = max(self._last, number)
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
 
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """State kept between groups. `place` numbers the rows; `drafted` are rounds with a stored draft, to be removed.
-    `tasks` must forget after an error of `commit`."""
+    """State kept between groups. `begin_write` is the database's; `drafted_rounds` have a stored draft, to be removed;
+    `own_writes` are this process's newest rows by conversation. `task_updater` must forget after an error of `commit`.
+    """
 
-    next_row_number: Callable[[], int]
+    begin_write: Callable[[Connection, Collection[str]], int]
+    row_numbers: RowNumbers
     drafted_rounds: dict[RoundKey, None]
+    own_writes: dict[ConversationKey, WrittenRows]
     task_updater: TaskRowUpdater
 
 
@@ -71,23 +101,29 @@ def commit(
     """Write `batches` in order, in one transaction."""
     done = CommitResult()
     with connection.begin():
+        going.row_numbers.rise_to(going.begin_write(connection, {batch.tenant for batch in batches}))
         driver = driver_of(connection)
         owners = [conversation_keys_of(batch) for batch in batches]
         answered = [answered_conversations(batch) for batch in batches]
         known = _existing_conversations(driver, statements, set().union(*owners, *answered))
-        gathered = _RowsByTable(going.next_row_number, going.drafted_rounds)
+        going.row_numbers.rise_to(max(known.values(), default=0))
+        gathered = _RowsByTable(going.row_numbers, going.drafted_rounds)
         news: dict[ConversationKey, ConversationChanges] = defaultdict(ConversationChanges)
         for batch, its_owners, its_asked in zip(batches, owners, answered, strict=True):
-            if missing := gathered.missing_conversations(batch, its_owners, known):
+            if missing := gathered.missing_conversations(batch, its_owners, known.keys()):
                 done.refused[batch.ticket] = StoreError(f"conversation {min(missing)} is not in the store any more")
             else:
-                if forgotten := gathered.missing_conversations(batch, its_asked, known):
+                if forgotten := gathered.missing_conversations(batch, its_asked, known.keys()):
                     batch = replace(batch, records=without_bodies(batch.records, forgotten))
                 gathered.add_batch(batch)
                 _collect_changes(news, batch)
-        for owner in gathered.created_conversations - known:
+        for owner in gathered.created_conversations - known.keys():
             news[owner].is_new = True
-        done.new_conversations = len(gathered.created_conversations - known)
+        done.new_conversations = len(gathered.created_conversations - known.keys())
+        for owner, upto in gathered.last_row_numbers.items():
+            done.written[owner] = WrittenRows(known.get(owner, 0), upto)
+            if owner in going.own_writes and going.own_writes[owner].upto != done.written[owner].after:
+                going.task_updater.forget_conversation(owner)  # another process wrote to it
         _write_bodies(driver, statements, gathered)
         done.bytes = sum(len(blob["data"]) for blob in gathered.rows[schema.blobs])
         for table, values in gathered.rows.items():
@@ -98,7 +134,7 @@ def commit(
                 taken_away.run(driver, tenant, digests)
         statements.newest_update.run(driver, gathered.newest_rows())
         told = (
-            {**row, "written": going.next_row_number()} for row in going.task_updater.changed_rows(connection, news)
+            {**row, "written": going.row_numbers.next()} for row in going.task_updater.changed_rows(connection, news)
         )
         statements.inserts[schema.task_rows].run(driver, told)
     return done
@@ -164,15 +200,16 @@ def _message_size(message: Message) -> int:
 
 def _existing_conversations(
     driver: Driver, statements: Statements, owners: Iterable[ConversationKey]
-) -> set[ConversationKey]:
+) -> dict[ConversationKey, int]:
+    """Those in the store, each with the number of its newest ledger row."""
     asked: dict[str, set[str]] = defaultdict(set)
     for tenant, conversation in owners:
         asked[tenant].add(conversation)
-    found: set[ConversationKey] = set()
+    found: dict[ConversationKey, int] = {}
     for tenant, ids in asked.items():
         spelled = {rows.escape_text(i): i for i in ids}
-        there = statements.existing_conversations.first_column(driver, rows.escape_text(tenant), spelled)
-        found.update((tenant, spelled[i]) for i in there)
+        for name, written in statements.existing_conversations.fetch(driver, rows.escape_text(tenant), spelled):
+            found[tenant, spelled[name]] = written
     return found
 
 
@@ -191,11 +228,12 @@ def _collect_changes(news: dict[ConversationKey, ConversationChanges], batch: Ba
 class _RowsByTable:
     """Rows of a group by table, in order; blobs and bodies once."""
 
-    def __init__(self, place: Callable[[], int], drafted: dict[RoundKey, None]) -> None:
+    def __init__(self, row_numbers: RowNumbers, drafted: dict[RoundKey, None]) -> None:
         self.rows: dict[Table, list[rows.RowValues]] = defaultdict(list)
         self.newest: dict[ConversationKey, int] = {}
         self.pages: dict[tuple[str, bytes], rows.BodyPage] = {}
-        self._next_row_number = place
+        self.last_row_numbers: dict[ConversationKey, int] = {}
+        self._row_numbers = row_numbers
         self._drafted_rounds = drafted
         self.created_conversations: set[ConversationKey] = set()
         self.drafts: list[rows.RowValues] = []
@@ -204,7 +242,7 @@ class _RowsByTable:
         self._holds: set[tuple[str, str, bytes]] = set()
 
     def missing_conversations(
-        self, batch: Batch, owners: set[ConversationKey], known: set[ConversationKey]
+        self, batch: Batch, owners: set[ConversationKey], known: Set[ConversationKey]
     ) -> set[str]:
         if owners <= known:
             return set()
@@ -220,14 +258,17 @@ class _RowsByTable:
                     self.rows[schema.conversations].append({"tenant": tenant, **rows.conversation_row(record)})
                 case LedgerRecord():
                     conversation = rows.escape_text(record.conversation)
-                    self._add_ledger_value(tenant, conversation, record.value)
-                    self._update_newest(tenant, conversation, getattr(record.value, "created", 0))
+                    number = self._row_numbers.next()
+                    self._add_ledger_value(tenant, conversation, record.value, number)
+                    self.last_row_numbers[batch.tenant, record.conversation] = number
+                    self._update_newest(batch.tenant, record.conversation, getattr(record.value, "created", 0))
                 case AnchorRecord():
                     self._add_anchors(tenant, record)
+                    self._update_newest(batch.tenant, record.conversation, record.created)
                 case RequestRecord():
                     body = self._add_body(tenant, f"r:{rows.escape_text(record.id)}", record.body)
                     self.rows[schema.requests].append({"tenant": tenant, **rows.request_row(record, body)})
-                    self._update_newest(tenant, rows.escape_text(record.conversation), record.created)
+                    self._update_newest(batch.tenant, record.conversation, record.created)
                 case SentRecord():
                     body = self._add_body(tenant, f"r:{rows.escape_text(record.request)}", record.body)
                     self.rows[schema.sent].append({"tenant": tenant, **rows.sent_row(record, body)})
@@ -235,7 +276,15 @@ class _RowsByTable:
                     self.rows[schema.settings].append({"tenant": tenant, **rows.setting_row(record)})
 
     def newest_rows(self) -> list[rows.RowValues]:
-        return [{"of_tenant": t, "of_id": c, "is_newest": newest} for (t, c), newest in self.newest.items()]
+        return [
+            {
+                "of_tenant": rows.escape_text(owner[0]),
+                "of_id": rows.escape_text(owner[1]),
+                "is_newest": newest,
+                "is_written": self.last_row_numbers.get(owner, 0),
+            }
+            for owner, newest in sorted(self.newest.items())
+        ]
 
     def add_blob(self, tenant: str, holder: str, digest: bytes, data: bytes) -> None:
         if (tenant, digest) not in self._blobs:
@@ -248,8 +297,8 @@ class _RowsByTable:
             self._holds.add((tenant, holder, digest))
             self.rows[schema.holds].append({"tenant": tenant, "holder": holder, "digest": digest})
 
-    def _add_ledger_value(self, tenant: str, conversation: str, value: LedgerItem) -> None:
-        at = {"tenant": tenant, "conversation": conversation, "place": self._next_row_number()}
+    def _add_ledger_value(self, tenant: str, conversation: str, value: LedgerItem, number: int) -> None:
+        at = {"tenant": tenant, "conversation": conversation, "place": number}
         match value:
             case Entry():
                 self.rows[schema.entries].append(at | rows.entry_row(value))
@@ -313,7 +362,6 @@ class _RowsByTable:
         }
         for key in record.keys:
             self.rows[schema.anchors].append({**at, "key": rows.escape_text(key), "created": record.created})
-        self._update_newest(tenant, at["conversation"], record.created)
 
     def _add_body(self, tenant: str, holder: str, body: Body) -> bytes:
         made = rows.split_into_pages(body)

@@ -37,7 +37,7 @@ from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
 from proxy.core.policy import FrameActivity
 from proxy.errors import StoreError
-from proxy.store.interface import AnchorRecord, LedgerRecord, Record, Store
+from proxy.store.interface import AnchorRecord, Changes, LedgerRecord, Record, Store
 
 MAX_WRITE_DELAY_S = 0.25
 """The store writes within this time. Until then a context that omits none of the new entries need not wait."""
@@ -51,6 +51,8 @@ MAX_LOCKS = 256
 """Locks kept, by most recently used scope."""
 MAX_CANDIDATES = 64
 """Cached conversations examined for one that a request restarts or is a subagent of."""
+MAX_RECENT_LOADED = 16
+"""Newest conversations that other processes may have begun, read when a request matches none in memory."""
 MAX_CACHE_BYTES = 48 << 20
 """Room for thirty conversations of 160k tokens."""
 SIZE_CHECK_DIVISOR = 16
@@ -180,6 +182,11 @@ class ConversationCache:
             lock = self._locks[key] = asyncio.Lock()
         return lock
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes write to the same conversations."""
+        return self._store.is_shared
+
     # ---------------------------------------------------------------------------------------------------------- find
     async def locate(
         self, tenant: str, hint: str, request: Request, now: int, dialect: str
@@ -200,14 +207,19 @@ class ConversationCache:
             )
             if match_found and (opening or matching.covers(match_found[1], request)):
                 return match_found
-        if match_found is None and (not opening or now < self._query_store_until):
+        shared = self._store.is_shared
+        if shared or (match_found is None and (not opening or now < self._query_store_until)):
             stored = await self._store.find_by_anchors(tenant, hint, keys)
+            if shared:
+                stored = tuple(dict.fromkeys([*stored, *held]))
             came = await self._load_in_dialect(dialect, tenant, stored, unread)
             match_found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
         if match_found is None and unread:
             raise unread[0]
         if match_found is None and hint:
             match_found = await self._match_compacted(tenant, hint, request, dialect)
+        if match_found is None and shared:
+            await self._refresh_recent(tenant)
         if match_found is None and opening and not hint:
             match_found = self._match_restarted(tenant, request, dialect)
         return match_found or (None, Match(MatchKind.NEW))
@@ -217,7 +229,9 @@ class ConversationCache:
     ) -> list[CachedConversation]:
         """Those in this dialect. Errors go to `unread` while other candidates remain. Raises StoreError."""
         got: list[CachedConversation] = []
-        for conversation in dict.fromkeys(conversations):
+        asked = tuple(dict.fromkeys(conversations))
+        await self._take_over_changes(tenant, asked)
+        for conversation in asked:
             try:
                 cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
             except StoreError as error:
@@ -253,8 +267,33 @@ class ConversationCache:
         """Cached conversations of this tenant, most recently used last."""
         return [cached for (owner, _), cached in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
 
+    async def _take_over_changes(self, tenant: str, conversations: Iterable[str]) -> None:
+        """Add what other processes wrote to those that are in memory. All their requests go on sharing one object."""
+        if not self._store.is_shared:
+            return
+        cached = {c: held for c in conversations if (held := self._cached(tenant, c)) is not None}
+        known = {c: held.ledger.read_upto for c, held in cached.items()}
+        for conversation, changes in (await self._store.changes(tenant, known)).items():
+            held = cached[conversation]
+            if changes is not None:
+                _add_changes(held, changes)
+            elif held.ledger.read_upto:
+                self.drop(held)  # another process deleted it
+
+    async def _refresh_recent(self, tenant: str) -> None:
+        """Bring conversations to memory that other processes began, and those there up to date: what a request without
+        a match may belong to is looked for among them."""
+        newest = await self._store.conversations(tenant, MAX_RECENT_LOADED)
+        recent = [*(c.id for c in newest), *(s.ledger.conversation.id for s in self.recent_conversations(tenant))]
+        await self._take_over_changes(tenant, dict.fromkeys(recent))
+        for conversation in newest:
+            if self._cached(tenant, conversation.id) is None:
+                with suppress(StoreError):
+                    await self.get(tenant, conversation.id)
+
     async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
         """A conversation of this tenant, from memory or the store."""
+        await self._take_over_changes(tenant, (conversation,))
         if (cached := self._cached(tenant, conversation)) is not None:
             return cached
         losses = self._store.loss_count(tenant, conversation)  # before it is read: what is lost meanwhile may be in it
@@ -280,13 +319,23 @@ class ConversationCache:
         self._count_added_bytes(cached.ledger.memory_bytes)
         return cached
 
+    def prompt_records(self, cached: CachedConversation, prompts: Sequence[str]) -> list[AnchorRecord]:
+        """What other processes need to see that a subagent begins with one of these texts."""
+        shared = self._store.is_shared and bool(prompts)
+        return [AnchorRecord(cached.ledger.conversation.id, "", tuple(prompts), 0)] if shared else []
+
     def expect_prompts(self, cached: CachedConversation, prompts: Sequence[str]) -> None:
         """Remember texts that a subagent may soon begin with. Not stored, because subagents begin at once."""
         self._keep_anchors(cached.tenant, AnchorRecord(cached.ledger.conversation.id, "", tuple(prompts), 0))
 
     async def find_delegating(self, tenant: str, text: str) -> tuple[CachedConversation, str] | None:
-        """The conversation and turn with a pending call that gave `text` to a subagent. Looks only in memory."""
-        for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()):
+        """The conversation and turn with a pending call that gave `text` to a subagent. Looks only in memory, unless
+        the store is shared."""
+        key = anchors.prompt_anchor(text)
+        held = self._anchors.get((tenant, "", key), ())
+        if not held and self._store.is_shared:
+            held = await self._store.find_by_anchors(tenant, "", [key])
+        for conversation in held:
             cached = await self.get(tenant, conversation)
             if cached and (turn := anchors.delegating_turn(cached.ledger, text)):
                 return cached, turn
@@ -488,6 +537,22 @@ def _add_to_ledger(ledger: Ledger, value: LedgerItem) -> None:
             ledger.threads[value.id] = value
         case QueuedMessage():
             ledger.queue[value.id] = value
+
+
+def _add_changes(cached: CachedConversation, changes: Changes) -> None:
+    """Add what another process wrote. What is known already stays, but for decisions: the first writer's holds."""
+    ledger = cached.ledger
+    for value in changes.values:
+        if isinstance(value, LedgerEvent):
+            if value.entry in ledger.entries:
+                ledger.settle_event(value)
+        else:
+            _add_to_ledger(ledger, value)
+    ledger.read_upto = max(ledger.read_upto, changes.upto)
+    if ledger.conversation.mode != changes.mode:
+        ledger.conversation = replace(ledger.conversation, mode=changes.mode)
+    if changes.values:
+        cached.path_states.clear()
 
 
 def _ordered_records(conversation: str, values: Sequence[LedgerItem], others: Sequence[Record]) -> list[Record]:

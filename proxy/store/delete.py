@@ -4,6 +4,7 @@ thread, a few conversations a transaction, so that other writes get their turn."
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ DELETE_BATCH_SIZE = 20
 """Conversations deleted in one transaction."""
 
 
+BeginWrite = Callable[[Connection, Collection[str]], int]
 UNFINISHED_PREFIX = "forgetting:"
 """Names of the notes about deletions that may have left rows, or copies in the file and its log."""
 
@@ -39,10 +41,13 @@ class DeletedBatch:
     conversation_keys: tuple[ConversationKey, ...] = ()
 
 
-def delete_batch(connection: Connection, tenant: str | None, conversation: str, before: int) -> DeletedBatch:
+def delete_batch(
+    connection: Connection, begin_write: BeginWrite, tenant: str | None, conversation: str, before: int
+) -> DeletedBatch:
     """Delete up to `DELETE_BATCH_SIZE` conversations: the named one, or those last written before `before`; at the end
     also requests of that name or age without a conversation."""
     with connection.begin():
+        begin_write(connection, () if tenant is None else (tenant,))
         owners = _conversations_to_delete(connection, tenant, conversation, before)
         freed = sum(_delete_conversation(connection, *owner) for owner in owners)
         more = len(owners) == DELETE_BATCH_SIZE and not conversation

@@ -1,6 +1,7 @@
 """Database failures as `StoreError` codes, and the circuit breaker of the store.
 
-SQLite's primary result codes decide the code. Anything that is not a database failure is `store_failed`.
+SQLite's primary result codes, and PostgreSQL's SQLSTATE, decide the code. Anything that is not a database failure is
+`store_failed`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,18 @@ CODE_BY_SQLITE_RESULT = {
     sqlite3.SQLITE_IOERR: "store_unreachable",
 }
 
+CODE_BY_SQLSTATE = {
+    "53100": "store_full",
+    "25006": "store_readonly",
+    "42501": "store_readonly",
+    "55P03": "store_locked",
+    "40P01": "store_locked",
+    "40001": "store_locked",
+    "57014": "store_busy",
+    "53300": "store_busy",
+}
+"""PostgreSQL's codes. Any other of an operational error, or none, means that the server cannot be reached."""
+
 DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 READ_ONLY_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -38,6 +51,7 @@ TEXT_BY_CODE = {
     "store_readonly": "the store may not be written",
     "store_corrupt": "the store's file is damaged",
     "store_unreachable": "the store cannot be reached",
+    "store_busy": "the store is too busy",
 }
 
 
@@ -49,8 +63,14 @@ def as_store_error(caught: BaseException) -> StoreError:
         return StoreError("a text in the store is damaged")  # the database's own words would quote it
     code = _error_code(caught)
     cause = caught.orig if isinstance(caught, DBAPIError) and caught.orig is not None else caught
-    detail = str(cause) if isinstance(cause, sqlite3.Error | OSError) else type(cause).__name__
+    detail = str(cause) if isinstance(cause, sqlite3.Error | OSError) else _name_of(cause)
     return StoreError(f"{TEXT_BY_CODE.get(code, 'the store failed')} ({detail})", code=code)
+
+
+def _name_of(cause: BaseException) -> str:
+    """The kind of failure. PostgreSQL's own words may quote values."""
+    state = getattr(cause, "sqlstate", None)
+    return f"{type(cause).__name__}, SQLSTATE {state}" if state else type(cause).__name__
 
 
 def is_damaged_text(caught: BaseException) -> bool:
@@ -76,6 +96,9 @@ def _error_code(caught: BaseException) -> str:
         return "store_full"  # what a limit on the size of files gives; a disk that is broken looks the same
     if number is not None:
         return CODE_BY_SQLITE_RESULT.get(number & 0xFF, "store_failed")
+    state = getattr(cause, "sqlstate", None)
+    if state in CODE_BY_SQLSTATE:
+        return CODE_BY_SQLSTATE[state]
     return "store_unreachable" if isinstance(caught, OperationalError | sqlite3.OperationalError) else "store_failed"
 
 

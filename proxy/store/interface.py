@@ -11,8 +11,8 @@ A person names a conversation by its id or the beginning of it; a missing one an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -82,6 +82,22 @@ class StoredRequest(msgspec.Struct, frozen=True):
     sent: tuple[SentRecord, ...] = ()
 
 
+class WrittenRows(NamedTuple):
+    """Ledger rows of one conversation that one process wrote with nobody between: those behind row number `after`, up
+    to `upto`."""
+
+    after: int
+    upto: int
+
+
+class Changes(NamedTuple):
+    """What other processes wrote to a conversation, in writing order, up to row number `upto`; and its mode."""
+
+    values: tuple[LedgerItem, ...]
+    upto: int
+    mode: str
+
+
 class DeletionResult(msgspec.Struct, frozen=True):
     conversations: int = 0
     bytes: int = 0
@@ -129,6 +145,10 @@ class FrameSearchResult(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """Times are ms since the epoch. All reads are coroutines that never block the event loop."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other proxies may write to this store at the same time."""
+
     async def start(self) -> None:
         """Open, migrate, and make the writer ready. A corrupt file is set aside with a timestamp, never deleted."""
 
@@ -156,6 +176,10 @@ class Store(Protocol):
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         """A whole conversation as it was written, or None if this tenant has none with this id. After a loss, loading
         allows writing again."""
+
+    async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
+        """What other processes wrote to these conversations behind the row numbers `known` (`Ledger.read_upto`); None
+        for one that is not in the store. Left out are those without anything new; all, if the store is not shared."""
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         """Newest start first. Activity does not change this order, so paging misses none."""

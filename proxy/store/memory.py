@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
     AnchorRecord,
+    Changes,
     DeletionResult,
     FrameSearchResult,
     Health,
@@ -128,6 +129,13 @@ class MemoryStore:
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
+        return {}
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = self._conversations.get((tenant, conversation))

@@ -7,7 +7,7 @@ the values that depend on them are left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, func, select
@@ -26,7 +26,15 @@ from proxy.core.ledger import (
 )
 from proxy.errors import StoreError
 from proxy.store import rows, schema
-from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord, StoredRequest
+from proxy.store.interface import (
+    Body,
+    Changes,
+    RequestRecord,
+    SentRecord,
+    SettingRecord,
+    StoredRequest,
+    WrittenRows,
+)
 from proxy.store.statements import chunks, driver_of, statements_for
 
 
@@ -64,6 +72,7 @@ def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
     return True
 
 
+LEDGER_TABLES = (schema.entries, schema.rounds, schema.events, schema.threads, schema.queued)
 _LAST_CHARACTER = "\U0010ffff"
 
 
@@ -126,25 +135,78 @@ def _build_ledger(
     row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
     if row is None:
         return None
-    path_entries: list[tuple[int, LedgerItem]] = []
-    for row_of_entry in _rows_of(connection, schema.entries, owner):
+    rows_by_table = {table: _rows_of(connection, table, owner) for table in LEDGER_TABLES}
+    ledger = rebuild_ledger(rows.conversation_of(row), _ledger_items(rows_by_table, messages))
+    ledger.read_upto = row.written
+    return ledger
+
+
+def _ledger_items(
+    rows_by_table: Mapping[Table, Sequence[Row[Any]]], messages: Mapping[tuple[str, int], Sequence[Message]]
+) -> list[LedgerItem]:
+    """The values of these rows, in writing order."""
+    placed: list[tuple[int, LedgerItem]] = []
+    for row_of_entry in rows_by_table[schema.entries]:
         message = next(iter(messages.get((row_of_entry.id, rows.ENTRY_ROUND), ())), None)
-        path_entries.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
-    for done in _rows_of(connection, schema.rounds, owner):
+        placed.append((row_of_entry.place, rows.entry_of(row_of_entry, message)))
+    for done in rows_by_table[schema.rounds]:
         spoken, *results = messages[done.turn, done.number]
-        path_entries.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
-    path_entries.extend((r.place, rows.event_of(r)) for r in _rows_of(connection, schema.events, owner))
-    path_entries.extend((r.place, rows.thread_of(r)) for r in _rows_of(connection, schema.threads, owner))
-    path_entries.extend((r.place, rows.queued_of(r)) for r in _rows_of(connection, schema.queued, owner))
-    path_entries.sort(key=lambda item: item[0])
-    return rebuild_ledger(rows.conversation_of(row), (value for _, value in path_entries))
+        placed.append((done.place, rows.round_of(done, spoken, tuple(results[: done.results]))))
+    placed.extend((r.place, rows.event_of(r)) for r in rows_by_table[schema.events])
+    placed.extend((r.place, rows.thread_of(r)) for r in rows_by_table[schema.threads])
+    placed.extend((r.place, rows.queued_of(r)) for r in rows_by_table[schema.queued])
+    placed.sort(key=lambda item: item[0])
+    return [value for _, value in placed]
 
 
-def _rows_of(connection: Connection, table: Table, owner: tuple[str, str]) -> Sequence[Row[Any]]:
-    return connection.execute(select(table).where(table.c.tenant == owner[0], table.c.conversation == owner[1])).all()
+def changes(
+    connection: Connection,
+    tenant: str,
+    known: Mapping[str, int],
+    own_writes: Callable[[str], WrittenRows | None],
+) -> dict[str, Changes | None]:
+    """What other processes wrote to these conversations behind the row numbers `known`; None for one that is not in
+    the store. Left out are those without anything new."""
+    table = schema.conversations
+    asked = {rows.escape_text(name): name for name in known}
+    query = select(table.c.id, table.c.written, table.c.mode)
+    of_these = query.where(table.c.tenant == rows.escape_text(tenant), table.c.id.in_(asked))
+    found: dict[str, Changes | None] = dict.fromkeys(known)
+    for row in connection.execute(of_these).all():
+        name, upto = asked[row.id], row.written
+        own = own_writes(name)
+        if upto == known[name]:
+            del found[name]
+        elif own is not None and own.after <= known[name] and own.upto == upto:
+            found[name] = Changes((), upto, rows.unescape_text(row.mode))
+        else:
+            owner = (rows.escape_text(tenant), row.id)
+            found[name] = Changes(_items_behind(connection, owner, known[name]), upto, rows.unescape_text(row.mode))
+    return found
 
 
-def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
+def _items_behind(connection: Connection, owner: tuple[str, str], number: int) -> tuple[LedgerItem, ...]:
+    """All values written behind a row number. Queued messages are read whole: they change where they stand."""
+    rows_by_table = {
+        table: _rows_of(connection, table, owner, behind=0 if table is schema.queued else number)
+        for table in LEDGER_TABLES
+    }
+    named = [r.id for r in rows_by_table[schema.entries]] + [r.turn for r in rows_by_table[schema.rounds]]
+    messages: dict[tuple[str, int], list[Message]] = {}
+    for some in chunks(dict.fromkeys(named)):
+        messages |= _messages(connection, owner, some)
+    return tuple(_ledger_items(rows_by_table, messages))
+
+
+def _rows_of(connection: Connection, table: Table, owner: tuple[str, str], behind: int = 0) -> Sequence[Row[Any]]:
+    query = select(table).where(table.c.tenant == owner[0], table.c.conversation == owner[1])
+    return connection.execute(query.where(table.c.place > behind) if behind else query).all()
+
+
+def _messages(
+    connection: Connection, owner: tuple[str, str], entries: Sequence[str] | None = None
+) -> dict[tuple[str, int], list[Message]]:
+    """The messages by entry and round; only those of `entries`, if given."""
     messages, blobs = schema.messages, schema.blobs
     query = (
         select(messages, blobs.c.data)
@@ -152,6 +214,8 @@ def _messages(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str,
         .where(messages.c.tenant == owner[0], messages.c.conversation == owner[1])
         .order_by(messages.c.position)
     )
+    if entries is not None:
+        query = query.where(messages.c.entry.in_(entries))
     found: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for row in connection.execute(query):
         if not rows.is_intact(row):

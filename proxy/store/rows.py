@@ -164,6 +164,7 @@ def conversation_row(value: Conversation) -> RowValues:
         "mode": escape_text(value.mode),
         "dialect": escape_text(value.dialect),
         "newest": value.created,
+        "written": 0,
     }
 
 

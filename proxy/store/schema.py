@@ -18,7 +18,7 @@ from __future__ import annotations
 from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """All schema versions, oldest first. The last is current; the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -26,12 +26,16 @@ VERSION_TABLE = "alembic_version"
 metadata = MetaData()
 
 
+BYTE_ORDERED_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that sorts by its bytes, as in SQLite, whatever language a server is set up for."""
+
+
 def _key_column(name: str) -> Column[str]:
-    return Column(name, Text, primary_key=True)
+    return Column(name, BYTE_ORDERED_TEXT, primary_key=True)
 
 
 def _text_column(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False)
+    return Column(name, BYTE_ORDERED_TEXT, nullable=False)
 
 
 def _integer_column(name: str, *, key: bool = False) -> Column[int]:
@@ -57,7 +61,10 @@ conversations = _table(
     _integer_column("created"),
     _text_column("mode"),
     _integer_column("newest"),  # `created` of the newest record of it: what retention goes by
-    Column("dialect", Text, nullable=False, server_default="openai_chat"),  # the wire format of its messages
+    Column(
+        "dialect", BYTE_ORDERED_TEXT, nullable=False, server_default="openai_chat"
+    ),  # the wire format of its messages
+    Column("written", BigInteger, nullable=False, server_default="0"),  # the place of its newest ledger row
     Index("conversations_by_hint", "tenant", "hint", "created"),
     Index("conversations_by_age", "created"),
 )

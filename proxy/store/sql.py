@@ -2,15 +2,15 @@
 stores.
 
 A read sees everything this process queued before it: it waits until the writes it could find are settled, then runs in
-a thread on a read-only connection. Reading and writing do not block each other. A new kind of store is one function and
-one line in `OPENER_BY_SCHEME`.
+a thread on a read-only connection. Reading and writing do not block each other. A new kind of database is one function
+and one line in `DATABASE_BY_SCHEME`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -19,15 +19,27 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from proxy.core.ledger import Conversation, Ledger
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import delete as deleting
 from proxy.store import read as reading
 from proxy.store.commit import Batch
+from proxy.store.database import (
+    READERS,
+    SEARCHERS,
+    CopyResult,
+    Database,
+    PostgresDatabase,
+    SqliteFile,
+    copy_database,
+    replacing_damaged_text,
+)
 from proxy.store.failures import CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import (
     AnchorRecord,
+    Changes,
     DeletionResult,
     FrameSearchResult,
     Health,
@@ -39,7 +51,6 @@ from proxy.store.interface import (
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
-from proxy.store.sqlite import READERS, SEARCHERS, SqliteFile, replacing_damaged_text
 from proxy.store.writer import QueueLimits, StoreWriter
 
 ReadResult = TypeVar("ReadResult")
@@ -58,7 +69,7 @@ class SqlStore:
     """A `Store` over one database. A StoreError of `wait_until_durable` may pass; `loss_count` reports losses."""
 
     def __init__(
-        self, database: SqliteFile, *, circuit: CircuitBreaker | None = None, bounds: QueueLimits | None = None
+        self, database: Database, *, circuit: CircuitBreaker | None = None, bounds: QueueLimits | None = None
     ) -> None:
         self._database = database
         self._writer = StoreWriter(database, circuit or CircuitBreaker(time.monotonic), bounds or QueueLimits())
@@ -70,6 +81,10 @@ class SqlStore:
         self._damaged_records = 0
         self._unfinished: set[deleting.Deletion] = set()
         """Deletions of which rows are gone, and copies may be left."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self._database.is_shared
 
     async def start(self) -> None:
         """Open, migrate, start the writer, which goes on trying; then finish deletions that a killed process began.
@@ -130,6 +145,12 @@ class SqlStore:
             raise
         self._writer.clear_lost(tenant, conversation)
         return found
+
+    async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
+        if not self._database.is_shared or not known:
+            return {}
+        own = partial(self._writer.own_writes, tenant)
+        return await self._read(lambda c: reading.changes(c, tenant, known, own), concerns=lambda _: False)
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))
@@ -194,7 +215,9 @@ class SqlStore:
             await self.delete_conversations(*asked)
 
     def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> deleting.DeletedBatch:
-        some = deleting.delete_batch(self._database.write_connection, tenant, conversation, before)
+        some = deleting.delete_batch(
+            self._database.write_connection, self._database.begin_write, tenant, conversation, before
+        )
         self._writer.conversation_count -= some.conversations
         self._writer.record_losses(some.conversation_keys)
         if some.conversations or some.bytes:
@@ -276,17 +299,27 @@ class SqlStore:
     def _with_connection(self, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
         engine = self._database.read_engine
         try:
-            with engine.connect() as connection:
-                try:
-                    return self._read_repaired(connection, read) if may_repair else read(connection)
-                finally:
-                    if not self._is_current_engine(engine):
-                        connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
+            try:
+                return self._read_on(engine, read, may_repair=may_repair)
+            except DBAPIError as caught:
+                if not caught.connection_invalidated:
+                    raise
+                return self._read_on(
+                    engine, read, may_repair=may_repair
+                )  # the server was restarted since the last read
         except Exception as caught:
             error = as_store_error(caught)
             if error.code == "store_corrupt":
                 self._writer.enqueue_job(partial(self._report_damage, engine, error))
             raise error from caught
+
+    def _read_on(self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
+        with engine.connect() as connection:
+            try:
+                return self._read_repaired(connection, read) if may_repair else read(connection)
+            finally:
+                if not self._is_current_engine(engine):
+                    connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
 
     def _read_repaired(self, connection: Connection, read: Callable[[Connection], ReadResult]) -> ReadResult:
         try:
@@ -313,27 +346,39 @@ class SqlStore:
         return done[0]
 
 
+ALLOWED_STORES = "sqlite, sqlite:/a/path.db, postgresql://user@host/name, memory:"
 DATABASE_FILE = "callstack.db"
 
 
-def _open_sqlite(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
-    return SqlStore(SqliteFile(Path(rest).expanduser() if rest else data / DATABASE_FILE, sets_aside=sets_aside))
+def _sqlite(rest: str, data: Path, sets_aside: bool) -> Database:  # noqa: FBT001 - one of `DATABASE_BY_SCHEME`
+    return SqliteFile(Path(rest).expanduser() if rest else data / DATABASE_FILE, sets_aside=sets_aside)
 
 
-def _open_memory(rest: str, data: Path, sets_aside: bool) -> Store:  # noqa: FBT001 - one of `STORES`
-    return MemoryStore()
+def _postgresql(rest: str, data: Path, sets_aside: bool) -> Database:  # noqa: FBT001 - one of `DATABASE_BY_SCHEME`
+    return PostgresDatabase(f"postgresql:{rest}", may_finish=sets_aside)
 
 
-OPENER_BY_SCHEME: dict[str, Callable[[str, Path, bool], Store]] = {"sqlite": _open_sqlite, "memory": _open_memory}
-"""Makes a store from: the rest of the URL, the data directory, and whether a damaged file is set aside."""
+DATABASE_BY_SCHEME: dict[str, Callable[[str, Path, bool], Database]] = {"sqlite": _sqlite, "postgresql": _postgresql}
+"""Makes a database from: the rest of the URL, the data directory, and whether a damaged file is set aside."""
+MEMORY_SCHEME = "memory"
 
 
 def open_store(url: str, data: Path, *, sets_aside: bool = True) -> Store:
-    """The store that `url` names, not started: `sqlite` (a file in `data`), `sqlite:/a/path.db`, or `memory:`. Without
-    `sets_aside` a damaged file stays where it is and cannot be used."""
+    """The store that `url` names, not started: `sqlite` (a file in `data`), `sqlite:/a/path.db`, `postgresql://...`, or
+    `memory:`. Without `sets_aside` a damaged file stays where it is and cannot be used."""
+    if url.partition(":")[0] == MEMORY_SCHEME:
+        return MemoryStore()
+    return SqlStore(_database_at(url, data, sets_aside=sets_aside))
+
+
+def copy_store(source: str, target: str, data: Path) -> CopyResult:
+    """Copy all that is in one store to another one, which must be empty. Both are URLs, as in `open_store`. Raises
+    BadRequest, InvalidConfiguration, StoreError; the target is then as it was."""
+    return copy_database(_database_at(source, data, sets_aside=False), _database_at(target, data, sets_aside=False))
+
+
+def _database_at(url: str, data: Path, *, sets_aside: bool) -> Database:
     scheme, _, rest = url.partition(":")
-    if scheme not in OPENER_BY_SCHEME:
-        raise InvalidConfiguration(
-            f"store: {url.split('@')[-1]!r} is not a store; allowed: sqlite, sqlite:/a/path.db, memory:"
-        )
-    return OPENER_BY_SCHEME[scheme](rest, data, sets_aside)
+    if scheme not in DATABASE_BY_SCHEME:
+        raise InvalidConfiguration(f"store: {url.split('@')[-1]!r} is not a store; allowed: {ALLOWED_STORES}")
+    return DATABASE_BY_SCHEME[scheme](rest, data, sets_aside)

@@ -8,7 +8,7 @@ writer's time in small groups.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
@@ -25,6 +25,7 @@ from sqlalchemy import (
     delete,
     func,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -79,10 +80,10 @@ class PreparedStatement:
         if given := list(map(self._parameters_of, values)):
             _execute_many(driver, self._sql, given)
 
-    def first_column(self, driver: Driver, values: rows.RowValues) -> Iterable[Any]:
+    def fetch(self, driver: Driver, values: rows.RowValues) -> Iterable[Sequence[Any]]:
         if isinstance(driver, sqlite3.Connection):
-            return [row[0] for row in driver.execute(self._sql, self._parameters_of(values))]
-        return driver.exec_driver_sql(self._sql, self._parameters_of(values)).scalars()
+            return driver.execute(self._sql, self._parameters_of(values)).fetchall()
+        return driver.exec_driver_sql(self._sql, self._parameters_of(values)).all()
 
 
 class BlockInsert:
@@ -130,9 +131,12 @@ class KeyedStatement:
             for size in KEY_BATCH_SIZES
         }
 
-    def first_column(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
+    def fetch(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Sequence[Any]]:
         for prepared, values in self._batches(tenant, keys):
-            yield from prepared.first_column(driver, values | given)
+            yield from prepared.fetch(driver, values | given)
+
+    def first_column(self, driver: Driver, tenant: str, keys: Iterable[Any], **given: str) -> Iterator[Any]:
+        return (row[0] for row in self.fetch(driver, tenant, keys, **given))
 
     def run(self, driver: Driver, tenant: str, keys: Iterable[Any]) -> None:
         for prepared, values in self._batches(tenant, keys):
@@ -154,7 +158,9 @@ class Statements:
         inserts: dict[Table, SqliteInsert | PostgresInsert] = {
             table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
         }
-        inserts[schema.conversations] = _upsert(schema.conversations, insert(schema.conversations), keep=("newest",))
+        inserts[schema.conversations] = _upsert(
+            schema.conversations, insert(schema.conversations), keep=("newest", "written")
+        )
         inserts[schema.rounds] = _upsert(schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == ZERO)
         inserts[schema.messages] = _upsert(
             schema.messages, insert(schema.messages), where=schema.messages.c.final == ZERO
@@ -178,14 +184,19 @@ class Statements:
             where=anchored.excluded.created > schema.anchors.c.created,
         )
         table = schema.conversations
-        newest = (
+        newest: ColumnElement[int] = bindparam("is_newest")
+        written: ColumnElement[int] = bindparam("is_written")
+        times = (
             update(table)
             .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
-            .where(table.c.newest < bindparam("is_newest"))
-            .values(newest=bindparam("is_newest"))
+            .where(or_(table.c.newest < newest, table.c.written < written))
+            .values(
+                newest=case((table.c.newest < newest, newest), else_=table.c.newest),
+                written=case((table.c.written < written, written), else_=table.c.written),
+            )
         )
-        self.newest_update = PreparedStatement(newest, dialect)
-        self.existing_conversations = KeyedStatement(select(table.c.id), table, table.c.id, dialect)
+        self.newest_update = PreparedStatement(times, dialect)
+        self.existing_conversations = KeyedStatement(select(table.c.id, table.c.written), table, table.c.id, dialect)
         table = schema.anchors
         of_hint = select(table.c.key).distinct().where(table.c.hint == bindparam("of_hint"))
         self.anchors = KeyedStatement(of_hint, table, table.c.key, dialect)

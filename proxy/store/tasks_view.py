@@ -69,6 +69,10 @@ class TaskRowUpdater:
         """Drop the kept trees: their changes may not be in the store."""
         self._trees_by_conversation.clear()
 
+    def forget_conversation(self, owner: ConversationKey) -> None:
+        """Drop the trees of a conversation that another process wrote to."""
+        self._trees_by_conversation.pop(owner, None)
+
     def changed_rows(
         self, connection: Connection, news: Mapping[ConversationKey, ConversationChanges]
     ) -> list[rows.RowValues]:

@@ -14,12 +14,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import Connection, Engine, delete
+from sqlalchemy import Connection, delete
 
 from proxy.errors import StoreError
 from proxy.store import read as reading
@@ -30,13 +30,15 @@ from proxy.store.commit import (
     CommitResult,
     ConversationKey,
     RoundKey,
+    RowNumbers,
     commit,
     conversation_key_of,
     conversation_keys_of,
     memory_size_of,
 )
+from proxy.store.database import Database
 from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text
-from proxy.store.interface import Record
+from proxy.store.interface import Record, WrittenRows
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks_view import TaskRowUpdater
 from proxy.store.tickets import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
@@ -58,24 +60,6 @@ class QueueLimits:
     bytes: int = 256 * 1024 * 1024
     group_records: int = 5_000
     group_bytes: int = 16 * 1024 * 1024
-
-
-class Database(Protocol):
-    """What the writer needs of a database; `sqlite.SqliteFile` is one."""
-
-    @property
-    def write_connection(self) -> Connection: ...
-
-    @property
-    def read_engine(self) -> Engine: ...
-
-    def close(self) -> None: ...
-
-    def count_log_pages(self, records: int, size: int) -> None: ...
-
-    def checkpoint_if_large(self, *, waited_for: bool) -> None: ...
-
-    def set_aside(self) -> None: ...
 
 
 class StoreWriter:
@@ -101,9 +85,11 @@ class StoreWriter:
         self._waiters: list[Waiter] = []
         self._stall_error: StoreError | None = None
         self._closing = False
-        self._last_row_number = 0
         self._drafted_rounds: dict[RoundKey, None] = {}
-        self._commit_context = CommitContext(self._next_row_number, self._drafted_rounds, TaskRowUpdater())
+        self._own_writes: dict[ConversationKey, WrittenRows] = {}
+        self._commit_context = CommitContext(
+            database.begin_write, RowNumbers(), self._drafted_rounds, self._own_writes, TaskRowUpdater()
+        )
         self._thread: threading.Thread | None = None
         self.dropped_records = 0
         self.conversation_count = 0
@@ -327,13 +313,21 @@ class StoreWriter:
         connection, statements = self._ensure_connection()
         done = commit(connection, statements, batches, self._commit_context)
         _forget_oldest(self._drafted_rounds)
+        self._note_own_writes(done.written)
         self._database.count_log_pages(sum(len(batch.records) for batch in batches), done.bytes)
         return done
 
-    def _next_row_number(self) -> int:
-        """Row numbers rise across restarts: ns since the epoch, or one more than the last."""
-        self._last_row_number = max(self._last_row_number + 1, time.time_ns())
-        return self._last_row_number
+    def _note_own_writes(self, written: Mapping[ConversationKey, WrittenRows]) -> None:
+        with self._changed:
+            for owner, new in written.items():
+                before = self._own_writes.pop(owner, None)
+                is_next = before is not None and before.upto == new.after
+                self._own_writes[owner] = WrittenRows(before.after, new.upto) if before and is_next else new
+            _forget_oldest(self._own_writes)
+
+    def own_writes(self, tenant: str, conversation: str) -> WrittenRows | None:
+        """The newest ledger rows of this conversation that this process wrote with nobody between."""
+        return self._own_writes.get((tenant, conversation))
 
     def _probe(self) -> None:
         """One small transaction with a real write: an empty one succeeds on a full disk."""

@@ -138,7 +138,7 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
         ({"flags": {"tenancy": "header"}}, ["tenancy:", "not built yet", "single, key or credential"]),
         ({"flags": {"port": "99999"}}, ["port:", "'99999'", "65535"]),
         ({"flags": {"child_view": "last:0"}}, ["child_view:", "fork, isolate, auto, last:K"]),
-        ({"flags": {"store": "postgresql://a"}}, ["store:", "sqlite", "memory:"]),
+        ({"flags": {"store": "mysql://a"}}, ["store:", "sqlite", "memory:"]),
         ({"flags": {"upstreams.a.models": "x"}}, ["upstreams.a.url: is required"]),
         ({"flags": {"upstream": "a.example/v1"}}, ["upstreams.default.url:", "http:// or https://"]),
         (

@@ -1,4 +1,5 @@
-"""What every store keeps: the same suite on the file and in memory (D14, A6, S0-08, S3-30, S1-13)."""
+"""What every store keeps: the same suite on the file, in memory and on a PostgreSQL server (D14, A6, S0-08, S3-30,
+S1-13)."""
 
 from __future__ import annotations
 
@@ -29,27 +30,38 @@ from proxy.store.interface import (
     Store,
 )
 from proxy.store.search_index import words_in
-from proxy.store.sql import OPENER_BY_SCHEME, open_store
+from proxy.store.sql import DATABASE_BY_SCHEME, open_store
+from tests.postgresql_server import PostgresServer
 from tests.store.values import conversations, entry, grown_to, opened, said, worked
 
 numbers = count()
 
 
-@pytest.fixture(params=["sqlite", "memory:"])
+STORES = ["sqlite", "memory:", pytest.param("postgresql", marks=pytest.mark.long)]
+
+
+def url_of(request: pytest.FixtureRequest) -> str:
+    if request.param != "postgresql":
+        return str(request.param)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened_store = open_store(request.param, tmp_path / "data")
+    opened_store = open_store(url_of(request), tmp_path / "data")
     await opened_store.start()
     yield opened_store
     await opened_store.close()
 
 
-@pytest.fixture(params=["sqlite", "memory:"], scope="module")
+@pytest.fixture(params=STORES, scope="module")
 def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[asyncio.Runner, Store]]:
     """One store for many random examples, and the loop it lives on."""
     with asyncio.Runner() as runner:
-        made = open_store(request.param, tmp_path_factory.mktemp("store"))
+        made = open_store(url_of(request), tmp_path_factory.mktemp("store"))
         runner.run(made.start())
         yield runner, made
         runner.run(made.close())
@@ -557,11 +569,11 @@ async def test_health_counts_conversations(store: Store) -> None:
 
 
 def test_an_unknown_store_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match=r"allowed: sqlite, sqlite:/a/path\.db, memory:") as refused:
+    with pytest.raises(InvalidConfiguration, match=r"allowed: sqlite, .*postgresql://.*, memory:") as refused:
         open_store("mysql://user:password@host/db", tmp_path)
 
     assert "password" not in str(refused.value)
-    assert set(OPENER_BY_SCHEME) == {"sqlite", "memory"}
+    assert set(DATABASE_BY_SCHEME) == {"sqlite", "postgresql"}
 
 
 # ------------------------------------------------------------------------------------------------------ finished frames

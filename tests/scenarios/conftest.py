@@ -5,7 +5,7 @@ streamed alone, which is how agents ask. A scenario about the bytes of single di
 A quick run takes each scenario in one of these ways; which one hangs on its name, so that all dialects are asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from llm_test_provider import Model, ScriptedProvider
 from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import Conversation, RecordingProvider, Stage, running_stage
+from tests.postgresql_server import PostgresServer
 
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
@@ -86,8 +87,23 @@ def provider(request: pytest.FixtureRequest, tongue: TestDialect) -> Iterator[Sc
 
 
 @pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path, streamed: bool, tongue: TestDialect) -> Iterator[Stage]:
-    with running_stage(provider, tmp_path, streamed=streamed, tongue=tongue) as running:
+def new_database(request: pytest.FixtureRequest) -> Callable[[], str] | None:
+    """With `--replicas`: makes an empty PostgreSQL database and returns its URL."""
+    if not request.config.getoption("--replicas"):
+        return None
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_database
+
+
+@pytest.fixture
+def stage(
+    provider: ScriptedProvider,
+    tmp_path: Path,
+    streamed: bool,
+    tongue: TestDialect,
+    new_database: Callable[[], str] | None,
+) -> Iterator[Stage]:
+    with running_stage(provider, tmp_path, streamed=streamed, tongue=tongue, new_database=new_database) as running:
         yield running
 
 

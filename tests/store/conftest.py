@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.store.database.sqlite import SqliteFile
 from proxy.store.failures import CircuitBreaker
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import SqliteFile
 from proxy.store.writer import QueueLimits
 
 REST_S = 0.2

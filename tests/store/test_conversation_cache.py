@@ -13,10 +13,10 @@ from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Led
 from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import StoreError
 from proxy.store.conversation_cache import MAX_LOCKS, MAX_WRITE_DELAY_S, CachedConversation, ConversationCache
+from proxy.store.database.sqlite import SqliteFile
 from proxy.store.interface import SentRecord, Store
 from proxy.store.memory import MemoryStore
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import SqliteFile
 from tests.store.conftest import locked
 from tests.store.values import said
 

@@ -208,7 +208,7 @@ async def test_after_forget_no_byte_of_a_conversation_is_left_in_any_file(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: int
 ) -> None:
     """T10: rows, blobs, free pages, the write-ahead log and the copy kept at a migration."""
-    monkeypatch.setattr("proxy.store.sqlite.MAX_REWRITE_BYTES", rewritten)
+    monkeypatch.setattr("proxy.store.database.sqlite.MAX_REWRITE_BYTES", rewritten)
     for number in range(60):
         name = f"c{number}"
         text = MARKER if number % 2 else "harmless"

@@ -14,9 +14,9 @@ from proxy.core.frames.events import DecisionAdded, FrameActivated, FrameEvent, 
 from proxy.core.frames.tree import Status
 from proxy.errors import StoreError
 from proxy.store import search_index as finding
+from proxy.store.database import READERS
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import READERS
 from tests.store.conftest import Making, rows
 from tests.store.values import entry, worked
 
@@ -26,6 +26,7 @@ DROP INDEX tasks_by_writing;
 ALTER TABLE task_rows DROP COLUMN criteria;
 ALTER TABLE task_rows DROP COLUMN noted;
 ALTER TABLE task_rows DROP COLUMN written;
+ALTER TABLE conversations DROP COLUMN written;
 UPDATE alembic_version SET version_num = '0005';
 """
 

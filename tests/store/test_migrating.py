@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, inspect, text
 
 from proxy.errors import StoreError
-from proxy.store import migrate as migrating
 from proxy.store import schema
+from proxy.store.database import SqliteFile
+from proxy.store.database import migrate as migrating
 from tests.store.conftest import Making, rows
 from tests.store.values import entry, opened
 
@@ -137,7 +138,7 @@ def test_every_transaction_that_writes_is_immediate() -> None:
     folder = migrating.MIGRATIONS_FOLDER.parent
     begun = {
         path.name: [line.strip() for line in path.read_text().splitlines() if 'sql("BEGIN' in line]
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
     }
 
     assert {name: lines for name, lines in begun.items() if lines} == {
@@ -149,6 +150,7 @@ async def test_the_connection_that_writes_begins_immediate_and_those_that_read_c
     """D6."""
     store = await making()
     database = store._database
+    assert isinstance(database, SqliteFile)
     said: list[str] = []
 
     def listen(_c: object, _cursor: object, statement: str, *_: object) -> None:

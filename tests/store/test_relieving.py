@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from proxy.store.database.sqlite import CHECKPOINT_AT_PAGES, WAL_BYTES, WAL_PAGES
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import CHECKPOINT_AT_PAGES, WAL_BYTES, WAL_PAGES
 from tests.store.values import entry, opened
 
 FRAME = 4096 + 24

@@ -21,6 +21,7 @@ from tests.store.conftest import Making, rows
 from tests.store.values import opened, said
 
 pytestmark = pytest.mark.rows("S2-39")
+GONE = "DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings; ALTER TABLE conversations DROP COLUMN written"
 TOLD = "SELECT goal, status, result, depth FROM tasks ORDER BY created_at, goal"
 SMALL = [
     ("Make the suite green", "active", None, 0),
@@ -43,7 +44,7 @@ async def test_a_store_from_before_gets_rows_for_all_that_is_in_it(making: Makin
         old.write(tenant, records_of(tenant, name)[0])
     await old.close()
     with closing(sqlite3.connect(path)) as before:
-        gone = "DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings"
+        gone = GONE
         before.executescript(f"{gone}; UPDATE alembic_version SET version_num = '0003';")
 
     new = await making()
@@ -62,7 +63,7 @@ async def test_a_store_from_before_is_taken_up_also_where_one_conversation_in_it
         old.write("a", records_of("a", name)[0])
     await old.close()
     with closing(sqlite3.connect(path)) as before:
-        gone = "DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings"
+        gone = GONE
         novel = 'UPDATE events SET data = \'{"type":"novel"}\' WHERE conversation = (SELECT max(id) FROM conversations)'
         before.executescript(f"{gone}; {novel}; UPDATE alembic_version SET version_num = '0003';")
 

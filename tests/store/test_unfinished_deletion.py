@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.store.database.sqlite import SqliteFile
 from proxy.store.sql import SqlStore
-from proxy.store.sqlite import SqliteFile
 from tests.management.api.small_ledger import written
 
 

@@ -153,6 +153,8 @@ class Ledger:
     queue: dict[str, QueuedMessage] = field(default_factory=dict)
     """Messages that people queued, in order, delivered or not."""
     next_seq: int = 0
+    read_upto: int = field(default=0, compare=False)
+    """Number of the newest row of the store that is in here; 0 for a conversation that was made here."""
     memory_bytes: int = LEDGER_BYTES
     """Estimated bytes in memory. A message that another cache holds too is counted in both places."""
 
@@ -218,6 +220,14 @@ class Ledger:
         self.events[event.entry] = tuple(sorted((*stored, event), key=lambda e: (e.round, e.seq)))
         self.next_seq = max(self.next_seq, event.seq + 1)
         return True
+
+    def settle_event(self, event: LedgerEvent) -> None:
+        """Add an event as the store has it. It replaces another one of this kind and subject, which came later."""
+        stored = self.events.get(event.entry, ())
+        others = tuple(e for e in stored if (e.kind, e.subject) != (event.kind, event.subject))
+        if event not in stored:
+            self.events[event.entry] = others
+            self.add_event(event)
 
     def original_of(self, entry: Entry) -> Entry:
         """The first form of an entry that the client rewrote, once or more."""

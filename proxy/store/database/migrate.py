@@ -12,7 +12,7 @@ from proxy.errors import StoreError
 from proxy.store import schema
 from proxy.store import tasks_view as tasks
 
-MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
+MIGRATIONS_FOLDER = Path(__file__).parents[1] / "migrations"
 SECRET_NAME = "secret"  # noqa: S105 - the name of the row, not what is in it
 
 

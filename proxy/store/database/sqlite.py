@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -24,14 +24,12 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import StoreError
-from proxy.store import migrate as migrating
+from proxy.store.database import migrate as migrating
+from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
 
 BUSY_MS = 250
 """How long a statement waits for another process."""
-READERS = 4
-SEARCHERS = 1
-"""Further connections for searches, which may take seconds, so that no request waits for one."""
 SHRINK_MS = 50
 """Short busy timeout while deleted bytes are removed: writers wait meanwhile, and it is tried again."""
 MAX_REWRITE_BYTES = 256 * 1024 * 1024
@@ -46,8 +44,6 @@ PAGE_BYTES = 4_096
 PAGES_PER_COMMIT, PAGES_PER_RECORD = 16, 2
 """Estimated log pages beside the bytes of text, because SQLite does not report them (measured: 15 to 23 for a commit of
 3 records, 106 to 185 for one of 69 records and 60 pages)."""
-MAX_NOTES = 20
-"""Newest notes to the operator that are kept."""
 FILE_SUFFIXES = ("", "-wal", "-shm")
 BACKUP_SUFFIX = ".before-"
 SET_ASIDE_SUFFIX = ".corrupt-"
@@ -68,6 +64,10 @@ class SqliteFile:
         self._write_connection: Connection | None = None
         self._read_engine: Engine | None = None
         self._log_pages = 0
+
+    @property
+    def is_shared(self) -> bool:
+        return False
 
     @property
     def location(self) -> str:
@@ -181,6 +181,9 @@ class SqliteFile:
             except OSError:
                 continue
         return total
+
+    def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
+        return time.time_ns()  # `BEGIN IMMEDIATE` has the lock
 
     def count_log_pages(self, records: int, size: int) -> None:
         """Count a committed transaction of so many records and bytes of text."""

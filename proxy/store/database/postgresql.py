@@ -1,0 +1,205 @@
+"""A PostgreSQL database, which several proxies may share.
+
+Writers take turns by tenant: a transaction first takes an advisory lock, so that rows of a tenant are numbered in the
+order in which others see them, two writers never block each other row by row, and a blob is not deleted while somebody
+begins to use it. Readers take no lock and see one state for the length of a transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool, QueuePool
+
+from proxy.errors import InvalidConfiguration, StoreError
+from proxy.store.database import migrate as migrating
+from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
+from proxy.store.failures import as_store_error
+
+CONNECT_TIMEOUT_S = 5
+LOCK_TIMEOUT_MS = 2_000
+"""How long a transaction waits for another writer of the same tenant before it is tried again."""
+STATEMENT_TIMEOUT_MS = 30_000
+"""Longest statement: a search or a deletion in a large store takes seconds, a lost server no answer at all."""
+POOL_TIMEOUT_S = 5
+SIZE_INTERVAL_S = 60.0
+"""How often the size of the database is asked for: PostgreSQL adds up the sizes of all files."""
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+"""A server that vanished without a word is noticed within half a minute (s, s, attempts, ms)."""
+DRIVER = "postgresql+psycopg"
+
+LOCK_SQL = "pg_advisory_xact_lock({})"
+SHARE_SQL = "pg_advisory_xact_lock_shared({})"
+CLOCK_SQL = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"  # us; evaluated last, when the locks are held
+
+
+def _lock_key(name: str) -> int:
+    """A key of an advisory lock: 64 bits with a sign, the same in every process."""
+    return int.from_bytes(sha256(f"callstack {name}".encode()).digest()[:8], "big", signed=True)
+
+
+EVERYONE = _lock_key("everyone")
+SCHEMA_KEY = _lock_key("schema")
+
+
+class PostgresDatabase:
+    """A `Database` on a server. `url` is `postgresql://user:password@host:port/name`, with libpq's parameters behind a
+    question mark. Raises InvalidConfiguration for another form, or where the driver is not installed."""
+
+    def __init__(self, url: str, *, may_finish: bool = True) -> None:
+        self._url = _checked_url(url)
+        self._may_finish = may_finish
+        self.notes: deque[str] = deque(maxlen=MAX_NOTES)
+        self._secret = b""
+        self._engine: Engine | None = None
+        self._write_connection: Connection | None = None
+        self._read_engine: Engine | None = None
+        self._size = 0
+        self._size_known_until = 0.0
+
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
+    def location(self) -> str:
+        host = self._url.host or self._url.query.get("host") or "localhost"
+        return f"postgresql://{host}{f':{self._url.port}' if self._url.port else ''}/{self._url.database or ''}"
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    @property
+    def is_open(self) -> bool:
+        return self._read_engine is not None
+
+    @property
+    def may_set_aside(self) -> bool:
+        return self._may_finish
+
+    @property
+    def read_engine(self) -> Engine:
+        if self._read_engine is None:
+            raise StoreError("the store is not open", code="store_unreachable")
+        return self._read_engine
+
+    @property
+    def write_connection(self) -> Connection:
+        """The write connection; a new one if the server closed the last."""
+        if self._write_connection is not None and (self._write_connection.closed or self._write_connection.invalidated):
+            self.close()
+        if self._write_connection is None:
+            self._open()
+        assert self._write_connection is not None  # noqa: S101 - `_open` made it or raised
+        return self._write_connection
+
+    def _open(self) -> None:
+        try:
+            self._engine = create_engine(
+                self._url, poolclass=NullPool, connect_args=self._connect_arguments(writes=True)
+            )
+            self._write_connection = self._engine.connect()
+            self._migrate(self._write_connection)
+            self._read_engine = create_engine(
+                self._url,
+                poolclass=QueuePool,
+                pool_size=READERS + SEARCHERS,
+                max_overflow=0,
+                pool_timeout=POOL_TIMEOUT_S,
+                isolation_level="REPEATABLE READ",
+                connect_args=self._connect_arguments(writes=False),
+            )
+            self._measure()
+        except Exception as caught:
+            self.close()
+            raise as_store_error(caught) from caught
+
+    def _connect_arguments(self, *, writes: bool) -> dict[str, object]:
+        """What the URL says comes last, so that it wins."""
+        options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
+        if not writes:
+            options += " -c default_transaction_read_only=on"
+        ours = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "callstack", **KEEPALIVE}
+        said = self._url.query
+        return {**ours, **said, "options": f"{options} {said.get('options', '')}".rstrip()}
+
+    def _migrate(self, connection: Connection) -> None:
+        """One process at a time: replicas start together."""
+        with connection.begin():
+            connection.exec_driver_sql(f"SELECT {LOCK_SQL.format(SCHEMA_KEY)}")
+            version = migrating.schema_version_of(connection)
+            if not version:
+                migrating.create_schema(connection, self._secret)
+            elif not migrating.is_current(version):
+                migrating.upgrade(connection)
+                self.notes.append(f"the store was migrated from schema {version}")
+            self._secret = migrating.secret_of(connection)
+
+    def close(self) -> None:
+        for closing in (self._write_connection, self._engine, self._read_engine):
+            with suppress(SQLAlchemyError):
+                if isinstance(closing, Connection):
+                    closing.close()
+                elif closing is not None:
+                    closing.dispose()
+        self._write_connection = self._engine = self._read_engine = None
+
+    # --------------------------------------------------------------------------------------------------------- writing
+    def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
+        keys = sorted(set(map(_lock_key, tenants)))  # sorted, so that two writers never wait for each other
+        everyone = (SHARE_SQL if keys else LOCK_SQL).format(EVERYONE)
+        asked = ", ".join([everyone, *map(LOCK_SQL.format, keys), CLOCK_SQL])
+        return int(connection.exec_driver_sql(f"SELECT {asked}").one()[-1]) * 1_000
+
+    def count_log_pages(self, records: int, size: int) -> None:
+        """PostgreSQL checkpoints by itself."""
+
+    def checkpoint_if_large(self, *, waited_for: bool) -> None:
+        with suppress(SQLAlchemyError):
+            self._measure()
+
+    def _measure(self) -> None:
+        connection = self._write_connection
+        if connection is None or time.monotonic() < self._size_known_until:
+            return
+        self._size_known_until = time.monotonic() + SIZE_INTERVAL_S
+        with connection.begin():
+            self._size = int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+
+    def size_bytes(self) -> int:
+        return self._size
+
+    # -------------------------------------------------------------------------------------------------------- deleting
+    def set_aside(self) -> None:
+        """A server is not a file: its administrator decides. The store stays closed until it can be used."""
+        self.close()
+
+    def forget_set_aside(self, conversation: str, before: int) -> int:
+        return 0
+
+    def compact(self, *, rewrite: bool) -> bool:
+        """Autovacuum does it."""
+        return True
+
+    def truncate_log(self) -> bool:
+        """PostgreSQL recycles its log by itself."""
+        return True
+
+
+def _checked_url(url: str) -> URL:
+    try:
+        made = make_url(url)
+    except (ArgumentError, ValueError):  # a port that is no number
+        raise InvalidConfiguration("store: not a URL of the form postgresql://user:password@host:5432/name") from None
+    if find_spec("psycopg") is None:
+        raise InvalidConfiguration("store: PostgreSQL needs a driver: pip install 'callstack-proxy[postgres]'")
+    return made.set(drivername=DRIVER)

@@ -1,0 +1,283 @@
+"""A PostgreSQL server under the store: two processes on it, the server away, and moving there and back (D15)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.config.sources import load_config
+from proxy.core.ledger.ledger import LedgerEvent
+from proxy.errors import BadRequest, InvalidConfiguration, StoreError
+from proxy.store.conversation_cache import CachedConversation, ConversationCache
+from proxy.store.database import PostgresDatabase
+from proxy.store.failures import CircuitBreaker
+from proxy.store.interface import LedgerRecord
+from proxy.store.sql import SqlStore, copy_store, open_store
+from tests.postgresql_server import PostgresServer
+from tests.store.values import entry, opened
+
+pytestmark = pytest.mark.long
+SOON_S = 10.0
+Opening = Callable[..., Awaitable[SqlStore]]
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture
+async def opening(url: str) -> AsyncIterator[Opening]:
+    """Stores on the same database, each as a process of its own has it."""
+    made: list[SqlStore] = []
+
+    async def open_one(at: str = url) -> SqlStore:
+        store = SqlStore(PostgresDatabase(at), circuit=CircuitBreaker(time.monotonic, rest=0.2))
+        made.append(store)
+        await store.start()
+        return store
+
+    yield open_one
+    for store in made:
+        await store.close()
+
+
+async def cached(cache: ConversationCache, conversation: str = "c1") -> CachedConversation:
+    found = await cache.get("a", conversation)
+    assert found is not None
+    return found
+
+
+def decided(conversation: str, data: bytes) -> LedgerRecord:
+    return LedgerRecord(conversation, LedgerEvent("m1", 0, 1, "folded", "f1", data, 1))
+
+
+async def failure(awaiting: Awaitable[object]) -> str:
+    try:
+        await awaiting
+    except StoreError as error:
+        return error.code
+    return ""
+
+
+# -------------------------------------------------------------------------------------------------------- two processes
+async def test_processes_that_start_together_make_one_store(opening: Opening) -> None:
+    stores = await asyncio.gather(*(opening() for _ in range(4)))
+
+    assert len({await store.secret() for store in stores}) == 1
+
+
+async def test_what_another_process_wrote_is_in_the_same_object_at_the_next_request(opening: Opening) -> None:
+    here, there = await opening(), await opening()
+    ours, theirs = ConversationCache(here), ConversationCache(there)
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    held = await cached(ours)
+    beside = await cached(theirs)
+
+    theirs.record(beside, [entry("m2", "m1", seq=2)])
+    await theirs.wait_until_durable(beside)
+
+    assert "m2" not in held.ledger.entries
+    assert await cached(ours) is held
+    assert "m2" in held.ledger.entries
+
+
+async def test_only_what_is_new_is_read(opening: Opening) -> None:
+    """Of a conversation that two processes continue in turns, each reads what the other wrote and no more."""
+    here, there = await opening(), await opening()
+    caches = ConversationCache(here), ConversationCache(there)
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    for cache in caches:
+        await cached(cache)
+    known = (await cached(caches[1])).ledger.read_upto
+    for number in range(2, 8):
+        turn = caches[number % 2]
+        held = await cached(turn)
+        turn.record(held, [entry(f"m{number}", f"m{number - 1}", seq=number)])
+        await turn.wait_until_durable(held)
+
+    changes = (await there.changes("a", {"c1": known}))["c1"]
+    assert changes is not None
+    assert [value.id for value in changes.values if hasattr(value, "id")] == [f"m{n}" for n in range(2, 8)]
+    assert set((await cached(caches[0])).ledger.entries) == {f"m{n}" for n in range(1, 8)}
+    upto = (await cached(caches[0])).ledger.read_upto
+    assert await here.changes("a", {"c1": upto}) == {}
+
+
+async def test_own_writes_are_not_read_again(opening: Opening) -> None:
+    store = await opening()
+    cache = ConversationCache(store)
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    held = await cached(cache)
+    before = held.ledger.read_upto
+    cache.record(held, [entry("m2", "m1", seq=2)])
+    await cache.wait_until_durable(held)
+
+    changes = (await store.changes("a", {"c1": before}))["c1"]
+
+    assert changes is not None
+    assert changes.values == ()
+    assert changes.upto > before
+
+
+async def test_of_two_decisions_about_one_frame_the_first_holds_everywhere(opening: Opening) -> None:
+    here, there = await opening(), await opening()
+    ours, theirs = ConversationCache(here), ConversationCache(there)
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    first, second = await cached(ours), await cached(theirs)
+    ours.record(first, [decided("c1", b"first").value])
+    await ours.wait_until_durable(first)
+    theirs.record(second, [decided("c1", b"second").value])
+    await theirs.wait_until_durable(second)
+
+    events = [(await cached(cache)).ledger.events["m1"] for cache in (ours, theirs)]
+
+    assert [[event.data for event in held] for held in events] == [[b"first"], [b"first"]]
+
+
+async def test_what_another_process_deleted_is_gone_here_too(opening: Opening) -> None:
+    here, there = await opening(), await opening()
+    cache = ConversationCache(here)
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    await cached(cache)
+    await there.delete_conversations("a", "c1")
+
+    assert await cache.get("a", "c1") is None
+
+
+async def test_writers_of_one_tenant_take_turns_and_lose_nothing(opening: Opening) -> None:
+    """Many conversations with the same messages at once: no deadlock, and no blob lost to a deletion beside it."""
+    stores = await asyncio.gather(*(opening() for _ in range(3)))
+
+    async def works(store: SqlStore, number: int) -> None:
+        for at in range(15):
+            name = f"c{number}-{at}"
+            await store.wait_until_durable(store.write("a", opened(name, entry("m1", text="the same words " * 40))))
+            if at % 3 == 0:
+                await store.delete_conversations("a", name)
+
+    await asyncio.gather(*(works(store, number) for number, store in enumerate(stores)))
+
+    left = await stores[0].conversations("a", 100)
+    assert len(left) == 30
+    for conversation in left:
+        ledger = await stores[1].load("a", conversation.id)
+        assert ledger is not None
+        assert len(ledger.entries) == 1
+    assert [store.health().dropped for store in stores] == [0, 0, 0]
+
+
+# ------------------------------------------------------------------------------------------------------ the server away
+async def test_a_server_that_was_restarted_is_used_again(opening: Opening, postgres: PostgresServer) -> None:
+    store = await opening()
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    postgres.stop(signal.SIGKILL)
+    postgres.start()
+
+    assert await store.load("a", "c1") is not None
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+async def test_a_server_that_is_away_is_named_and_comes_back_by_itself(
+    opening: Opening, postgres: PostgresServer, how: signal.Signals
+) -> None:
+    store = await opening()
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    postgres.stop(how)
+    try:
+        begun = time.monotonic()
+        assert await failure(store.wait_until_durable(store.write("a", opened("c2")))) == "store_unreachable"
+        assert await failure(store.load("a", "c1")) == "store_unreachable"
+        assert time.monotonic() - begun < SOON_S
+    finally:
+        postgres.start()
+    until = time.monotonic() + SOON_S
+    while await _refuses(store):
+        assert time.monotonic() < until, "it did not come back"
+        await asyncio.sleep(0.05)
+    ledger = await store.load("a", "c1")
+    assert ledger is not None
+    assert set(ledger.entries) == {"m1"}
+
+
+async def _refuses(store: SqlStore) -> bool:
+    try:
+        await store.wait_until_durable(store.write("a", opened("c3")))
+    except StoreError:
+        return True
+    return False
+
+
+async def test_no_server_is_an_error_with_its_place_and_without_its_password(tmp_path: Path) -> None:
+    store = open_store("postgresql://someone:geheim@127.0.0.1:1/callstack", tmp_path)
+    try:
+        with pytest.raises(StoreError, match="cannot be reached") as refused:
+            await store.start()
+    finally:
+        await store.close()
+
+    assert refused.value.code == "store_unreachable"
+    assert "geheim" not in str(refused.value) + store.health().where
+    assert "127.0.0.1:1/callstack" in store.health().where
+
+
+async def test_a_database_of_another_program_is_left_alone(
+    url: str, postgres: PostgresServer, opening: Opening
+) -> None:
+    postgres.run("CREATE TABLE customers (name text)", url)
+
+    with pytest.raises(StoreError, match="something else"):
+        await opening()
+
+    assert postgres.run("SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'", url) == [(1,)]
+
+
+def test_a_url_that_is_none_says_its_form() -> None:
+    with pytest.raises(InvalidConfiguration, match="postgresql://user:password@host"):
+        PostgresDatabase("postgresql://host:port/name")
+
+
+def test_the_configuration_shows_where_it_is_without_credentials(tmp_path: Path) -> None:
+    config = load_config(
+        {"data": str(tmp_path), "store": "postgresql://me:geheim@db.example:5433/stack?sslmode=require"}
+    )
+
+    assert config.store_place == "postgresql://db.example:5433/stack"
+    assert config.is_store_shared
+
+
+# --------------------------------------------------------------------------------------------------------------- moving
+async def test_a_store_moves_to_the_server_and_back(url: str, tmp_path: Path) -> None:
+    old = open_store("sqlite", tmp_path)
+    await old.start()
+    await old.wait_until_durable(old.write("a", opened("c1", entry("m1", text="with \x00 in it"))))
+    secret, before = await old.secret(), await old.load("a", "c1")
+    await old.close()
+
+    there = copy_store("sqlite", url, tmp_path)
+    back = copy_store(url, f"sqlite:{tmp_path}/back.db", tmp_path)
+    new = open_store(f"sqlite:{tmp_path}/back.db", tmp_path)
+    await new.start()
+
+    assert (there.conversations, back.rows) == (1, there.rows)
+    assert await new.load("a", "c1") == before
+    assert await new.secret() == secret
+    await new.close()
+
+
+async def test_a_store_that_holds_something_is_not_overwritten(url: str, tmp_path: Path, opening: Opening) -> None:
+    store = await opening()
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    old = open_store("sqlite", tmp_path)
+    await old.start()
+    await old.close()
+
+    with pytest.raises(BadRequest, match="conversations already"):
+        copy_store("sqlite", url, tmp_path)
+
+    assert await store.load("a", "c1") is not None
