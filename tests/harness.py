@@ -48,6 +48,8 @@ Json = dict[str, Any]
 NUMBER = "x-scenario-request"
 LINE = ("messages", "system", "input", "instructions", "tools")
 """Members of a request that we write into."""
+RECEIPTS_WRITTEN_S = 0.15
+"""Receipts that nobody waits for are written together, within a tenth of a second."""
 BACK_S = 10
 WAIT_S = 30.0
 """How long a test waits for a byte. A request of a hundred hidden calls with huge arguments says none before its end:
@@ -224,7 +226,11 @@ class RunningProxy:
         self._place.close()
 
     def next_port(self) -> int:
-        """Where the next request goes."""
+        """Where the next completion request goes."""
+        return self.port
+
+    def last_port(self) -> int:
+        """Where the last one went."""
         return self.port
 
     # ------------------------------------------------------------------------------------------------------ asking it
@@ -308,7 +314,7 @@ class RunningProxy:
         return {value: int(float(number)) for value, number in told}
 
     def _raw(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.next_port(), timeout=WAIT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.last_port(), timeout=WAIT_S)
         try:
             connection.request(method, path, body, {"content-type": "application/json", **headers})
             response = connection.getresponse()
@@ -363,12 +369,14 @@ class RunningProxy:
 
 
 class Replicas(RunningProxy):
-    """Two proxies on one database behind what a balancer without affinity does: every request goes to the other."""
+    """Two proxies on one database behind what a balancer without affinity does: every completion request goes to the
+    other one. What is asked of the management goes where the last one went, when both have written their receipts."""
 
     def __init__(self, config: Config, stage: Stage) -> None:
         super().__init__(config, stage)
         self._other = RunningProxy(config, stage)
         self._turns = cycle((self, self._other))
+        self._last, self._has_answered = self.port, False
 
     def start(self) -> RunningProxy:
         self._other.start()
@@ -383,7 +391,14 @@ class Replicas(RunningProxy):
         self._other.leave()
 
     def next_port(self) -> int:
-        return next(self._turns).port
+        self._last, self._has_answered = next(self._turns).port, True
+        return self._last
+
+    def last_port(self) -> int:
+        if self._has_answered:
+            time.sleep(RECEIPTS_WRITTEN_S)
+            self._has_answered = False
+        return self._last
 
 
 async def _shut(server: uvicorn.Server) -> None:
@@ -573,6 +588,8 @@ class Stage:
     """False where a provider refuses the form of requests: the laws are about lines that it takes."""
     new_database: Callable[[], str] | None = None
     """Where proxies are two replicas: the URL of an empty database."""
+    _databases: dict[str, str] = field(default_factory=dict)
+    """URLs by data directory."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -591,7 +608,9 @@ class Stage:
         if self.new_database is None or "store" in flags:
             running = RunningProxy(load_config(flags), self)
         else:
-            running = Replicas(load_config({**flags, "store": self.new_database()}), self)
+            place = self._databases.get(flags["data"]) or self.new_database()
+            self._databases[flags["data"]] = place
+            running = Replicas(load_config({**flags, "store": place}), self)
         self.proxies.append(running)
         return running.start()
 

@@ -148,11 +148,11 @@ class RequestHandler:
 
     async def finish(self, status: int) -> None:
         """End the client's answer, or send the error if the stream failed."""
+        await self._wait_for_other_processes()
         if self.stream_failure is not None:
             self.record.finish(status if self.reply.started else self.stream_failure.status)
             await self.client_response.send_error(self.stream_failure)
             return
-        await self._wait_for_other_processes()
         last = self.client_response.last_bytes()
         self.record.finish(status)
         await self.client_response.end(last)

@@ -19,7 +19,7 @@ from tests.harness import Conversation, RecordingProvider, Stage, running_stage
 from tests.postgresql_server import PostgresServer
 
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
-SPOKEN_IN, ASKED = "spoken_in", "asked"
+SPOKEN_IN, ASKED, ONE_PROCESS = "spoken_in", "asked", "one_process"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class Manner:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{SPOKEN_IN}(*dialects, reason): a scenario about the bytes of these dialects")
+    config.addinivalue_line(
+        "markers", f"{ONE_PROCESS}(reason): a scenario about what one process knows; not for replicas"
+    )
     config.addinivalue_line("markers", f"{ASKED}(form): a scenario for one form of answers, `streamed` or `plain`")
 
 
@@ -91,6 +94,8 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str] | None:
     """With `--replicas`: makes an empty PostgreSQL database and returns its URL."""
     if not request.config.getoption("--replicas"):
         return None
+    if marked := request.node.get_closest_marker(ONE_PROCESS):
+        pytest.skip(f"one process: {marked.kwargs['reason']}")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_database
 

@@ -45,10 +45,15 @@ function tell(text) {
 }
 
 let wasAway = false;
+let signedOut = false;
 
 function onEvent({ data }) {
+  if (signedOut) return;
   if (data.pages) {
     visiblePages = data.pages;
+  } else if (data.state === "refused") {
+    wasAway = true;
+    refresh();
   } else if (data.state === "away") {
     wasAway = true;
     tell("The proxy is away; trying again …");
@@ -82,7 +87,8 @@ document.addEventListener("visibilitychange", () => {
 
 body.addEventListener("htmx:responseError", (event) => {
   const status = event.detail.xhr.status;
-  if (status === 401) tell("You are signed out. Load the page again to sign in.");
+  signedOut = status === 401;
+  if (signedOut) tell("You are signed out. Load the page again to sign in.");
   else if (status === 404) tell("What this page showed was deleted.");
   else tell("The page could not be brought up to date; load it again.");
 });

@@ -22,7 +22,8 @@ function listen() {
   source = new EventSource("/console/events");
   source.onopen = () => change("open");
   source.onerror = () => {
-    change("away");
+    // Closed: the proxy answered, and refused. The page asks it why.
+    change(source.readyState === EventSource.CLOSED ? "refused" : "away");
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
   for (const name of NAMES) {
