@@ -1,6 +1,6 @@
 """The ASGI application, the guard in front of it, and the server that runs it on a socket."""
 
 from proxy.server.app import build_app
-from proxy.server.runner import bind, serve
+from proxy.server.runner import ServerHooks, base_url, bind, serve
 
-__all__ = ["bind", "build_app", "serve"]
+__all__ = ["ServerHooks", "base_url", "bind", "build_app", "serve"]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -67,22 +67,24 @@ _KEEP_ALIVE_S = 75
 """Longer than clients keep idle connections, so that the clients close them."""
 
 
-def serve(
-    app: Application,
-    config: Config,
-    *,
-    ready: Callable[[str], None],
-    draining: Callable[[], None] = lambda: None,
-    refused: OnRefusal = lambda reason: None,
-) -> None:
-    """Serve until a signal. `ready` gets the base URL; `draining` is called when the drain begins, `refused` with the
-    reason of each refused request. Raises InvalidConfiguration if the address cannot be bound."""
-    listener = bind(config.host, config.port)
+class ServerHooks(NamedTuple):
+    """What is called: `ready` with the base URL once requests are answered, `draining` when the drain begins, `refused`
+    with the reason of each refused request."""
+
+    ready: Callable[[str], None]
+    draining: Callable[[], None] = lambda: None
+    refused: OnRefusal = lambda reason: None
+
+
+def serve(app: Application, config: Config, hooks: ServerHooks, listener: socket.socket | None = None) -> None:
+    """Serve until a signal, on `listener` or a socket of its own. Raises InvalidConfiguration if the address cannot be
+    bound."""
+    listener = listener or bind(config.host, config.port)
     with listener:
         refuse_own_upstreams(config, listener)
         settings = uvicorn.Config(
             app,
-            http=_protocol_class(config, refused),
+            http=_protocol_class(config, hooks.refused),
             loop="auto",  # uvloop where it exists
             ws="none",
             lifespan="on",
@@ -94,7 +96,7 @@ def serve(
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=config.drain_s,
         )
-        server = _Server(settings, lambda: ready(_base_url(listener)), draining)
+        server = _Server(settings, lambda: hooks.ready(base_url(listener)), hooks.draining)
         logging.getLogger("uvicorn.error").addFilter(server.should_log)
         with _hangup_drains(server):
             server.run(sockets=[listener])
@@ -131,7 +133,7 @@ def _bound_unsent_bytes(listener: socket.socket) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
 
 
-def _base_url(listener: socket.socket) -> str:
+def base_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import InvalidConfiguration
 from proxy.server.guard import Receive, RequestGuard, Scope, Send
-from proxy.server.runner import serve
+from proxy.server.runner import ServerHooks, serve
 
 
 class Echo:
@@ -87,7 +87,8 @@ def main(arguments: list[str]) -> int:
         def drain() -> None:
             application.draining = True
 
-        serve(RequestGuard(application, config), config, ready=lambda url: print(url, flush=True), draining=drain)  # noqa: T201
+        hooks = ServerHooks(lambda url: print(url, flush=True), drain)  # noqa: T201
+        serve(RequestGuard(application, config), config, hooks)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

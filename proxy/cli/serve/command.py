@@ -1,8 +1,8 @@
 """`callstack serve`: runs the proxy until a signal.
 
 Once requests are answered it prints three lines: where to point clients, where the data is, where to look. Everything
-else goes to the log on stderr. A data directory has at most one proxy: a second one would keep its own memory of the
-same conversations.
+else goes to the log on stderr. A data directory has at most one proxy, unless the store is shared: a second one would
+keep its own memory of the same conversations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,12 +40,13 @@ from proxy.cli.context import (
 )
 from proxy.cli.log_output import BufferedStreamHandler, configure_logging
 from proxy.cli.output import print_line, print_note
+from proxy.cli.serve.workers import Worker, Workers, worker_from
 from proxy.config import Config, Mode, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.server import build_app
+from proxy.server import ServerHooks, base_url, bind, build_app
 from proxy.server import serve as run_server
 
-log = logging.getLogger(__name__)
+log = logging.getLogger(__package__)
 
 LOCK_FILE = "callstack.lock"
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - an address to recognise, not to bind
@@ -68,6 +70,7 @@ def serve(
     assigned: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
     ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; more than 1 need store: postgresql://...")] = 1,
     log_format: Annotated[
         str | None, typer.Option(help="text, json, or auto: short lines on a terminal, json elsewhere.")
     ] = None,
@@ -83,7 +86,16 @@ def serve(
     )
     if not settings.upstreams:
         raise InvalidConfiguration("upstreams: there is none; name one with --upstream URL or in proxy.yaml")
-    _serve(settings, agents)
+    if workers > 1 and not settings.is_store_shared:
+        raise InvalidConfiguration(
+            "workers: several processes need a store that they can share, and a SQLite file has one owner; set store "
+            "to postgresql://user@host/name, or serve with one worker"
+        )
+    worker = worker_from(os.environ)
+    if workers > 1 and worker is None:
+        _serve_with_workers(settings, workers)
+    else:
+        _serve(settings, agents, worker=worker)
 
 
 def console(config: ConfigFile = None, data: DataDirectory = None) -> None:
@@ -99,11 +111,44 @@ def console(config: ConfigFile = None, data: DataDirectory = None) -> None:
     _serve(alone, None, configuration=VIEWER)
 
 
-def _serve(settings: Config, agents: Path | None, configuration: str = "") -> None:
+def _serve_with_workers(settings: Config, count: int) -> None:
+    configure_logging(settings.log_level, settings.log_format)
+    prepare_data_directory(settings)
+    listener, token = bind(settings.host, settings.port), secrets.token_urlsafe(32)
+    server = ServerInfo(reachable_url(base_url(listener)), token, os.getpid(), fingerprint_of(settings))
+
+    def ready() -> None:
+        write_server_file(settings.data, server)
+        for line in (*welcome_lines(server.url, settings, token), f"workers  {count}"):
+            print_line(line)
+
+    try:
+        Workers(listener, count, token).run(ready)
+    finally:
+        remove_server_file(settings.data, server)
+        listener.close()
+
+
+def _serve(settings: Config, agents: Path | None, configuration: str = "", worker: Worker | None = None) -> None:
     log_handler = configure_logging(settings.log_level, settings.log_format)
     prepare_data_directory(settings)
     with exclusive_use(settings):
-        _serve_alone(settings, log_handler, agents, configuration or fingerprint_of(settings))
+        if worker is None:
+            _serve_alone(settings, log_handler, agents, configuration or fingerprint_of(settings))
+        else:
+            _serve_as_worker(settings, log_handler, worker)
+
+
+def _serve_as_worker(settings: Config, log_handler: BufferedStreamHandler, worker: Worker) -> None:
+    app = build_app(settings, operator_token=worker.token)
+    app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
+    worker.end_with_parent()
+
+    def draining() -> None:
+        app.draining = True
+
+    hooks = ServerHooks(lambda _: worker.report_ready(), draining, app.metrics.count_refusal)
+    run_server(app, settings, hooks, socket.socket(fileno=worker.listener))
 
 
 def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: Path | None, configuration: str) -> None:
@@ -139,7 +184,7 @@ def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: P
         log.warning("stopping", extra={"stack_drain_s": settings.drain_s} | hint)
 
     try:
-        run_server(app, settings, ready=ready, draining=draining, refused=app.metrics.count_refusal)
+        run_server(app, settings, ServerHooks(ready, draining, app.metrics.count_refusal))
     finally:
         for presence in here:
             remove_server_file(settings.data, presence)
