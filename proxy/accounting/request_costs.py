@@ -37,13 +37,17 @@ BilledRound = tuple[SentRound, Usage | None]
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
-    def __init__(self, accountant: Accountant, key: CacheKey, chain: PromptChain, *, goes_on: bool) -> None:
+    def __init__(
+        self, accountant: Accountant, key: CacheKey, chain: PromptChain, *, goes_on: bool, elsewhere_at: int
+    ) -> None:
         self._accountant, self._key = accountant, key
         self._tariff = tariff = accountant.tariff_of(key[2])
         self.chain = chain
         """What the client sent."""
         self._hashed_chain = line = hash_chain(chain)
-        self._is_taken_as_warm = goes_on and len(chain) > 2 and not accountant.untouched_cache.has_seen(key, line)
+        is_warm = goes_on and not accountant.untouched_cache.has_seen(key, line)
+        is_warm = is_warm or 0 < elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
+        self._is_taken_as_warm = is_warm and len(chain) > 2
         self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
             key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
@@ -271,11 +275,18 @@ class Accountant:
         """Who tells of cached tokens, and whether also of written ones."""
 
     def open(
-        self, chain: PromptChain, *, tenant: str, upstream: str, model: str, goes_on: bool = True
+        self,
+        chain: PromptChain,
+        key: CacheKey,
+        *,
+        goes_on: bool = True,
+        elsewhere_at: int = 0,
     ) -> RequestAccount:
-        """An account for a request; `chain` is what the client sent, `model` the name sent upstream. `goes_on`: its
-        beginning was sent before, by another process if not by this one."""
-        return RequestAccount(self, (tenant, upstream, model), chain, goes_on=goes_on)
+        """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream.
+        `goes_on`: its beginning was sent before, by another process if not by this one. `elsewhere_at` is when another
+        process sent it last (ms), if it did since this one: what that put into the provider's cache is not known here,
+        so the client's own request is taken to have met all but its last message, which tells no saving too large."""
+        return RequestAccount(self, key, chain, goes_on=goes_on, elsewhere_at=elsewhere_at)
 
     def meets_first(self, tenant: str, conversation: str) -> bool:
         """Whether this process has had no request of the conversation yet."""

@@ -87,6 +87,13 @@ class CachedConversation:
     loss_count: int = 0
     """`Store.loss_count` when the conversation was read."""
     is_dropped: bool = False
+    elsewhere_at: int = 0
+    """When another process continued it last (ms), if it did since this one."""
+
+    def take_elsewhere_time(self) -> int:
+        """`elsewhere_at`, once: from now on this process has continued it."""
+        at, self.elsewhere_at = self.elsewhere_at, 0
+        return at
 
     def record_write(self, ticket: int, values: Sequence[LedgerItem], now: float) -> None:
         """Note that `values` were handed to the store at `now` (s, monotonic)."""
@@ -553,6 +560,7 @@ def _add_changes(cached: CachedConversation, changes: Changes) -> None:
         ledger.conversation = replace(ledger.conversation, mode=changes.mode)
     if changes.values:
         cached.path_states.clear()
+        cached.elsewhere_at = max(getattr(value, "created", 0) for value in changes.values)
 
 
 def _ordered_records(conversation: str, values: Sequence[LedgerItem], others: Sequence[Record]) -> list[Record]:

@@ -69,7 +69,7 @@ def settled(
     outcome: RequestOutcome | None = None,
 ) -> Receipt:
     """One request from beginning to end."""
-    account = accountant.open(came, tenant="t", upstream="u", model="m")
+    account = accountant.open(came, ("t", "u", "m"))
     for chain in sent:
         account.add_round(chain)
     return account.settle(outcome or RequestOutcome(id="r", upstream_status=200), usage)
@@ -373,7 +373,7 @@ def test_what_breaks_both_lines_is_known_as_far_as_the_provider_knew_it(accounta
     settled(accountant, line, [HEAD, ("a", 500)], usage=(Usage(2500, 0, cached=1),))
     other = ("another head", 2000)
 
-    account = accountant.open([other, *line[1:]], tenant="t", upstream="u", model="m", goes_on=False)
+    account = accountant.open([other, *line[1:]], ("t", "u", "m"), goes_on=False)
     account.add_round([other, ("a", 500)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2500, 0, 1500),))
 
@@ -485,7 +485,7 @@ def asked_again(
     accountant: Accountant, came: list[tuple[str, int]], refused: list[tuple[str, int]], answered: Usage | None
 ) -> Receipt:
     """A request whose first round is refused, and asked again with what came."""
-    account = accountant.open(came, tenant="t", upstream="u", model="m")
+    account = accountant.open(came, ("t", "u", "m"))
     account.add_round(refused)
     account.mark_round_refused()
     account.add_round(came)
@@ -520,7 +520,7 @@ def test_what_was_known_before_a_refusal_is_known_behind_it(accountant: Accounta
 
 def test_a_request_that_was_refused_as_often_as_it_was_asked_costs_nothing(accountant: Accountant) -> None:
     """Its client left while it was to be asked once more: it was told no status."""
-    account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
+    account = accountant.open([HEAD, ("a", 500)], ("t", "u", "m"))
     account.add_round([HEAD, ("a", 500)])
     account.mark_round_refused()
 
@@ -566,7 +566,7 @@ def test_a_question_to_the_summariser_is_counted_among_no_requests(accountant: A
 
 
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
-    account = Accountant(clock).open([HEAD], tenant="t", upstream="u", model="home-made")
+    account = Accountant(clock).open([HEAD], ("t", "u", "home-made"))
     account.add_round([HEAD])
     receipt = account.settle(RequestOutcome(id="r"))
 
@@ -613,7 +613,7 @@ def test_the_headers_of_an_answer_say_tokens_and_money(accountant: Accountant) -
 
 
 def test_the_headers_of_a_stream_say_what_is_known_when_it_begins(accountant: Accountant) -> None:
-    account = accountant.open([HEAD, ("a", 500)], tenant="t", upstream="u", model="m")
+    account = accountant.open([HEAD, ("a", 500)], ("t", "u", "m"))
     account.add_round([HEAD, ("b", 600)])
 
     told = dict(response_headers(account, 0.0))
@@ -745,7 +745,7 @@ def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant)
 
 
 def test_traces_are_told_among_our_texts(accountant: Accountant) -> None:
-    account = accountant.open([HEAD], tenant="t", upstream="u", model="m")
+    account = accountant.open([HEAD], ("t", "u", "m"))
     account.add_round([HEAD, ("trace", 300)], own_texts=300, own_traces=250)
     row = sum_receipts([account.settle(RequestOutcome(id="r"))])
 
@@ -774,7 +774,7 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
         recalls=draw(st.integers(0, 3)),
         client_status=draw(st.sampled_from([200, 500])),
     )
-    account = accountant.open([("head", head), ("told", told)], tenant="t", upstream="u", model="m")
+    account = accountant.open([("head", head), ("told", told)], ("t", "u", "m"))
     rounds = draw(st.integers(0, 3))
     for _ in range(rounds):
         account.add_round([("head", head), ("ours", ours)], own_texts=min(ours, 20))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +20,7 @@ class KillableProxy(RunningProxy):
 
     def __init__(self, stage: Stage, environment: Mapping[str, str] | None = None, **settings: object) -> None:
         """`environment` is added to that of the tests."""
-        self.data = stage.folder / "data"
+        self.data = Path(str(settings.pop("data", stage.folder / "data")))
         flags = {"upstreams.default.url": stage.provider.url, "data": str(self.data), "assembly_budget_ms": PATIENCE_MS}
         flags |= settings
         super().__init__(load_config(flags), stage)
@@ -57,3 +58,65 @@ class KillableProxy(RunningProxy):
             self._process = None
 
     stop = kill
+
+
+class KillableReplicas(KillableProxy):
+    """Two of them on one PostgreSQL database, which take turns. `kill` takes the one that was asked last; the other one
+    goes on alone until it is back, which `start` begins and does not wait for."""
+
+    def __init__(self, stage: Stage, store: str, **settings: object) -> None:
+        super().__init__(stage, None, store=store, **settings)
+        self.store = store
+        self._other = KillableProxy(stage, None, store=store, data=stage.folder / "other", **settings)
+        stage.proxies.remove(self._other)
+        self._ports: dict[int, KillableProxy] = {self.port: self, self._other.port: self._other}
+        self._asked = self.port
+        self._coming: threading.Thread | None = None
+
+    def start(self) -> KillableReplicas:
+        if self._is_down(self) and self._is_down(self._other):
+            super().start()
+            self._other.start()
+        elif self._coming is None:
+            self._coming = threading.Thread(target=self._start_one)
+            self._coming.start()
+        return self
+
+    def _start_one(self) -> None:
+        for each in (self, self._other):
+            if self._is_down(each):
+                KillableProxy.start(each)
+
+    def _is_down(self, each: KillableProxy) -> bool:
+        return each._process is None
+
+    def next_port(self) -> int:
+        """The other one, if it answers."""
+        if self._coming is not None and not self._coming.is_alive():
+            self._coming = None
+        if self._coming is None:
+            self._asked = self._other_port()
+        return self._asked
+
+    def _other_port(self) -> int:
+        return next(port for port in self._ports if port != self._asked)
+
+    def last_port(self) -> int:
+        return self.next_port()
+
+    def kill(self) -> None:
+        if self._coming is not None:
+            self._coming.join()
+            self._coming = None
+        KillableProxy.kill(self._ports[self._asked])
+        self._asked = self._other_port()
+
+    def stop(self) -> None:
+        if self._coming is not None:
+            self._coming.join()
+        KillableProxy.kill(self)
+        self._other.kill()
+
+    def leave(self) -> None:
+        super().leave()
+        self._other.leave()

@@ -136,6 +136,7 @@ def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider
     with ThreadPoolExecutor(1) as elsewhere:
         while agent.killed < KILLS // 2:
             is_killed_and_goes_on(agent, elsewhere)
+            is_intact(proxy)
             works_undisturbed(agent)
     proxy.kill()
 
@@ -169,7 +170,6 @@ def is_killed_and_goes_on(agent: Agent, elsewhere: ThreadPoolExecutor) -> None:
         is_followed_up(agent, told[-1])
     else:
         is_asked_again(agent, told, streamed=streamed)
-    is_intact(agent.proxy)
 
 
 def waits_for_the_moment(agent: Agent, asking: Future[Answer | None]) -> None:

@@ -9,14 +9,14 @@ from proxy.core.ledger.ledger import Ledger
 from proxy.store.sql import open_store
 
 
-def ledgers(data: Path) -> list[Ledger]:
-    """Every conversation of every tenant in this data directory, the newest first."""
-    return asyncio.run(_loaded(data))
+def ledgers(data: Path, url: str = "sqlite") -> list[Ledger]:
+    """Every conversation of every tenant in this data directory, the newest first; or in the store `url`."""
+    return asyncio.run(_loaded(data, url))
 
 
-def texts(data: Path) -> dict[str, frozenset[str]]:
+def texts(data: Path, url: str = "sqlite") -> dict[str, frozenset[str]]:
     """The stored texts of all messages, by conversation."""
-    return {ledger.conversation.id: _texts(ledger) for ledger in ledgers(data)}
+    return {ledger.conversation.id: _texts(ledger) for ledger in ledgers(data, url)}
 
 
 def _texts(ledger: Ledger) -> frozenset[str]:
@@ -26,8 +26,8 @@ def _texts(ledger: Ledger) -> frozenset[str]:
     return frozenset(wire.decode("utf-8", "surrogateescape") for wire in (*said, *produced))
 
 
-async def _loaded(data: Path) -> list[Ledger]:
-    store = open_store("sqlite", data)
+async def _loaded(data: Path, url: str) -> list[Ledger]:
+    store = open_store(url, data)
     await store.start()
     try:
         known = await store.conversations(None)

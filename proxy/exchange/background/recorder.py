@@ -113,7 +113,8 @@ class RequestRecordBuilder(msgspec.Struct):
         self.status, self.reason, self.placement = standing.status, standing.reason, standing
         new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
         goes_on = new and any(m.role == "assistant" for m in standing.request.messages)
-        self.account = self._open_account(client_chain(standing.request), goes_on=goes_on)
+        elsewhere_at = standing.cached_conversation.take_elsewhere_time()
+        self.account = self._open_account(client_chain(standing.request), goes_on=goes_on, elsewhere_at=elsewhere_at)
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
@@ -125,10 +126,9 @@ class RequestRecordBuilder(msgspec.Struct):
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
 
-    def _open_account(self, chain: PromptChain, *, goes_on: bool = False) -> RequestAccount:
-        return self.recorder.accountant.open(
-            chain, tenant=self.tenant, upstream=self.upstream, model=self.model, goes_on=goes_on
-        )
+    def _open_account(self, chain: PromptChain, *, goes_on: bool = False, elsewhere_at: int = 0) -> RequestAccount:
+        key = self.tenant, self.upstream, self.model
+        return self.recorder.accountant.open(chain, key, goes_on=goes_on, elsewhere_at=elsewhere_at)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(

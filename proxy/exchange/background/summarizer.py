@@ -207,7 +207,7 @@ class Summarizer:
     ) -> None:
         """Write the receipt: all of it is our overhead. `assumed` are output tokens that the provider did not
         report."""
-        account = self.accountant.open([], tenant=fold.tenant, upstream=self.upstream.name, model=self.model)
+        account = self.accountant.open([], (fold.tenant, self.upstream.name, self.model))
         account.add_round([(question.id, question.tokens)])
         settled = account.settle(outcome, [usage])
         cost = settled.cost + assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION

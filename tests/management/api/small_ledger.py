@@ -124,7 +124,7 @@ def _works(at: Writing, ids: Written) -> None:
 def _request(at: Writing, ids: Written) -> list[Record]:
     outcome = RequestOutcome(id=ids.request, conversation=ids.conversation, frame=ids.root, model="gpt-5",
                              status="full", created=at.now)  # fmt: skip
-    account = Accountant(lambda: at.now).open([("head", 100), ("all", 9_000)], tenant="", upstream="", model="gpt-5")
+    account = Accountant(lambda: at.now).open([("head", 100), ("all", 9_000)], ("", "", "gpt-5"))
     account.add_round([("head", 100), ("line", 2_000)])
     receipt = account.settle(outcome, [Usage(2_100, 50)])
     client, sent = bodies()
