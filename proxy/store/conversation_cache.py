@@ -205,8 +205,11 @@ class ConversationCache:
         keys: list[str] = []
         held: list[str] = []
         match_found = None
+        shared = self._store.is_shared
         for group in anchors.anchors_of(request):
             keys += group
+            if shared:  # another process may have a conversation that fits better
+                continue
             for key in group:
                 held += self._anchors.get((tenant, hint, key), ())
             match_found = _best_match(
@@ -214,11 +217,8 @@ class ConversationCache:
             )
             if match_found and (opening or matching.covers(match_found[1], request)):
                 return match_found
-        shared = self._store.is_shared
         if shared or (match_found is None and (not opening or now < self._query_store_until)):
             stored = await self._store.find_by_anchors(tenant, hint, keys)
-            if shared:
-                stored = tuple(dict.fromkeys([*stored, *held]))
             came = await self._load_in_dialect(dialect, tenant, stored, unread)
             match_found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
         if match_found is None and unread:

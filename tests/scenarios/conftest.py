@@ -18,6 +18,68 @@ from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import Conversation, RecordingProvider, Stage, running_stage
 from tests.postgresql_server import PostgresServer
 
+NOT_FOR_REPLICAS = {
+    "it looks into SQLite's file, or damages it": {
+        "test_a_closed_fail_policy_answers_an_error_instead",
+        "test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read",
+        "test_a_conversation_that_cannot_be_read_is_told_beside_the_others",
+        "test_a_corrupt_store_lets_requests_pass",
+        "test_a_damaged_letter_in_an_id_costs_that_conversation_alone",
+        "test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing",
+        "test_a_forgotten_conversation_leaves_no_task",
+        "test_a_locked_store_lets_requests_pass_and_says_so",
+        "test_beside_a_subagent_that_cannot_be_read_what_the_other_did_is_recalled",
+        "test_children_and_open_tasks_are_found_by_an_index",
+        "test_every_frame_is_a_task_that_others_can_read_by_sql",
+        "test_every_stored_message_is_what_was_sent",
+        "test_the_command_does_it_where_no_proxy_runs",
+        "test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back",
+        "test_the_tasks_are_those_of_the_path_that_grew_last",
+        "test_what_was_thought_while_the_store_was_away_is_left_out",
+        "test_while_the_store_is_away_the_clients_bytes_go_where_nothing_is_bound",
+        "test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out",
+        "test_without_a_store_a_person_is_told_so_and_the_agent_not_asked",
+        "test_without_a_store_a_refusal_for_length_is_asked_again_shorter",
+        "test_without_a_store_what_is_at_hand_is_told",
+    },
+    "each process learns for itself what a provider refuses": {
+        "test_a_history_that_outgrew_the_window_is_shortened_never_refused",
+        "test_a_limit_that_a_refusal_named_is_kept_from_then_on",
+        "test_a_model_that_only_calls_where_the_client_forbids_it_is_told_once",
+        "test_a_quoted_history_that_does_not_fit_is_told_in_its_place",
+        "test_at_last_the_clients_own_request_goes_and_from_then_on_at_once",
+        "test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered",
+        "test_the_conversation_is_found_by_its_session_after_a_restart",
+    },
+    "each counts, and tells, what it does itself": {
+        "test_a_conversation_opens_once_and_a_further_root_is_a_frame",
+        "test_a_file_read_again_for_want_of_it_is_counted_by_tool",
+        "test_a_fork_that_got_its_frame_when_it_went_idle_is_told_nothing",
+        "test_a_regret_is_logged_with_the_rule_and_told_by_the_command",
+        "test_a_restart_remembers_what_was_spent_and_what_was_written",
+        "test_a_second_summary_goes_on_from_the_first",
+        "test_a_summary_has_a_receipt_of_its_own_and_is_all_our_cost",
+        "test_a_summary_is_asked_with_the_operators_key_and_says_what_left",
+        "test_a_summary_stands_in_the_next_trace_and_changes_none_before",
+        "test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it",
+        "test_the_instructions_can_be_configured",
+        "test_what_a_frame_returned_is_in_the_question_and_beside_the_summary",
+        "test_what_the_day_may_not_cost_is_not_asked",
+        "test_whoever_listens_hears_of_it_and_of_no_word",
+        "test_without_a_usable_summary_the_trace_says_what_it_always_said",
+    },
+    "what is set while they run reaches the others within five seconds": {
+        "test_it_can_be_asked_for_while_the_proxy_runs",
+        "test_what_is_set_holds_at_once_and_after_a_restart_until_it_is_taken_back",
+        "test_without_auto_complete_a_silent_session_stays_at_work_until_somebody_ends_it",
+    },
+    "two requests of one conversation at the same moment do not see each other": {
+        "test_20_parallel_requests_of_one_conversation",
+        "test_an_agent_at_work_is_told_between_two_of_its_rounds",
+        "test_of_two_requests_at_once_one_is_told",
+    },
+}
+"""Why scenarios are left out with `--replicas`."""
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
 SPOKEN_IN, ASKED, ONE_PROCESS = "spoken_in", "asked", "one_process"
 
@@ -94,8 +156,15 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str] | None:
     """With `--replicas`: makes an empty PostgreSQL database and returns its URL."""
     if not request.config.getoption("--replicas"):
         return None
-    if marked := request.node.get_closest_marker(ONE_PROCESS):
-        pytest.skip(f"one process: {marked.kwargs['reason']}")
+    name = request.node.originalname
+    marked = request.node.get_closest_marker(ONE_PROCESS)
+    reason = (
+        marked.kwargs["reason"]
+        if marked
+        else next((why for why, names in NOT_FOR_REPLICAS.items() if name in names), "")
+    )
+    if reason:
+        pytest.skip(f"one process: {reason}")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_database
 
