@@ -55,6 +55,8 @@ class LiveSettings:
         self._now = now
         self._overrides: dict[str, Any] = {}
         self._changes = 0
+        self.on_change: Callable[[], None] = lambda: None
+        """Told when this process changed settings."""
         self.subagent = without_faulty_patterns(configured)
         """Current settings; all of its patterns are valid."""
 
@@ -84,6 +86,7 @@ class LiveSettings:
         ticket = self._store.write(ALL_TENANTS, records) if self._store and records else 0
         self._overrides, self.subagent = settled, without_faulty_patterns(holds)
         self._changes += 1
+        self.on_change()
         return ticket
 
     def try_change(self, wanted: Mapping[str, Any]) -> str:

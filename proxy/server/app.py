@@ -49,6 +49,7 @@ from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
+from proxy.server.replica_news import ReplicaNews
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics
 from proxy.upstream import ContextWindows, RawHeaders, Routes
@@ -179,6 +180,7 @@ class App:
         self._cached_count = lambda: conversations.conversation_count
         self._routes.warm()
         lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag(), self._watch_descriptors()]
+        lasting += [ReplicaNews(self._store, self.event_bus, flights, live).listen_forever()]
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []

@@ -81,11 +81,12 @@ class RowNumbers:
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """State kept between groups. `begin_write` is the database's; `drafted_rounds` have a stored draft, to be removed;
-    `own_writes` are this process's newest rows by conversation. `task_updater` must forget after an error of `commit`.
-    """
+    """State kept between groups. `begin_write` is the database's, `announce` tells other processes. `drafted_rounds`
+    have a stored draft, to be removed; `own_writes` are this process's newest rows by conversation. `task_updater` must
+    forget after an error of `commit`."""
 
     begin_write: Callable[[Connection, Collection[str]], int]
+    announce: Callable[[Connection], None]
     row_numbers: RowNumbers
     drafted_rounds: dict[RoundKey, None]
     own_writes: dict[ConversationKey, WrittenRows]
@@ -137,6 +138,7 @@ def commit(
             {**row, "written": going.row_numbers.next()} for row in going.task_updater.changed_rows(connection, news)
         )
         statements.inserts[schema.task_rows].run(driver, told)
+        going.announce(connection)
     return done
 
 

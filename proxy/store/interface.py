@@ -181,6 +181,12 @@ class Store(Protocol):
         """What other processes wrote to these conversations behind the row numbers `known` (`Ledger.read_upto`); None
         for one that is not in the store. Left out are those without anything new; all, if the store is not shared."""
 
+    def announce(self, news: str) -> None:
+        """Tell the other processes on a shared store, with the next commit, without a promise. At most 7,000 bytes."""
+
+    def announcements(self) -> AsyncIterator[str]:
+        """What other processes announce from now on; ends at once if the store is not shared."""
+
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         """Newest start first. Activity does not change this order, so paging misses none."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -136,6 +136,13 @@ class MemoryStore:
 
     async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
         return {}
+
+    def announce(self, news: str) -> None:
+        """Nobody else is there."""
+
+    async def announcements(self) -> AsyncIterator[str]:
+        return
+        yield ""
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = self._conversations.get((tenant, conversation))

@@ -9,8 +9,11 @@ and one line in `DATABASE_BY_SCHEME`.
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +56,8 @@ from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
 from proxy.store.writer import QueueLimits, StoreWriter
 
+log = logging.getLogger(__name__)
+
 ReadResult = TypeVar("ReadResult")
 
 MAX_OPEN_ATTEMPTS = 4
@@ -61,6 +66,11 @@ REOPEN_INTERVAL_S = 0.5
 """Time between attempts to open a store that a failure closed."""
 SHRINK_TIMEOUT_S = 5.0
 """How long a deletion tries to remove the last copies from the file and its log before it reports failure."""
+MAX_NEWS_BYTES = 7_000
+"""Of one announcement; PostgreSQL takes 8,000."""
+ORIGIN_CHARACTERS = 16
+"""An announcement begins with the name of the process that it comes from."""
+LISTEN_PAUSE_S = 1.0
 SHRINK_INTERVAL_S = 0.1
 """Time between these attempts, in which others can write."""
 
@@ -79,6 +89,7 @@ class SqlStore:
         self._must_shrink = self._must_compact = self._must_rewrite = False
         self._last_reopen = 0.0
         self._damaged_records = 0
+        self._origin = secrets.token_hex(ORIGIN_CHARACTERS // 2)
         self._unfinished: set[deleting.Deletion] = set()
         """Deletions of which rows are gone, and copies may be left."""
 
@@ -151,6 +162,37 @@ class SqlStore:
             return {}
         own = partial(self._writer.own_writes, tenant)
         return await self._read(lambda c: reading.changes(c, tenant, known, own), concerns=lambda _: False)
+
+    def announce(self, news: str) -> None:
+        if self._database.is_shared and len(news.encode()) <= MAX_NEWS_BYTES:
+            with suppress(StoreError):
+                self._writer.announce(self._origin + news)
+
+    async def announcements(self) -> AsyncIterator[str]:
+        if not self._database.is_shared:
+            return
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        over, loop = threading.Event(), asyncio.get_running_loop()
+
+        def hear(news: str) -> None:
+            if not over.is_set() and not news.startswith(self._origin):
+                loop.call_soon_threadsafe(heard.put_nowait, news[ORIGIN_CHARACTERS:])
+
+        threading.Thread(target=self._listen, args=(hear, over), name="store-listener", daemon=True).start()
+        try:
+            while True:
+                yield await heard.get()
+        finally:
+            over.set()
+
+    def _listen(self, hear: Callable[[str], None], over: threading.Event) -> None:
+        """Listens again after every failure, until `over`."""
+        while not over.is_set():
+            try:
+                self._database.listen(hear, over.is_set)
+            except Exception as caught:
+                log.debug("other processes not heard", extra={"cause": type(caught).__name__})
+                over.wait(LISTEN_PAUSE_S)
 
     async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))

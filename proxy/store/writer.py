@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 MAX_GROUPING_DELAY_S = 0.1
 """How long a batch that nobody waits for may wait for others. Batches are promised to be on disk within 250 ms."""
+MAX_NEWS = 1_000
+"""Announcements that wait for a commit; older ones are dropped."""
 MAX_REMEMBERED_KEYS = 20_000
 """Failed tickets, conversations with losses and drafted rounds that are remembered. Failed tickets have room for a full
 queue on top: a ticket that is not remembered counts as written."""
@@ -86,9 +88,15 @@ class StoreWriter:
         self._stall_error: StoreError | None = None
         self._closing = False
         self._drafted_rounds: dict[RoundKey, None] = {}
+        self._news: deque[str] = deque(maxlen=MAX_NEWS)
         self._own_writes: dict[ConversationKey, WrittenRows] = {}
         self._commit_context = CommitContext(
-            database.begin_write, RowNumbers(), self._drafted_rounds, self._own_writes, TaskRowUpdater()
+            database.begin_write,
+            self._announce_on,
+            RowNumbers(),
+            self._drafted_rounds,
+            self._own_writes,
+            TaskRowUpdater(),
         )
         self._thread: threading.Thread | None = None
         self.dropped_records = 0
@@ -127,6 +135,25 @@ class StoreWriter:
             ticket = self._append_work(WriterJob(self._pending.next_ticket, run))
             self._changed.notify()
             return ticket
+
+    def announce(self, news: str) -> None:
+        """Tell other processes of something with the next commit."""
+        with self._changed:
+            self._news.append(news)
+            if not self._queue:
+                self.enqueue_job(self._announce)
+
+    def _announce(self) -> None:
+        connection, _ = self._ensure_connection()
+        with connection.begin():
+            self._announce_on(connection)
+
+    def _announce_on(self, connection: Connection) -> None:
+        with self._changed:
+            news = list(self._news)
+            self._news.clear()
+        if news:
+            self._database.announce(connection, news)
 
     def _append_work(self, work: Batch | WriterJob) -> int:
         self._queue.append(work)

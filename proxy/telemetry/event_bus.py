@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -78,6 +78,8 @@ class EventBus:
         self._number = 0
         self._recent: deque[NumberedEvent] = deque(maxlen=MAX_REMEMBERED_EVENTS)
         self._listeners: list[EventListener] = []
+        self.on_event: Callable[[ProxyEvent], None] = lambda _: None
+        """Told of everything that happened in this process."""
 
     def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
         for happening in proxy_events_of(ledger, events):
@@ -87,6 +89,12 @@ class EventBus:
         self.publish(receipt_event_of(tenant, receipt))
 
     def publish(self, happening: ProxyEvent) -> None:
+        """Something happened in this process."""
+        self.distribute(happening)
+        self.on_event(happening)
+
+    def distribute(self, happening: ProxyEvent) -> None:
+        """Something happened, here or in another process."""
         self._number += 1
         told = NumberedEvent(self._number, happening)
         self._recent.append(told)

@@ -35,6 +35,7 @@ NOT_FOR_REPLICAS = {
         "test_the_command_does_it_where_no_proxy_runs",
         "test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back",
         "test_the_tasks_are_those_of_the_path_that_grew_last",
+        "test_two_replicas_decide_alike",
         "test_what_was_thought_while_the_store_was_away_is_left_out",
         "test_while_the_store_is_away_the_clients_bytes_go_where_nothing_is_bound",
         "test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out",
@@ -48,10 +49,16 @@ NOT_FOR_REPLICAS = {
         "test_a_model_that_only_calls_where_the_client_forbids_it_is_told_once",
         "test_a_quoted_history_that_does_not_fit_is_told_in_its_place",
         "test_at_last_the_clients_own_request_goes_and_from_then_on_at_once",
+        "test_a_model_that_ignores_the_bound_is_not_paid_for_it_again",
         "test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered",
+        "test_usage_is_not_asked_for_where_the_provider_refuses_that",
         "test_the_conversation_is_found_by_its_session_after_a_restart",
     },
     "each counts, and tells, what it does itself": {
+        "test_events",
+        "test_a_conversation_that_nobody_asks_goes_idle_once",
+        "test_a_heuristic_nobody_knows_is_a_warning_at_the_start",
+        "test_whoever_has_the_answer_can_read_what_was_booked_of_it",
         "test_a_conversation_opens_once_and_a_further_root_is_a_frame",
         "test_a_file_read_again_for_want_of_it_is_counted_by_tool",
         "test_a_fork_that_got_its_frame_when_it_went_idle_is_told_nothing",
@@ -68,20 +75,15 @@ NOT_FOR_REPLICAS = {
         "test_whoever_listens_hears_of_it_and_of_no_word",
         "test_without_a_usable_summary_the_trace_says_what_it_always_said",
     },
-    "what is set while they run reaches the others within five seconds": {
-        "test_it_can_be_asked_for_while_the_proxy_runs",
-        "test_what_is_set_holds_at_once_and_after_a_restart_until_it_is_taken_back",
-        "test_without_auto_complete_a_silent_session_stays_at_work_until_somebody_ends_it",
-    },
     "two requests of one conversation at the same moment do not see each other": {
         "test_20_parallel_requests_of_one_conversation",
         "test_an_agent_at_work_is_told_between_two_of_its_rounds",
         "test_of_two_requests_at_once_one_is_told",
     },
 }
-"""Why scenarios are left out with `--replicas`."""
+"""Why scenarios, or modules of them, are left out with `--replicas`."""
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
-SPOKEN_IN, ASKED, ONE_PROCESS = "spoken_in", "asked", "one_process"
+SPOKEN_IN, ASKED = "spoken_in", "asked"
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,6 @@ class Manner:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{SPOKEN_IN}(*dialects, reason): a scenario about the bytes of these dialects")
-    config.addinivalue_line(
-        "markers", f"{ONE_PROCESS}(reason): a scenario about what one process knows; not for replicas"
-    )
     config.addinivalue_line("markers", f"{ASKED}(form): a scenario for one form of answers, `streamed` or `plain`")
 
 
@@ -156,13 +155,8 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str] | None:
     """With `--replicas`: makes an empty PostgreSQL database and returns its URL."""
     if not request.config.getoption("--replicas"):
         return None
-    name = request.node.originalname
-    marked = request.node.get_closest_marker(ONE_PROCESS)
-    reason = (
-        marked.kwargs["reason"]
-        if marked
-        else next((why for why, names in NOT_FOR_REPLICAS.items() if name in names), "")
-    )
+    name, module = request.node.originalname, request.node.module.__name__.rpartition(".")[2]
+    reason = next((why for why, names in NOT_FOR_REPLICAS.items() if names & {name, module}), "")
     if reason:
         pytest.skip(f"one process: {reason}")
     server: PostgresServer = request.getfixturevalue("postgres")

@@ -14,7 +14,6 @@ from tests.harness import Conversation, Json, RunningProxy, Stage, activate, bas
 from tests.scenarios.sessions import TOOLS
 from tests.scenarios.test_summaries import ASKS, SUMMARY, session, summarising, until
 
-pytestmark = pytest.mark.one_process(reason="each tells the events of its own requests")
 PATIENCE_S = 10.0
 SECRET = "a word that must not be told"
 

@@ -250,7 +250,6 @@ def test_a_title_links_nothing_where_nobody_waits_or_something_else_does(
     assert opened(stage, proxy, provider, TITLED, headers=other)["parent"] is None
 
 
-@pytest.mark.one_process(reason="the others read what was set within seconds")
 @pytest.mark.rows("S1-71a")
 def test_by_default_no_title_counts(stage: Stage, provider: ScriptedProvider) -> None:
     proxy = stage.proxy()

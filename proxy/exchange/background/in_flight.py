@@ -64,6 +64,8 @@ class InFlight:
 
     def __init__(self, rested: Callable[[str, str], None] = lambda *_: None) -> None:
         self._on_resting = rested
+        self.on_cancel: Callable[[str, str], None] = lambda *_: None
+        """Told of each cancellation by a person: other processes may have requests of the conversation."""
         self._by_conversation: dict[tuple[str, str], list[InFlightRequest]] = {}
 
     def register(self, flight: InFlightRequest) -> None:
@@ -84,6 +86,17 @@ class InFlight:
         if not flying:
             del self._by_conversation[key]
             self._on_resting(*key)
+
+    def cancel(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
+        """Cancel the requests of a conversation, in every process; returns those of this one."""
+        self.on_cancel(tenant, conversation)
+        return self.cancel_here(tenant, conversation)
+
+    def cancel_here(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
+        flying = self.in_conversation(tenant, conversation)
+        for flight in flying:
+            flight.cancel()
+        return flying
 
     def in_conversation(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
         """Oldest first."""

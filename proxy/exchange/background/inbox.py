@@ -120,9 +120,7 @@ class Inbox:
     async def cancel_requests(self, tenant: str, conversation: str) -> CancelledCounts:
         """Cancel all requests of the conversation and remove all waiting messages. Returns when the requests have
         cleaned up. Raises UnknownFrame, StoreError."""
-        flying = self.in_flight.in_conversation(tenant, conversation)
-        for flight in flying:
-            flight.cancel()
+        flying = self.in_flight.cancel(tenant, conversation)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_TIMEOUT_S):
                 for flight in flying:

@@ -3,7 +3,7 @@ and health ask."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
@@ -54,6 +54,12 @@ class Database(Protocol):
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         """Called first in every transaction that writes: until it ends, nobody else writes to these tenants (all, if
         there are none). Returns the time in ns by the clock that all writers share."""
+
+    def announce(self, connection: Connection, news: Sequence[str]) -> None:
+        """Tell other processes when this transaction is committed."""
+
+    def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
+        """Call `hear` with what is announced, until `is_over`. Raises when the connection breaks."""
 
     def count_log_pages(self, records: int, size: int) -> None:
         """Count a committed transaction of so many records and bytes of text."""

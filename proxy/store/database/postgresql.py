@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -36,6 +36,9 @@ KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count"
 """A server that vanished without a word is noticed within half a minute (s, s, attempts, ms)."""
 DRIVER = "postgresql+psycopg"
 
+CHANNEL = "callstack_news"
+LISTEN_POLL_S = 1.0
+"""How often a listener looks whether it is to end."""
 LOCK_SQL = "pg_advisory_xact_lock({})"
 SHARE_SQL = "pg_advisory_xact_lock_shared({})"
 CLOCK_SQL = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"  # us; evaluated last, when the locks are held
@@ -159,6 +162,19 @@ class PostgresDatabase:
         everyone = (SHARE_SQL if keys else LOCK_SQL).format(EVERYONE)
         asked = ", ".join([everyone, *map(LOCK_SQL.format, keys), CLOCK_SQL])
         return int(connection.exec_driver_sql(f"SELECT {asked}").one()[-1]) * 1_000
+
+    def announce(self, connection: Connection, news: Sequence[str]) -> None:
+        connection.execute(text("SELECT pg_notify(:channel, :news)"), [{"channel": CHANNEL, "news": n} for n in news])
+
+    def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
+        import psycopg  # an extra
+
+        url = self._url.set(drivername="postgresql").update_query_dict({n: str(v) for n, v in KEEPALIVE.items()})
+        with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            while not is_over():
+                for note in connection.notifies(timeout=LISTEN_POLL_S):
+                    hear(note.payload)
 
     def count_log_pages(self, records: int, size: int) -> None:
         """PostgreSQL checkpoints by itself."""

@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -184,6 +184,12 @@ class SqliteFile:
 
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         return time.time_ns()  # `BEGIN IMMEDIATE` has the lock
+
+    def announce(self, connection: Connection, news: Sequence[str]) -> None:
+        """Nobody listens: one process owns the file."""
+
+    def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
+        """Nobody announces."""
 
     def count_log_pages(self, records: int, size: int) -> None:
         """Count a committed transaction of so many records and bytes of text."""

@@ -1,0 +1,98 @@
+"""What replicas tell each other by PostgreSQL's notifications: events, settings, and what a person stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, says, stall
+from tests.harness import Conversation, RunningProxy, Stage
+from tests.postgresql_server import PostgresServer
+from tests.scenarios.speaking import in_flight
+
+pytestmark = pytest.mark.long
+SOON_S = 10.0
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as running:
+        yield running
+
+
+@pytest.fixture
+def replicas(provider: ScriptedProvider, tmp_path: Path, postgres: PostgresServer) -> Iterator[list[RunningProxy]]:
+    """Two proxies on one database."""
+    stage = Stage(provider, tmp_path, streamed=False)
+    store = postgres.new_database()
+    yield [stage.proxy(store=store) for _ in range(2)]
+    stage.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + SOON_S
+    while not holds():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.05)
+
+
+def test_events_of_one_are_heard_at_the_other(replicas: list[RunningProxy], provider: ScriptedProvider) -> None:
+    here, there = replicas
+    connection = http.client.HTTPConnection("127.0.0.1", there.port, timeout=SOON_S)
+    connection.request("GET", "/stack/events")
+    stream = connection.getresponse()
+    assert stream.readline() == b": listening\n"
+    provider.will(says("hello"))
+    Conversation(here, streamed=False).says("build it")
+
+    heard = set()
+    while "context.generated" not in heard:
+        line = stream.readline().decode()
+        if line.startswith("data:"):
+            heard.add(json.loads(line[5:])["type"])
+    connection.close()
+
+    assert "conversation.opened" in heard
+
+
+def test_each_hears_of_a_request_once(replicas: list[RunningProxy], provider: ScriptedProvider) -> None:
+    provider.will(says("hello"))
+    here, _ = replicas
+    Conversation(here, streamed=False).says("build it")
+
+    def told(proxy: RunningProxy) -> list[str]:
+        lines = proxy.page("/stack/events?follow=false&after=0").splitlines()
+        return [json.loads(line[5:])["type"] for line in lines if line.startswith("data:")]
+
+    for proxy in replicas:
+        eventually(lambda at=proxy: "context.generated" in told(at))  # type: ignore[misc]  # bound here
+    assert [told(proxy).count("context.generated") for proxy in replicas] == [1, 1]
+
+
+def test_what_is_set_at_one_holds_at_the_other(replicas: list[RunningProxy]) -> None:
+    here, there = replicas
+    here.manage("PATCH", "/stack/config", {"minDuration": 7})
+
+    begun = time.monotonic()
+    eventually(lambda: there.get("/stack/config")["minDuration"] == 7)
+    assert time.monotonic() - begun < 3, "it was only found when settings are read again"
+
+
+def test_a_person_stops_what_the_other_one_does(replicas: list[RunningProxy], provider: ScriptedProvider) -> None:
+    here, there = replicas
+    provider.will(says("hello"), stall(says("an answer that stops in the middle " * 20), after_events=9))
+    chat = Conversation(here, streamed=True)
+    conversation = chat.says("build it").headers["x-stack-conversation"]
+    live = f"/stack/conversations/{conversation}/live"
+    with in_flight(chat, "go on"):
+        eventually(lambda: bool(here.get(live)["requests"]))
+        begun = time.monotonic()
+        there.manage("POST", f"/stack/conversations/{conversation}/cancel", {})
+        eventually(lambda: not here.get(live)["requests"])
+
+    assert time.monotonic() - begun < 3
