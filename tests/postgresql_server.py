@@ -24,7 +24,7 @@ from tests.ports import held_port, port_of
 
 START_TIMEOUT_S = 30.0
 RUNS_AS = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
-SETTINGS = {"fsync": "off", "unix_socket_directories": "", "max_connections": "200", "listen_addresses": "127.0.0.1"}
+SETTINGS = {"unix_socket_directories": "", "max_connections": "200", "listen_addresses": "127.0.0.1"}
 
 
 def program(name: str) -> Path | None:
@@ -46,7 +46,9 @@ def _runs(path: Path) -> bool:
 
 
 class PostgresServer:
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        """`durable`: commits wait for the disk, as a server in use does; for measurements."""
+        self._settings = {**SETTINGS, "fsync": "on" if durable else "off"}
         self._folder = Path(tempfile.mkdtemp(prefix="callstack-postgresql-"))
         if RUNS_AS:
             shutil.chown(self._folder, RUNS_AS)
@@ -68,6 +70,11 @@ class PostgresServer:
     def _data(self) -> Path:
         return self._folder / "data"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def url(self, name: str = "postgres") -> str:
         return f"postgresql://callstack@127.0.0.1:{port_of(self._place)}/{name}"
 
@@ -87,7 +94,7 @@ class PostgresServer:
     def start(self) -> None:
         postgres = program("postgres")
         assert postgres is not None
-        given = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        given = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
         self._process = subprocess.Popen(
             [postgres, "-D", self._data, "-p", str(port_of(self._place)), *given],
             user=RUNS_AS,
