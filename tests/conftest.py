@@ -38,8 +38,32 @@ def postgres() -> Iterator[PostgresServer]:
     server.close()
 
 
-LONG = ("clients/", "crash/", "yardstick/", "cli/test_serving.py", "cli/test_speaking.py", "cli/test_branches.py")
-"""Places below `tests` whose tests take minutes, start dozens of processes, or download packages."""
+LONG = (
+    "clients/",
+    "crash/",
+    "yardstick/",
+    "failures/",
+    "properties/",
+    "contracts/",
+    "cli/demo/",
+    "cli/wrap/",
+    "cli/test_branches.py",
+    "cli/test_savings.py",
+    "cli/test_serving.py",
+    "cli/test_speaking.py",
+    "core/policy/test_frame_inference.py",
+    "management/api/test_bad_input.py",
+    "management/api/test_guard.py",
+    "management/export/test_real_runs.py",
+    "requirements/test_retention.py",
+    "scenarios/test_bill.py",
+    "scenarios/test_money.py",
+    "telemetry/test_log_output.py",
+    "wire/test_load.py",
+    "wire/test_typed_streams.py",
+)
+"""Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
+again and again. Without them a run takes about five minutes on two cores."""
 TESTS = Path(__file__).parent
 
 
