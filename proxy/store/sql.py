@@ -356,12 +356,14 @@ class SqlStore:
             raise error from caught
 
     def _read_on(self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
-        with engine.connect() as connection:
-            try:
+        pool = engine.pool
+        try:
+            with engine.connect() as connection:
                 return self._read_repaired(connection, read) if may_repair else read(connection)
-            finally:
-                if not self._is_current_engine(engine):
-                    connection.invalidate()  # the store was closed meanwhile, and nobody closes this one
+        finally:
+            if not self._is_current_engine(engine):  # closed meanwhile: nobody else closes what came back since
+                pool.dispose()
+                engine.dispose()
 
     def _read_repaired(self, connection: Connection, read: Callable[[Connection], ReadResult]) -> ReadResult:
         try:

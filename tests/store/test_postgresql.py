@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, event, make_url
 
 from proxy.config.sources import load_config
 from proxy.core.ledger.ledger import LedgerEvent
@@ -203,6 +204,24 @@ async def test_a_server_that_is_away_is_named_and_comes_back_by_itself(
     ledger = await store.load("a", "c1")
     assert ledger is not None
     assert set(ledger.entries) == {"m1"}
+
+
+async def test_a_read_that_ends_while_the_store_closes_leaves_no_connection(
+    opening: Opening, postgres: PostgresServer, url: str
+) -> None:
+    store = await opening()
+    database = store._database
+
+    def closing_as_it_is_given_back(connection: Connection) -> None:
+        event.listen(connection.engine, "reset", lambda *_: database.close(), once=True)
+
+    await store._read(closing_as_it_is_given_back)
+
+    until = time.monotonic() + SOON_S
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'callstack' AND datname = '{}'"
+    while postgres.run(ours.format(make_url(url).database)) != [(0,)]:
+        assert time.monotonic() < until, "a connection stayed open"
+        await asyncio.sleep(0.05)
 
 
 async def _refuses(store: SqlStore) -> bool:

@@ -148,13 +148,14 @@ class PostgresDatabase:
             self._secret = migrating.secret_of(connection)
 
     def close(self) -> None:
-        for closing in (self._write_connection, self._engine, self._read_engine):
+        held = (self._write_connection, self._engine, self._read_engine)
+        self._write_connection = self._engine = self._read_engine = None  # first: a reader that is done looks for it
+        for closing in held:
             with suppress(SQLAlchemyError):
                 if isinstance(closing, Connection):
                     closing.close()
                 elif closing is not None:
                     closing.dispose()
-        self._write_connection = self._engine = self._read_engine = None
 
     # --------------------------------------------------------------------------------------------------------- writing
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:

@@ -133,7 +133,9 @@ class SqliteFile:
         self._opened_once = True
 
     def close(self) -> None:
-        for closing in (self._write_connection, self._engine, self._read_engine):
+        held = (self._write_connection, self._engine, self._read_engine)
+        self._write_connection = self._engine = self._read_engine = None  # first: a reader that is done looks for it
+        for closing in held:
             try:
                 if isinstance(closing, Connection):
                     closing.close()
@@ -141,7 +143,6 @@ class SqliteFile:
                     closing.dispose()
             except Exception as caught:
                 self.notes.append(f"closing the store: {type(caught).__name__}")
-        self._write_connection = self._engine = self._read_engine = None
 
     def set_aside(self) -> None:
         """Rename the file and its companions, if allowed. Nothing is deleted."""
