@@ -3,11 +3,13 @@
 pytest                 the quick ones: every scenario in one of the ways in which a client may ask; samples of grids
 pytest --take rest     what that leaves out: the other ways, and real clients, crashes, recordings
 pytest --take all      both
+pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
 """
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -64,6 +66,8 @@ LONG = (
 )
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
 again and again. Without them a run takes about five minutes on two cores."""
+SHARE_FOR_REPLICAS = 3
+"""Every third scenario runs on two replicas; all of them take seven minutes."""
 TESTS = Path(__file__).parent
 
 
@@ -77,9 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     take = config.getoption("--take")
     if take == "all":
         return
-    left_out = [item for item in items if _is_long(item) is (take == "quick")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _is_long(item) is not (take == "quick")]
+    taken = [item for item in items if _is_long(item) is (take == "rest")]
+    if config.getoption("--replicas"):
+        taken = [item for item in taken if crc32(item.nodeid.encode()) % SHARE_FOR_REPLICAS == 0]
+    kept = set(taken)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = taken
 
 
 def _is_long(item: pytest.Item) -> bool:
