@@ -26,6 +26,7 @@ from proxy.store.interface import (
     RequestRecord,
     SentRecord,
     SettingRecord,
+    UsageRecord,
     WrittenRows,
 )
 from proxy.store.statements import Driver, Statements, driver_of
@@ -47,8 +48,8 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_receipt(self) -> bool:
-        """Whether it holds only request records and sent bodies, on which no context depends."""
-        return all(isinstance(record, RequestRecord | SentRecord) for record in self.records)
+        """Whether it holds only request records, sent bodies and usage, on which no context depends."""
+        return all(isinstance(record, RequestRecord | SentRecord | UsageRecord) for record in self.records)
 
 
 # -------------------------------------------------------------------------------------------------------------- group
@@ -158,7 +159,7 @@ def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
                 owners.add((batch.tenant, record.conversation))
             case Conversation():
                 owners.add((batch.tenant, record.id))
-            case RequestRecord() | SentRecord() | SettingRecord():
+            case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord():
                 pass
     return owners
 
@@ -276,6 +277,8 @@ class _RowsByTable:
                     self.rows[schema.sent].append({"tenant": tenant, **rows.sent_row(record, body)})
                 case SettingRecord():
                     self.rows[schema.settings].append({"tenant": tenant, **rows.setting_row(record)})
+                case UsageRecord():
+                    self.rows[schema.usage_days].append({"tenant": tenant, **msgspec.structs.asdict(record)})
 
     def newest_rows(self) -> list[rows.RowValues]:
         return [

@@ -67,12 +67,31 @@ class SettingRecord(msgspec.Struct, frozen=True):
     created: int
 
 
+class UsageRecord(msgspec.Struct, frozen=True):
+    """What a tenant used on a day, which is added to what is there. `day` counts from 1970 in UTC, money is USD."""
+
+    day: int
+    requests: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+
+    def plus(self, more: UsageRecord) -> UsageRecord:
+        return UsageRecord(
+            self.day,
+            self.requests + more.requests,
+            self.tokens + more.tokens,
+            self.cost + more.cost,
+            self.cost_untouched + more.cost_untouched,
+        )
+
+
 class LedgerRecord(msgspec.Struct, frozen=True):
     conversation: str
     value: LedgerItem
 
 
-Record = Conversation | LedgerRecord | AnchorRecord | RequestRecord | SentRecord | SettingRecord
+Record = Conversation | LedgerRecord | AnchorRecord | RequestRecord | SentRecord | SettingRecord | UsageRecord
 
 
 class StoredRequest(msgspec.Struct, frozen=True):
@@ -212,6 +231,9 @@ class Store(Protocol):
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         """One request with all its bodies; `request` may be a unique prefix of an id."""
+
+    async def usage_days(self, tenant: str | None, since: int = 0) -> tuple[tuple[str, UsageRecord], ...]:
+        """What each tenant used on each day from day `since` on, by tenant and day."""
 
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
         """Settings of this tenant by name; the empty tenant stands for all."""

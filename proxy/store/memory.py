@@ -24,6 +24,7 @@ from proxy.store.interface import (
     SentRecord,
     SettingRecord,
     StoredRequest,
+    UsageRecord,
 )
 from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import frame_key_of, search_rows
@@ -45,6 +46,7 @@ class MemoryStore:
         self._requests: dict[tuple[str, str], RequestRecord] = {}
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
+        self._usage_days: dict[tuple[str, int], UsageRecord] = {}
 
     async def start(self) -> None: ...
 
@@ -95,6 +97,9 @@ class MemoryStore:
                 self._sent.setdefault((tenant, record.request), {})[record.round] = record
             case SettingRecord():
                 self._settings[tenant, record.name] = record
+            case UsageRecord():
+                there = self._usage_days.get((tenant, record.day), UsageRecord(record.day))
+                self._usage_days[tenant, record.day] = there.plus(record)
 
     @staticmethod
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
@@ -192,6 +197,10 @@ class MemoryStore:
             return None
         sent = self._sent.get(found[0], {})
         return StoredRequest(self._requests[found[0]], tuple(sent[number] for number in sorted(sent)))
+
+    async def usage_days(self, tenant: str | None, since: int = 0) -> tuple[tuple[str, UsageRecord], ...]:
+        days = sorted(self._usage_days.items())
+        return tuple((owner, used) for (owner, day), used in days if tenant in (None, owner) and day >= since)
 
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
         return tuple(self._settings[key] for key in sorted(self._settings) if key[0] == tenant)

@@ -33,6 +33,7 @@ from proxy.store.interface import (
     SentRecord,
     SettingRecord,
     StoredRequest,
+    UsageRecord,
     WrittenRows,
 )
 from proxy.store.statements import chunks, driver_of, statements_for
@@ -286,6 +287,12 @@ def request(connection: Connection, tenant: str | None, beginning: str) -> Store
         for s, body in zip(all_sent, bodies[1:], strict=True)
     )
     return StoredRequest(rows.request_of(row, bodies[0]), sent)
+
+
+def usage_days(connection: Connection, tenant: str | None, since: int) -> tuple[tuple[str, UsageRecord], ...]:
+    table = schema.usage_days
+    query = _scoped(select(table).where(table.c.day >= since), table, tenant).order_by(table.c.tenant, table.c.day)
+    return tuple((rows.unescape_text(row[0]), UsageRecord(*row[1:])) for row in connection.execute(query))
 
 
 def settings(connection: Connection, tenant: str) -> tuple[SettingRecord, ...]:

@@ -7,6 +7,7 @@
     task_rows                                    frames for the view `tasks` and `search_index`
     blobs, holds                                 bytes once per tenant, and their holders
     meta, settings                               of the whole store (tenant is empty)
+    usage_days                                   what a tenant used in a day (UTC); stays when conversations are deleted
 
 Primary keys begin with the tenant. Times are in ms, digests are 32 bytes of sha256, `place` is the order of writing.
 The text of a message is in `messages.text` or, if null, in `content` of the JSON in `blobs.data` under `messages.wire`.
@@ -15,10 +16,10 @@ A change of the tables is a new file in `migrations/versions` and a new last nam
 
 from __future__ import annotations
 
-from sqlalchemy import DDL, BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, event
+from sqlalchemy import DDL, BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """All schema versions, oldest first. The last is current; the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -216,6 +217,15 @@ settings = _table(
     _key_column("name"),
     _text_column("value"),  # JSON; null: what the configuration says
     _integer_column("created"),
+)
+usage_days = _table(
+    "usage_days",
+    _key_column("tenant"),
+    _integer_column("day", key=True),  # days since 1970
+    _integer_column("requests"),
+    _integer_column("tokens"),
+    Column("cost", Double, nullable=False),
+    Column("cost_untouched", Double, nullable=False),
 )
 task_rows = _table(  # written by `tasks`; most names are those of the view, `session_id` is a conversation
     "task_rows",

@@ -51,6 +51,7 @@ from proxy.store.interface import (
     SettingRecord,
     Store,
     StoredRequest,
+    UsageRecord,
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.search_index import FrameSearch
@@ -218,6 +219,12 @@ class SqlStore:
 
     async def request(self, tenant: str | None, request: str) -> StoredRequest | None:
         return await self._read(lambda c: reading.request(c, tenant, request))
+
+    async def usage_days(self, tenant: str | None, since: int = 0) -> tuple[tuple[str, UsageRecord], ...]:
+        def uses(batch: Batch) -> bool:
+            return tenant in (None, batch.tenant) and any(isinstance(r, UsageRecord) for r in batch.records)
+
+        return await self._read(lambda c: reading.usage_days(c, tenant, since), concerns=uses)
 
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
         return await self._read(lambda c: reading.settings(c, tenant))

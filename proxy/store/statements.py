@@ -176,6 +176,7 @@ class Statements:
         inserts[schema.task_rows] = _upsert(schema.task_rows, insert(schema.task_rows), unless_empty="criteria")
         inserts[schema.sent] = _upsert(schema.sent, insert(schema.sent))
         inserts[schema.settings] = _upsert(schema.settings, insert(schema.settings))
+        inserts[schema.usage_days] = _adding(schema.usage_days, insert(schema.usage_days))
         inserts[schema.requests] = _upsert(schema.requests, insert(schema.requests), unless_empty="body")
         anchored = insert(schema.anchors)
         inserts[schema.anchors] = anchored.on_conflict_do_update(
@@ -224,6 +225,13 @@ def _insert_function_of(dialect: Dialect) -> Callable[[Table], SqliteInsert | Po
     insert: Callable[[Table], SqliteInsert | PostgresInsert]
     insert = import_module(f"sqlalchemy.dialects.{dialect.name}").insert
     return insert
+
+
+def _adding(table: Table, insert: SqliteInsert | PostgresInsert) -> SqliteInsert | PostgresInsert:
+    """What the row brings is added to what is there."""
+    keys = list(table.primary_key.columns)
+    sums = {c.name: c + insert.excluded[c.name] for c in table.columns if c not in keys}
+    return insert.on_conflict_do_update(index_elements=keys, set_=sums)
 
 
 def _upsert(

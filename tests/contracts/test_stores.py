@@ -28,6 +28,7 @@ from proxy.store.interface import (
     SentRecord,
     SettingRecord,
     Store,
+    UsageRecord,
 )
 from proxy.store.search_index import words_in
 from proxy.store.sql import DATABASE_BY_SCHEME, open_store
@@ -404,6 +405,21 @@ async def test_the_newest_word_about_a_setting_counts_for_its_tenant_alone(store
     assert await store.settings("") == (SettingRecord("a", b"null", 6), SettingRecord("b", b'"\xc3\xa9"', 5))
     assert await store.settings("x") == (SettingRecord("a", b"9", 7),)
     assert await store.settings("nobody") == ()
+
+
+async def test_what_a_tenant_used_in_a_day_is_added_up_and_stays_when_it_deletes_its_conversations(
+    store: Store,
+) -> None:
+    store.write("a", opened("c1"))
+    store.write("a", [UsageRecord(7, 1, 100, 0.5, 0.75), UsageRecord(7, 2, 10, 0.25, 0.25), UsageRecord(9, 1, 1)])
+    store.write("b", [UsageRecord(7, 1, 5, 1.0, 1.0)])
+    await store.wait_until_durable(store.write("a", [UsageRecord(7, 1)]))
+    await store.delete_conversations("a", "c1")
+
+    assert await store.usage_days("a") == (("a", UsageRecord(7, 4, 110, 0.75, 1.0)), ("a", UsageRecord(9, 1, 1)))
+    assert await store.usage_days("a", 8) == (("a", UsageRecord(9, 1, 1)),)
+    assert [owner for owner, _ in await store.usage_days(None)] == ["a", "a", "b"]
+    assert await store.usage_days("nobody") == ()
 
 
 async def test_two_tenants_may_use_the_same_ids(store: Store) -> None:
