@@ -1,9 +1,9 @@
 """The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400, Unauthorized 401, Forbidden 403, NotFound 404, MethodNotAllowed 405, NotAllowed 409,
-      TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429, RequestCancelled 499, ShuttingDown 503,
-      LoopDetected 508
+      BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed), NotFound 404, MethodNotAllowed 405,
+      NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429 (BudgetSpent),
+      RequestCancelled 499, ShuttingDown 503, BudgetUnknown 503, LoopDetected 508
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -85,6 +85,23 @@ class RateLimited(ProxyError):
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BudgetSpent(RateLimited):
+    """A client key has spent its budget. Asking again before the period ends brings nothing."""
+
+    code = "budget_spent"
+
+
+class BudgetUnknown(ProxyError):
+    """The store cannot say what was spent. A limit fails closed."""
+
+    status = 503
+    code = "budget_unknown"
+
+
+class ModelNotAllowed(Forbidden):
+    code = "model_not_allowed"
 
 
 class RequestCancelled(ProxyError):

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth import ANONYMOUS_TENANT, LOCAL_TENANT, KeyRing, Tenant, TenantResolver, issue_key, list_keys, revoke_key
+from proxy.auth import (
+    ANONYMOUS_TENANT,
+    LOCAL_TENANT,
+    KeyLimits,
+    KeyRing,
+    Tenant,
+    TenantResolver,
+    issue_key,
+    limit_key,
+    list_keys,
+    revoke_key,
+)
 from proxy.config.model import Tenancy as Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
 
@@ -157,3 +168,20 @@ def test_with_credential_a_client_key_works_and_a_wrong_one_is_refused(file: Pat
     assert tenant("credential", file, bearer(issue_key(file, "root", admin=True))).admin
     with pytest.raises(Unauthorized):
         tenant("credential", file, bearer("csk_wrong"))
+
+
+def test_limits_of_a_key_are_replaced_and_its_hash_stays(file: Path) -> None:
+    key = issue_key(file, "alice", limits=KeyLimits(usd=5, models=("a",)))
+    issue_key(file, "bob")
+
+    assert limit_key(file, "alice", KeyLimits(tokens=7, per="day"))
+    assert not limit_key(file, "nobody", KeyLimits())
+
+    assert tenant("key", file, bearer(key)).limits == KeyLimits(tokens=7, per="day")
+    assert [issued.limits for issued in list_keys(file)] == [KeyLimits(tokens=7, per="day"), KeyLimits()]
+
+
+def test_a_file_from_before_there_were_limits_is_read(file: Path) -> None:
+    key = issue_key(file, "alice")
+    assert "limits" not in file.read_text()
+    assert tenant("key", file, bearer(key)).limits == KeyLimits()

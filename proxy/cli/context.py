@@ -39,6 +39,7 @@ ConfigFile = Annotated[
 ]
 DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
 
 Result = TypeVar("Result")
 

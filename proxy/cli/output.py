@@ -7,11 +7,12 @@ reader, so control characters, overrides of direction and half surrogate pairs a
 
 from __future__ import annotations
 
+import csv
 import json
 import pydoc
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,10 @@ from proxy.accounting import format_balance
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
+
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""First characters of a text that a spreadsheet would take as a formula."""
 
 
 def escape_unsafe(text: str) -> str:
@@ -68,6 +73,23 @@ def print_note(message: str) -> None:
 def print_json(value: Any) -> None:
     """Print JSON in ASCII, with every control character escaped."""
     typer.echo(json.dumps(value, indent=2))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a header line, even without rows, and a line for each row."""
+    writer = csv.DictWriter(sys.stdout, columns)
+    writer.writeheader()
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+
+
+def _csv_cell(value: Any) -> Any:
+    """A cell as text, prefixed so that no spreadsheet runs a formula that a model wrote."""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name} {number}" for name, number in value.items())
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 def print_bytes(lines: Iterable[bytes]) -> None:

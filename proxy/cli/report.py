@@ -7,11 +7,10 @@ read again may have left under other ones.
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -28,13 +27,14 @@ from proxy.accounting import (
     format_statement,
     format_table,
 )
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import (
     align_columns,
     escape_unsafe,
     one_line,
     pluralize,
     print_balance,
+    print_csv,
     print_json,
     print_line,
 )
@@ -42,10 +42,6 @@ from proxy.config import Config
 from proxy.management.views import load_receipts, local_zone, lookup, sum_receipts_by, totals_view
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of a text that a spreadsheet would take as a formula."""
-
-AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
 
 
 # ------------------------------------------------------------------------------------------------------------- report
@@ -69,7 +65,7 @@ def report(
         if as_json:
             print_json(view)
         else:
-            _print_csv(view["rows"])
+            print_csv(ReceiptTotals.__struct_fields__, view["rows"])
     else:
         run_async(_print_report(settings, wanted, conversation, fixed=not without_fixed))
 
@@ -128,23 +124,6 @@ def _width() -> int | None:
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns
     return None
-
-
-def _print_csv(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Prints a header line even without rows."""
-    writer = csv.DictWriter(sys.stdout, ReceiptTotals.__struct_fields__)
-    writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
-
-
-def _csv_cell(value: Any) -> Any:
-    """A cell as text, prefixed so that no spreadsheet runs a formula that a model wrote."""
-    if isinstance(value, Mapping):
-        value = ", ".join(f"{name} {number}" for name, number in value.items())
-    if not isinstance(value, str):
-        return value
-    text = one_line(value)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 # ------------------------------------------------------------------------------------------------------------ tariffs

@@ -1,19 +1,21 @@
 """The commands `config` and `key`: the section `subagent`, which may change while the proxy runs, and the client keys
-that this proxy issues. A running proxy uses a change at once, and it stays after a restart."""
+that this proxy issues, with their limits and what they used. A running proxy uses a change at once, and it stays after
+a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
+from urllib.parse import urlencode
 
 import typer
 from pydantic import ValidationError
 
-from proxy.auth import issue_key, list_keys, revoke_key
+from proxy.auth import BudgetPeriod, IssuedKey, KeyLimits, issue_key, limit_key, list_keys, revoke_key
 from proxy.cli.api_client import call
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
-from proxy.cli.output import align_columns, one_line, print_json, print_line
-from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Mode, SubagentSettings, parse_assignments
+from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, settings_at
+from proxy.cli.output import align_columns, format_dollars, one_line, print_csv, print_json, print_line
+from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Config, Mode, SubagentSettings, parse_assignments
 from proxy.errors import InvalidConfiguration
 from proxy.management.views import API_NAMES, TrackingBody, TrackingView
 
@@ -96,16 +98,55 @@ key = typer.Typer(
 Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 
 
+USD_OPTION = Annotated[float | None, typer.Option(help="What its requests may cost in the period.", min=0.0)]
+TOKENS_OPTION = Annotated[int | None, typer.Option(help="Tokens, input and output, in the period.", min=1)]
+PER_OPTION = Annotated[str, typer.Option(help="Period of the budgets, in UTC: day or month.")]
+MODEL_OPTION = Annotated[
+    list[str] | None, typer.Option("--model", help="May ask for: a name, or 'gpt-5*'; repeatable.")
+]
+
+
 @key.command()
 def add(
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="May see all tenants on /stack.")] = False,
     mode: Annotated[str, typer.Option(help="off, shadow, passive or active; default: as configured.")] = "",
+    usd: USD_OPTION = None,
+    tokens: TOKENS_OPTION = None,
+    per: PER_OPTION = "month",
+    models: MODEL_OPTION = None,
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
     """Issue a key. It is shown this once; only its hash is kept."""
-    print_line(issue_key(settings_at(config, data).keys_path, name, admin=admin, mode=_parse_mode(mode)))
+    limits = _parse_limits(usd, tokens, per, models)
+    file = settings_at(config, data).keys_path
+    print_line(issue_key(file, name, admin=admin, mode=_parse_mode(mode), limits=limits))
+
+
+@key.command()
+def limit(
+    name: Name,
+    usd: USD_OPTION = None,
+    tokens: TOKENS_OPTION = None,
+    per: PER_OPTION = "month",
+    models: MODEL_OPTION = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Set what a key may use. The limits it had before go; without options it has none."""
+    limits = _parse_limits(usd, tokens, per, models)
+    if not limit_key(settings_at(config, data).keys_path, name, limits):
+        raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
+    print_line(f"{name} may use: {limits.describe()}")
+
+
+def _parse_limits(usd: float | None, tokens: int | None, per: str, models: Sequence[str] | None) -> KeyLimits:
+    try:
+        return KeyLimits.model_validate({"usd": usd, "tokens": tokens, "per": per, "models": tuple(models or ())})
+    except ValidationError as error:
+        detail = error.errors()[0]
+        raise typer.BadParameter(f"--{detail['loc'][0]}: {detail['msg']}") from None
 
 
 def _parse_mode(word: str) -> Mode | None:
@@ -120,17 +161,80 @@ def _parse_mode(word: str) -> Mode | None:
 
 @key.command("list")
 def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:
-    """Whose keys there are, oldest first."""
-    issued = list_keys(settings_at(config, data).keys_path)
+    """Whose keys there are, and what they used this month or day."""
+    settings = settings_at(config, data)
+    issued = list_keys(settings.keys_path)
+    rows = _key_rows(settings, issued)
     if as_json:
-        print_json([{"name": k.name, "created": k.created, "admin": k.admin, "mode": k.mode} for k in issued])
+        print_json(rows)
         return
     if not issued:
         print_line("There is no key yet. Issue one with: callstack key add NAME")
         return
-    rows = [(k.name, k.created, k.mode or "", "admin" if k.admin else "") for k in issued]
-    for line in align_columns([("name", "created", "mode", ""), *rows]):
+    for line in align_columns([("name", "issued", "used", "may use", ""), *map(_key_cells, rows)]):
         print_line(line)
+
+
+def _key_rows(settings: Config, issued: Sequence[IssuedKey]) -> list[dict[str, Any]]:
+    """As the API has them; without `used` where no proxy has run yet."""
+    if not issued:
+        return []
+    try:
+        rows: list[dict[str, Any]] = call(settings, "GET", "/stack/keys?limit=1000")["keys"]
+    except InvalidConfiguration:
+        rows = [{**key.model_dump(mode="json", exclude={"sha256"}), "used": None} for key in issued]
+    return rows
+
+
+def _key_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    limits, used = row["limits"], row["used"]
+    spent = f"{format_dollars(used['cost'])}, {used['tokens']:,} tokens" if used and used["requests"] else "-"
+    may = KeyLimits.model_validate(limits).describe()
+    marks = [f"mode {row['mode']}"] * bool(row["mode"]) + ["admin"] * row["admin"]
+    return row["name"], row["created"][:10], spent, may, ", ".join(marks)
+
+
+@key.command()
+def usage(
+    by: Annotated[str, typer.Option(help="A row for each day or month: day or month (UTC).")] = "month",
+    since: Annotated[str, typer.Option(help="Only from this day on: 2026-11-01.")] = "",
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """What each key used, and what the proxy saved it. Stays when conversations are forgotten."""
+    settings = settings_at(config, data)
+    if by not in get_args(BudgetPeriod):
+        raise typer.BadParameter(f"{by!r}; allowed: day, month", param_hint="--by")
+    view = call(settings, "GET", f"/stack/usage?{urlencode({'by': by, 'since': since})}")
+    if as_json:
+        print_json(view)
+    elif as_csv:
+        print_csv(USAGE_COLUMNS, view["rows"])
+    elif view["rows"]:
+        heading = (by, "key", "requests", "tokens", "cost", "saved", "")
+        cells = [_usage_cells(row) for row in view["rows"]]
+        for line in align_columns([heading, *cells], right=(2, 3, 4, 5, 6)):
+            print_line(line)
+    else:
+        print_line("Nothing was used yet. Usage is counted by key, so not with tenancy single; see callstack report.")
+
+
+USAGE_COLUMNS = ("period", "tenant", "name", "requests", "tokens", "cost", "cost_untouched", "saved", "saved_percent")
+
+
+def _usage_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    percent = row["saved_percent"]
+    return (
+        row["period"],
+        row["name"],
+        f"{row['requests']:,}",
+        f"{row['tokens']:,}",
+        format_dollars(row["cost"]),
+        f"-{format_dollars(-row['saved'])}" if row["saved"] < 0 else format_dollars(row["saved"]),
+        "" if percent is None else f"{percent:.0f} %",
+    )
 
 
 @key.command()

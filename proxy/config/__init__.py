@@ -12,6 +12,7 @@ from proxy.config.runtime import (
 )
 from proxy.config.sections import (
     MAX_COUNT,
+    FrontSettings,
     Mode,
     NetworkSettings,
     SubagentSettings,
@@ -26,6 +27,7 @@ __all__ = [
     "SETTABLE_KEYS",
     "SUBAGENT_SECTION",
     "Config",
+    "FrontSettings",
     "LiveSettings",
     "Mode",
     "NetworkSettings",

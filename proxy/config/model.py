@@ -22,6 +22,7 @@ from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
 from proxy.config.sections import (
     BlockFormat,
     Budgets,
+    FrontSettings,
     Mode,
     ModelSettings,
     NameList,
@@ -46,7 +47,7 @@ from proxy.core.observers import ToolRoles as ToolNames
 from proxy.core.policy import HEURISTIC_NAMES as HEURISTICS
 from proxy.core.policy import AutonomyLevel, AutonomyRules, ScoreCombiner
 
-Tenancy = Literal["single", "key", "credential"]
+Tenancy = Literal["single", "key", "header", "credential"]
 _NO_EXCEPTIONS = ModelSettings()
 MAX_CACHED_MODELS = 1024
 """Cached upstream names of models."""
@@ -56,7 +57,7 @@ class Config(StrictModel):
     """The whole configuration. Reading it never fails later: what is in here has been checked."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Beyond loopback only with `tenancy: key`."""
+    """Address to listen on. Beyond loopback only with `tenancy: key` or `header`."""
 
     port: int = Field(default=8787, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
@@ -91,7 +92,10 @@ class Config(StrictModel):
 
     tenancy: Tenancy = "single"
     """`single`: all requests are one user's. `key`: client keys issued by `callstack key add`.
-    `credential`: by the provider key each client sends."""
+    `header`: by the name that a proxy in front writes. `credential`: by the provider key each client sends."""
+
+    front: FrontSettings = FrontSettings()
+    """With `tenancy: header`, the proxy in front that says whose a request is."""
 
     stack_access: Literal["all", "own", "token"] = "own"
     """With `tenancy: single`, who may use `/stack`: every user of this machine; the proxy's own user (where the system
@@ -301,10 +305,15 @@ class Config(StrictModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Config:
-        if not is_loopback(self.host) and self.tenancy != "key":
+        if not is_loopback(self.host) and self.tenancy not in ("key", "header"):
             raise ValueError(
                 f"tenancy: is {self.tenancy!r}, but host {self.host!r} is reachable from other machines and needs "
                 "client keys; set tenancy to key and issue keys with `callstack key add NAME`, or host to 127.0.0.1"
+            )
+        if self.tenancy == "header" and not self.front.addresses:
+            raise ValueError(
+                "front.addresses: with tenancy header, name the addresses that the proxy in front sends from; a user's "
+                "name counts from there alone"
             )
         for name, model in self.models.items():
             if model.upstream is not None and model.upstream not in self.upstreams:

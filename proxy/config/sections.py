@@ -1,4 +1,5 @@
 """The sections of the configuration: upstream, observed tool, output rule, model, tariff, budgets, subagents,
+front,
 summarizer.
 
 A section checks itself when it is made; `Config` checks what concerns several of them, such as the name of an upstream
@@ -7,6 +8,7 @@ that does not exist.
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -43,6 +45,7 @@ def _split_list(value: object) -> object:
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 Threshold = Annotated[int, AfterValidator(clamp_threshold)]
 """From 0 to 100; values beyond are moved to the nearer end."""
+CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-stack-key", "cookie"})
 MAX_COUNT = 10**12
 """Upper bound of a time in ms (thirty years) or a count that can be set."""
 SettableNames = Annotated[tuple[ModelSettable, ...], BeforeValidator(_split_list)]
@@ -378,6 +381,36 @@ class SubagentSettings(StrictModel):
 
     model_may_configure: bool = False
     """Whether the model may change these by `stack_config`, for everybody; only with `tenancy: single`."""
+
+
+class FrontSettings(StrictModel):
+    """The proxy in front that signs people in, with `tenancy: header`."""
+
+    addresses: NameList = ()
+    """Addresses or networks (10.0.0.0/8) that it sends from. The header counts from there alone."""
+
+    header: str = Field(default="x-forwarded-user", pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$")
+    """Header with the name of the user. It never goes to a provider."""
+
+    admins: NameList = ()
+    """Users who see all tenants on `/stack` and in the console."""
+
+    @field_validator("addresses")
+    @classmethod
+    def _check_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            try:
+                ipaddress.ip_network(address)
+            except ValueError as error:
+                raise ValueError(f"{address!r} is no address and no network: {error}") from None
+        return value
+
+    @field_validator("header")
+    @classmethod
+    def _check_header(cls, value: str) -> str:
+        if value.lower() in CREDENTIAL_HEADERS:
+            raise ValueError(f"{value!r} holds the provider's key; name the one in which the front writes the user")
+        return value.lower()
 
 
 class SummarySettings(StrictModel):

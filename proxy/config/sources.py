@@ -24,11 +24,6 @@ from proxy.errors import InvalidConfiguration
 
 ConfigPath = tuple[str, ...]
 
-_NOT_BUILT_YET = {
-    ("tenancy", "header"): "is not built yet; use single, key or credential",
-}
-"""Words of the design that this version does not support; refused by name, so that nobody relies on them."""
-
 _KEYS_WITH_OPTION = frozenset({"upstream", "host", "port", "data", "mode", "log_format"})
 """Keys with a command line option of the same name."""
 
@@ -72,7 +67,6 @@ def load_config(
     tree: dict[str, Any] = {}
     sources: dict[ConfigPath, str] = {}
     for setting in settings:
-        _refuse_not_built_yet(setting)
         _insert_value(tree, setting)
         sources[setting.path] = setting.source
     for setting in _from_rules_file(tree.get("outputs"), file):
@@ -248,12 +242,6 @@ def _parse_key(key: str) -> ConfigPath:
             rest = [".".join(parts[place + 1 :])] if parts[place + 1 :] else []
             return (parts[0], ".".join(parts[1:place]), parts[place], *rest)
     return parts
-
-
-def _refuse_not_built_yet(setting: ConfiguredValue) -> None:
-    reason = _NOT_BUILT_YET.get((setting.path[-1], str(setting.value)))
-    if reason is not None:
-        raise InvalidConfiguration(f"{'.'.join(setting.path)}: {setting.value!r} {reason} (from {setting.source})")
 
 
 def _insert_value(tree: dict[str, Any], setting: ConfiguredValue) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
 from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ResponseWriter
-from proxy.errors import ProxyError
+from proxy.errors import BudgetSpent, ProxyError, RateLimited
 from proxy.upstream import (
     Answer,
     BrokenCoding,
@@ -232,8 +232,16 @@ async def send_error_response(
         return
     body = (dialect or OPENAI_CHAT).error_body(error.status, str(error), error.code)
     kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await reply.start(error.status, [*kind, *headers])
+    await reply.start(error.status, [*kind, *_retry_headers(error), *headers])
     await reply.end(body)
+
+
+def _retry_headers(error: ProxyError) -> RawHeaders:
+    """`x-should-retry` is what the SDKs of OpenAI and Anthropic go by: without it they ask three times."""
+    if not isinstance(error, RateLimited):
+        return []
+    told = [(b"retry-after", str(error.retry_after_s).encode())]
+    return [*told, (b"x-should-retry", b"false")] if isinstance(error, BudgetSpent) else told
 
 
 def _with_content_type(headers: RawHeaders, kind: bytes) -> RawHeaders:

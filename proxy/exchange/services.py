@@ -156,6 +156,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             process.metrics,
             process.event_bus,
             process.deferred_tasks,
+            counts_usage=process.config.tenancy != "single",
         ),
         parse_cache=ParseCache(),
         count_memoized=actor.count_memoized,

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant, TokenCounter
-from proxy.auth import Headers, KeyRing, Tenant, TenantResolver, has_operator_token
+from proxy.auth import BudgetChecks, Headers, KeyRing, Tenant, TenantResolver, has_operator_token
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
@@ -45,6 +45,7 @@ from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
+from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
@@ -115,6 +116,8 @@ class App:
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
+        self._budgets = BudgetChecks(self._store, now_ms)
+        self._front = TrustedFront(config.front) if config.tenancy == "header" else None
         self._secret = b""
         self._management_task: asyncio.Task[ASGIApp] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -165,7 +168,7 @@ class App:
         process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
         self._secret = secret
-        self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret)
+        self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)
         self._api_arguments = (
             self._store,
             self.tenant_of,
@@ -305,6 +308,8 @@ class App:
     # ------------------------------------------------------------------------------------------------------- requests
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
+        if self._front is not None:
+            self._front.drop_unsigned_name(scope)
         if (path in OWN_PATHS or path.startswith(OWN_PREFIXES)) and await self._answer_own_path(scope, receive, send):
             return
         request, reply = _new_request_id(), AsgiReply(send)
@@ -312,7 +317,10 @@ class App:
         if body is None:
             return
         try:
-            client_request = await decompress_request(self._client_request(request, scope, body), self.config)
+            tenant = self.tenant_of(scope["headers"])
+            client_request = self._client_request(request, tenant, scope, body)
+            client_request = await decompress_request(client_request, self.config)
+            await self._check_limits(tenant, client_request)
             self.metrics.open_requests += 1
             try:
                 await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
@@ -421,8 +429,9 @@ class App:
             self.event_bus,
             count_tokens=self._counter.count,
         )
-        has_keys = self.config.tenancy != "single"
-        sessions = Sessions(self._secret, self._token, self.tenant_of if has_keys else None, self._key_ring.hash_of)
+        by_key = self.tenant_of if self.config.tenancy in ("key", "credential") else None
+        by_front = self.tenant_of if self._front is not None else None
+        sessions = Sessions(self._secret, self._token, by_key, self._key_ring.hash_of, by_front)
         api, console = build_api(context), build_console(context, sessions)
 
         async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -430,11 +439,17 @@ class App:
 
         return by_path
 
-    def _client_request(self, request: str, scope: Scope, body: bytes) -> ClientRequest:
+    async def _check_limits(self, tenant: Tenant, asked: ClientRequest) -> None:
+        if tenant.limits.has_budget:
+            self.deferred_tasks.run_pending()  # what was just answered counts
+        await self._budgets.check(tenant.id, tenant.limits, asked.method, asked.path, lambda: _model_of(asked.body))
+
+    def _client_request(self, request: str, tenant: Tenant, scope: Scope, body: bytes) -> ClientRequest:
         headers: RawHeaders = scope["headers"]
+        if self._front is not None:
+            headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
-        tenant = self.tenant_of(headers)
         return ClientRequest(
             request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
         )

@@ -1,10 +1,12 @@
 """What changes the store, the keys, or nothing at all, without a proxy running."""
 
+import asyncio
 import json
 import stat
 
 import pytest
 
+from proxy.store import UsageRecord, open_store
 from tests.cli.conftest import Shell, Stocked
 
 
@@ -91,3 +93,72 @@ def test_what_was_never_folded_is_not_unfolded_and_the_answer_says_what_to_do(ow
     assert "`callstack tree` shows the frames" in unknown.errors
     assert f"`callstack log {own_stock.older.child}`" in pushed.errors
     assert "was never folded" in whole.errors
+
+
+# ------------------------------------------------------------------------------------------------- what a key may use
+def test_a_key_has_the_limits_that_were_set_last(shell: Shell) -> None:
+    shell.on_data("key", "add", "anna", "--usd", "50", "--model", "gpt-5*", "--mode", "shadow")
+    shell.on_data("key", "add", "bob", "--admin")
+    assert shell.on_data("key", "limit", "bob", "--tokens", "2000000", "--per", "day").out == (
+        "bob may use: 2,000,000 tokens a day\n"
+    )
+
+    rows = [line.split("  ") for line in shell.on_data("key", "list").out.splitlines()]
+
+    assert [[cell.strip() for cell in row if cell][2:] for row in rows[1:]] == [
+        ["-", "$50.00 a month; gpt-5*", "mode shadow"],
+        ["-", "2,000,000 tokens a day", "admin"],
+    ]
+    assert shell.on_data("key", "limit", "bob").out == "bob may use: everything\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["limit", "nobody", "--usd", "1"], "nobody is called 'nobody'"),
+        (["add", "x", "--usd", "0"], "greater than 0"),
+        (["add", "x", "--per", "week"], "'day' or 'month'"),
+        (["add", "x", "--tokens", "many"], "a valid integer"),
+        (["usage", "--by", "week"], "allowed: day, month"),
+        (["usage", "--since", "soon"], "write it as 2026-11-01"),
+    ],
+)
+def test_limits_that_are_none_are_refused_and_nothing_is_issued(stocked: Stocked, words: list[str], told: str) -> None:
+    refused = stocked.shell.on_data("key", *words)
+
+    assert refused.code == 2
+    assert told in refused.errors
+    assert not (stocked.shell.data / "keys.json").exists()
+
+
+def test_usage_is_told_as_a_table_as_csv_and_as_json(own_stock: Stocked) -> None:
+    nothing = own_stock.shell.on_data("key", "usage").out
+    used(
+        own_stock.shell,
+        ("key-anna", UsageRecord(20_000, 2, 1_500, 1.25, 2.5)),
+        ("user-=1+1", UsageRecord(20_001, 1, 7)),
+    )
+
+    table = own_stock.shell.on_data("key", "usage").out.splitlines()
+    comma = own_stock.shell.on_data("key", "usage", "--by", "day", "--since", "2024-10-05", "--csv").out.splitlines()
+    plain = json.loads(own_stock.shell.on_data("key", "usage", "--json").out)
+
+    assert nothing.startswith("Nothing was used yet.")
+    assert [line.split() for line in table] == [
+        ["month", "key", "requests", "tokens", "cost", "saved"],
+        ["2024-10", "anna", "2", "1,500", "$1.25", "$1.25", "50", "%"],
+        ["2024-10", "=1+1", "1", "7", "$0.0000", "$0.0000"],
+    ]
+    assert comma[1:] == ["2024-10-05,user-=1+1,'=1+1,1,7,0.0,0.0,0.0,"]
+    assert [row["name"] for row in plain["rows"]] == ["anna", "=1+1"]
+
+
+def used(shell: Shell, *records: tuple[str, UsageRecord]) -> None:
+    async def write() -> None:
+        store = open_store("sqlite", shell.data)
+        await store.start()
+        for tenant, record in records:
+            store.write(tenant, [record])
+        await store.close()
+
+    asyncio.run(write())

@@ -135,7 +135,7 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
             {"environ": {"STACK_GUIDANCE": "replaced"}},
             ["guidance:", "'replaced'", "did you mean replace?", "allowed: mirror, replace"],
         ),
-        ({"flags": {"tenancy": "header"}}, ["tenancy:", "not built yet", "single, key or credential"]),
+        ({"flags": {"tenancy": "header"}}, ["front.addresses:", "that the proxy in front sends from"]),
         ({"flags": {"port": "99999"}}, ["port:", "'99999'", "65535"]),
         ({"flags": {"child_view": "last:0"}}, ["child_view:", "fork, isolate, auto, last:K"]),
         ({"flags": {"store": "mysql://a"}}, ["store:", "sqlite", "memory:"]),

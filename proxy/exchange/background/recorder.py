@@ -37,7 +37,7 @@ from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrog
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.thread.placement import Placement
-from proxy.store import Body, RequestRecord, SentRecord, Store
+from proxy.store import Body, RequestRecord, SentRecord, Store, UsageRecord
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
 from proxy.upstream import RawHeaders
 
@@ -48,6 +48,7 @@ LOOPING_CALL = "looping"
 COUNTED_TOOL_NAMES = frozenset(
     {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
 )
+DAY_MS = 86_400_000
 HEAD_CACHE_SIZE = 256
 """Request heads whose identity is cached: an agent sends the same one each time."""
 REASONING_REMOVAL_KINDS = frozenset({"folded", REASONING_REMOVED})
@@ -69,6 +70,8 @@ class Recorder:
     metrics: Metrics = field(default_factory=Metrics)
     event_bus: EventBus = field(default_factory=EventBus)
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
+    counts_usage: bool = False
+    """Whether what each tenant uses is added up, by the day."""
 
 
 class RequestRecordBuilder(msgspec.Struct):
@@ -305,8 +308,9 @@ class RequestRecordBuilder(msgspec.Struct):
             without_secrets(body_to_store(standing, self.recorder.dialect.client_body(standing.request)), fields),
         )
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
+        used = (usage_of(receipt),) if self.recorder.counts_usage else ()
         try:
-            self.recorder.store.write(self.tenant, (kept, *sent))
+            self.recorder.store.write(self.tenant, (kept, *sent, *used))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
 
@@ -380,6 +384,13 @@ def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:
             yield from said.turns
         elif isinstance(said, FrameFolded):
             yield from said.muted
+
+
+def usage_of(receipt: Receipt) -> UsageRecord:
+    """Tokens are the provider's figures; where it answered and told none, those that we sent."""
+    is_answered = 200 <= receipt.upstream_status < 300
+    tokens = receipt.usage.input + receipt.usage.output or (receipt.tokens_sent if is_answered else 0)
+    return UsageRecord(receipt.created // DAY_MS, 1, tokens, receipt.cost, receipt.cost_untouched)
 
 
 def _event_text(event: LedgerEvent) -> str:

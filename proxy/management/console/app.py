@@ -22,6 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proxy.auth import Tenant
 from proxy.errors import ProxyError, Unauthorized
 from proxy.management.api import ApiContext, LimitsMiddleware, RequestRateLimiter
 from proxy.management.console import (
@@ -100,12 +101,17 @@ class _ConsoleAccess:
 
         request = Request(scope)
         cookie = request.cookies.get(cookie_name(request), "")
-        tenant = self._sessions.tenant_in(cookie) if cookie else None
+        headers = scope["headers"]
+
+        def find_tenant() -> Tenant | None:
+            return self._sessions.with_headers(headers) or (self._sessions.tenant_in(cookie) if cookie else None)
+
+        tenant = find_tenant()
         state = scope.setdefault("state", {})
-        state["visitor"] = Visitor(self._context, tenant, self._sessions.form_token(cookie) if tenant else "")
+        state["visitor"] = Visitor(self._context, tenant, self._sessions.form_token(cookie, tenant) if tenant else "")
         state["sessions"] = self._sessions
         state["tenant"] = tenant
-        state["is_signed_in"] = lambda: self._sessions.tenant_in(cookie) is not None
+        state["is_signed_in"] = lambda: find_tenant() is not None
         answer = self._early_answer(request, scope["state"]["visitor"])
         await (answer or self._app)(scope, receive, send_with_headers)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 from pydantic import BaseModel
@@ -15,9 +16,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from proxy.auth import issue_key, list_keys, revoke_key
-from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound
-from proxy.management.console.rendering import Visitor, read_form, render, visitor_of
+from proxy.auth import IssuedKey, issue_key, list_keys, revoke_key
+from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound, StoreError
+from proxy.management.api import KeyRow, key_rows
+from proxy.management.console.rendering import Visitor, format_short_tokens, format_usd, read_form, render, visitor_of
 from proxy.management.views import health_view
 from proxy.telemetry import EventListener
 
@@ -45,12 +47,40 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
         store=context.store.health(),
         settings=list(changed_settings(context.config, context.config.sources)),
         tenancy=context.config.tenancy,
-        keys=await run_in_threadpool(list_keys, context.config.keys_path),
+        keys=await _load_keys(visitor),
         upstreams=context.config.upstreams,
         events=list(reversed(events)),
         new_key=new_key,
         message=message,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey:
+    """`used` is empty where the store cannot be read."""
+
+    name: str
+    sees: str
+    may_use: str
+    used: str
+    since: str
+
+
+async def _load_keys(visitor: Visitor) -> list[ShownKey]:
+    issued = await run_in_threadpool(list_keys, visitor.context.config.keys_path)
+    try:
+        used_by = {row["name"]: row for row in await key_rows(visitor.context.store, issued, datetime.now(UTC))}
+    except StoreError:
+        used_by = {}
+    return [_shown_key(key, used_by.get(key.name)) for key in issued]
+
+
+def _shown_key(key: IssuedKey, row: KeyRow | None) -> ShownKey:
+    sees = "everything" if key.admin else "its own"
+    if row is None:
+        return ShownKey(key.name, sees, key.limits.describe(), "", "")
+    used = f"{format_usd(row['used']['cost'])}, {format_short_tokens(row['used']['tokens'])} tokens"
+    return ShownKey(key.name, sees, key.limits.describe(), used, row["begins"])
 
 
 @dataclass(frozen=True, slots=True)

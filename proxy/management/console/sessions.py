@@ -47,11 +47,14 @@ class Sessions:
         operator_token: str,
         tenant_of: Callable[[Headers], Tenant] | None,
         key_hash: Callable[[str], str],
+        user_of: Callable[[Headers], Tenant] | None = None,
     ) -> None:
+        """`user_of` finds whom a proxy in front has signed in, or raises Unauthorized (`tenancy: header`)."""
         self._secret = hmac.digest(secret, b"console", "sha256")
         self._code = console_code(operator_token)
         self._tenant_of = tenant_of
         self._key_hash = key_hash
+        self._user_of = user_of
 
     @property
     def takes_keys(self) -> bool:
@@ -74,6 +77,13 @@ class Sessions:
             raise Unauthorized("Enter your key.")
         return self._tenant_of([(STACK_KEY_HEADER, key.encode("utf-8", "replace"))])
 
+    def with_headers(self, headers: Headers) -> Tenant | None:
+        """Whom the proxy in front has signed in, or None."""
+        try:
+            return self._user_of(headers) if self._user_of is not None else None
+        except Unauthorized:
+            return None
+
     def cookie_of(self, tenant: Tenant) -> str:
         ends = int(time.time()) + SESSION_DAYS * 86_400
         claims = _Claims(tenant.id, tenant.name, tenant.admin, ends, secrets.token_hex(8))
@@ -92,9 +102,10 @@ class Sessions:
             return None
         return Tenant(claims.tenant, claims.name, claims.admin)
 
-    def form_token(self, cookie: str) -> str:
-        """What a form has to send along with this cookie."""
-        return hmac.new(self._secret, f"form {cookie}".encode(), hashlib.sha256).hexdigest()[:32]
+    def form_token(self, cookie: str, tenant: Tenant) -> str:
+        """What a form has to send along with this cookie, or from whom the proxy in front has signed in."""
+        sender = cookie or f"of {tenant.id}"
+        return hmac.new(self._secret, f"form {sender}".encode(), hashlib.sha256).hexdigest()[:32]
 
     def _signature(self, body: bytes, claims: _Claims) -> str:
         """Empty if the key of the session was revoked."""

@@ -1,0 +1,158 @@
+"""The client keys that we issue: their names, hashes and limits, in a file that every process reads anew when it
+changes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from proxy.auth.budgets import NO_LIMITS, KeyLimits
+from proxy.config import Mode
+from proxy.errors import InvalidConfiguration
+
+log = logging.getLogger(__name__)
+
+KEY_PREFIX = "csk_"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class IssuedKey(BaseModel):
+    """One client key as stored: its name and hash. The key itself was shown once, when it was issued."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    sha256: str
+    created: str
+    admin: bool = False
+    mode: Mode | None = None
+    limits: KeyLimits = NO_LIMITS
+
+
+_ISSUED_KEYS = TypeAdapter(list[IssuedKey])
+
+
+def issue_key(
+    file: Path, name: str, *, admin: bool = False, mode: Mode | None = None, limits: KeyLimits | None = None
+) -> str:
+    """Creates, stores and returns a new client key. Raises InvalidConfiguration if the name is taken or malformed."""
+    if not _NAME.fullmatch(name):
+        raise InvalidConfiguration(f"key name {name!r}: use letters, digits, dot, dash and underscore, at most 64")
+    keys = list_keys(file)
+    if any(key.name == name for key in keys):
+        raise InvalidConfiguration(f"key name {name!r} is taken; revoke it first or choose another")
+    secret = KEY_PREFIX + secrets.token_urlsafe(32)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    issued = IssuedKey(
+        name=name,
+        sha256=digest_of(secret.encode()),
+        created=created,
+        admin=admin,
+        mode=mode,
+        limits=limits or NO_LIMITS,
+    )
+    _write(file, [*keys, issued])
+    return secret
+
+
+def list_keys(file: Path) -> list[IssuedKey]:
+    """The issued keys, oldest first; none if there is no file. Raises InvalidConfiguration if it is unreadable."""
+    try:
+        return _ISSUED_KEYS.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError):
+        raise InvalidConfiguration(f"{file}: the client keys cannot be read; restore the file or remove it") from None
+
+
+def revoke_key(file: Path, name: str) -> bool:
+    """Removes a key; False if no key has that name."""
+    keys = list_keys(file)
+    remaining = [key for key in keys if key.name != name]
+    if len(remaining) == len(keys):
+        return False
+    _write(file, remaining)
+    return True
+
+
+def limit_key(file: Path, name: str, limits: KeyLimits) -> bool:
+    """Replaces the limits of a key; False if no key has that name."""
+    keys = list_keys(file)
+    if all(key.name != name for key in keys):
+        return False
+    _write(file, [key.model_copy(update={"limits": limits}) if key.name == name else key for key in keys])
+    return True
+
+
+class KeyRing:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._file_version: tuple[int, int, int] | None = None
+        self._keys: tuple[IssuedKey, ...] = ()
+
+    def identify(self, presented: bytes) -> IssuedKey | None:
+        """The issued key that equals this one, or None. Takes the same time for every key."""
+        self._refresh()
+        digest = digest_of(presented)
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(key.sha256, digest):
+                found = key
+        return found
+
+    def hash_of(self, name: str) -> str:
+        """The hash of the key with this name, empty if it was never issued or was revoked."""
+        self._refresh()
+        return next((key.sha256 for key in self._keys if key.name == name), "")
+
+    def _refresh(self) -> None:
+        try:
+            status = self._file.stat()
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if version != self._file_version:
+                self._keys = tuple(list_keys(self._file))
+            self._file_version = version
+        except (OSError, InvalidConfiguration) as error:
+            # Fail closed: an unreadable file admits nobody, not even the keys that it held a moment ago.
+            if self._keys:
+                log.warning(
+                    "client keys cannot be read", extra={"file": str(self._file), "reason": type(error).__name__}
+                )
+            self._keys, self._file_version = (), None
+
+
+def digest_of(key: bytes) -> str:
+    # A key has 256 random bits, so a slow hash would protect nothing more.
+    return hashlib.sha256(key).hexdigest()
+
+
+def _write(file: Path, keys: list[IssuedKey]) -> None:
+    """Replaces the file atomically, with mode 0600. Raises InvalidConfiguration if that fails."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(file, keys)
+    except OSError as error:
+        raise InvalidConfiguration(f"{file}: the client keys cannot be written: {error.strerror}") from None
+
+
+def _replace(file: Path, keys: list[IssuedKey]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            json.dump([key.model_dump(mode="json", exclude_defaults=True) for key in keys], output, indent=1)
+            output.flush()
+            os.fsync(output.fileno())
+        Path(temporary).replace(file)
+    except BaseException:  # also Ctrl-C: no copy of the keys stays
+        Path(temporary).unlink(missing_ok=True)
+        raise

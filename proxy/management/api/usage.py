@@ -1,0 +1,165 @@
+"""Routes of `/stack/keys` and `/stack/usage`: the client keys with their limits, and what each tenant used.
+
+Usage is counted by the day, in UTC, unless `tenancy` is single. It stays when conversations are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Query, Response
+from fastapi.concurrency import run_in_threadpool
+from typing_extensions import TypedDict
+
+from proxy.accounting import percent_saved
+from proxy.auth import (
+    BudgetPeriod,
+    IssuedKey,
+    days_since_1970,
+    list_keys,
+    name_of_tenant,
+    period_at,
+    sum_usage,
+    tenant_of_key,
+)
+from proxy.errors import BadRequest
+from proxy.management.api.base import CurrentCaller, JsonResponse, Limit, Offset
+from proxy.store import Store, UsageRecord
+
+router = APIRouter()
+Row = TypeVar("Row")
+
+
+class LimitsView(TypedDict):
+    """None and an empty list: not limited. `per` is the period of both budgets."""
+
+    usd: float | None
+    tokens: int | None
+    per: BudgetPeriod
+    models: list[str]
+
+
+class UsageFigures(TypedDict):
+    """Money is USD, and `saved` is negative for a loss. Tokens are input and output as the provider reports them."""
+
+    requests: int
+    tokens: int
+    cost: float
+    cost_untouched: float
+    saved: float
+    saved_percent: float | None
+
+
+class KeyRow(TypedDict):
+    """A key, its limits, and what it used in the present period."""
+
+    name: str
+    created: str
+    admin: bool
+    mode: str | None
+    limits: LimitsView
+    begins: str
+    """The first day of the period."""
+    ends: str
+    """The day on which the next one begins."""
+    used: UsageFigures
+
+
+class KeyList(TypedDict):
+    keys: list[KeyRow]
+
+
+class UsageRow(UsageFigures):
+    period: str
+    """A day (2026-11-27) or a month (2026-11)."""
+    tenant: str
+    name: str
+
+
+class UsageList(TypedDict):
+    by: BudgetPeriod
+    rows: list[UsageRow]
+
+
+@router.get("/keys", response_model=KeyList)
+async def list_client_keys(caller: CurrentCaller, limit: Limit = 200, offset: Offset = 0) -> Response:
+    """The client keys, oldest first; without an admin key only one's own."""
+    issued = await run_in_threadpool(list_keys, caller.context.config.keys_path)
+    own = _page([key for key in issued if caller.scope in (None, tenant_of_key(key.name))], limit, offset)
+    return JsonResponse({"keys": await key_rows(caller.context.store, own, datetime.now(UTC))})
+
+
+@router.get("/usage", response_model=UsageList)
+async def show_usage(
+    caller: CurrentCaller,
+    by: Annotated[BudgetPeriod, Query(description="What a row stands for, for each tenant")] = "month",
+    since: Annotated[str, Query(description="Only from this day on: 2026-11-01")] = "",
+    limit: Limit = 1000,
+    offset: Offset = 0,
+) -> Response:
+    """What each tenant used; the newest period stands at the end."""
+    rows = await usage_rows(caller.context.store, caller.scope, by, since)
+    return JsonResponse({"by": by, "rows": _page(rows, limit, offset)})
+
+
+def _page(rows: Sequence[Row], limit: int, offset: int) -> list[Row]:
+    """Without the newest `offset`, the newest `limit`, in their order."""
+    end = max(0, len(rows) - offset)
+    return list(rows[max(0, end - limit) : end])
+
+
+async def key_rows(store: Store, keys: Iterable[IssuedKey], now: datetime) -> list[KeyRow]:
+    rows: list[KeyRow] = []
+    for key in keys:
+        begins, ends = period_at(now, key.limits.per)
+        used = sum_usage(await store.usage_days(tenant_of_key(key.name), days_since_1970(begins)))
+        limits: LimitsView = {
+            "usd": key.limits.usd,
+            "tokens": key.limits.tokens,
+            "per": key.limits.per,
+            "models": list(key.limits.models),
+        }
+        rows.append(
+            {
+                "name": key.name,
+                "created": key.created,
+                "admin": key.admin,
+                "mode": key.mode,
+                "limits": limits,
+                "begins": begins.date().isoformat(),
+                "ends": ends.date().isoformat(),
+                "used": _figures(used),
+            }
+        )
+    return rows
+
+
+async def usage_rows(store: Store, scope: str | None, by: BudgetPeriod, since: str) -> list[UsageRow]:
+    """By period, then by tenant. Raises BadRequest for a `since` that is no date."""
+    try:
+        first = days_since_1970(datetime.combine(date.fromisoformat(since), datetime.min.time(), UTC)) if since else 0
+    except ValueError:
+        raise BadRequest(f"since: {since[:40]!r} is no day; write it as 2026-11-01") from None
+    sums: dict[tuple[str, str], UsageRecord] = {}
+    for tenant, used in await store.usage_days(scope, first):
+        day = datetime.fromtimestamp(used.day * 86_400, UTC).date().isoformat()
+        key = (day if by == "day" else day[:7], tenant)
+        sums[key] = sums.get(key, UsageRecord(0)).plus(used)
+    return [
+        {"period": period, "tenant": tenant, "name": name_of_tenant(tenant), **_figures(used)}
+        for (period, tenant), used in sorted(sums.items())
+    ]
+
+
+def _figures(used: UsageRecord) -> UsageFigures:
+    saved = used.cost_untouched - used.cost
+    return {
+        "requests": used.requests,
+        "tokens": used.tokens,
+        "cost": used.cost,
+        "cost_untouched": used.cost_untouched,
+        "saved": saved,
+        "saved_percent": percent_saved(saved, used.cost_untouched),
+    }
