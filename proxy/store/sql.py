@@ -339,14 +339,24 @@ class SqlStore:
         """What `read` returns. `may_repair`: a damaged text is read with replacement characters, so that a list has all
         its other rows; otherwise it raises StoreError."""
         await self._writer.wait_for_pending(concerns)
+        run, thread = asyncio.get_running_loop().run_in_executor, thread or self._readers
+        engine = await self._open_engine()
+        try:
+            return await run(thread, partial(self._with_connection, engine, read, may_repair=may_repair))
+        except StoreError as error:
+            if error.code == "store_corrupt" or self._is_current_engine(engine):
+                raise
+        engine = await self._open_engine()  # another one closed the store, or set it aside, under this read
+        return await run(thread, partial(self._with_connection, engine, read, may_repair=may_repair))
+
+    async def _open_engine(self) -> Engine:
         if not self._database.is_open:
             await self._writer.wait(self._writer.reopen())
-        return await asyncio.get_running_loop().run_in_executor(
-            thread or self._readers, partial(self._with_connection, read, may_repair=may_repair)
-        )
+        return self._database.read_engine
 
-    def _with_connection(self, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
-        engine = self._database.read_engine
+    def _with_connection(
+        self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool
+    ) -> ReadResult:
         try:
             try:
                 return self._read_on(engine, read, may_repair=may_repair)
@@ -389,7 +399,10 @@ class SqlStore:
             raise error
 
     def _is_current_engine(self, engine: Engine) -> bool:
-        return self._database.is_open and self._database.read_engine is engine
+        try:
+            return self._database.read_engine is engine
+        except StoreError:  # it is closed
+            return False
 
     async def _run_in_writer(self, work: Callable[[], ReadResult]) -> ReadResult:
         done: list[ReadResult] = []

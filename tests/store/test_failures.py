@@ -566,3 +566,19 @@ async def test_a_read_that_outlives_its_store_leaves_no_file_open(store: SqlStor
 
     assert await reading == 7
     assert str(path) not in {os.path.realpath(file) for file in OPEN_FILES.iterdir()}
+
+
+async def test_a_read_under_which_the_store_is_closed_is_done_again(store: SqlStore) -> None:
+    """Another read found damage, or a write failed, in the moment between the look at the store and the read."""
+    await store.wait_until_durable(store.write("a", opened("c1")))
+
+    def closes_once(connection: Connection) -> int:
+        if store._database.is_open and not closed:
+            closed.append(True)
+            store._database.close()
+            connection.execute(text("SELECT * FROM of_another_time"))
+        return int(connection.execute(text("SELECT count(*) FROM conversations")).scalar_one())
+
+    closed: list[bool] = []
+    assert await store._read(closes_once) == 1
+    assert closed

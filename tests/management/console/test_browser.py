@@ -177,6 +177,7 @@ def test_all_of_it_by_keyboard(browser: Browser, demo: ServedProxy) -> None:
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Conversations")).to_be_visible()
+        page.wait_for_load_state()  # with its scripts, which listen to the key
         page.keyboard.press("/")
         page.keyboard.type("rounding")
         page.keyboard.press("Enter")
