@@ -36,7 +36,7 @@ from proxy.store.interface import (
     UsageRecord,
     WrittenRows,
 )
-from proxy.store.statements import chunks, driver_of, statements_for
+from proxy.store.statements import MAX_ANCHORS, chunks, driver_of, statements_for
 
 
 def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
@@ -78,17 +78,20 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 def find_by_anchors(connection: Connection, tenant: str, hint: str, keys: Sequence[str], limit: int) -> tuple[str, ...]:
-    """Usually none of the keys is known, so that case is fast."""
+    """Usually none of the keys is known, or all are of the same few conversations: one query tells that."""
     escaped_keys = list(dict.fromkeys(map(rows.escape_text, keys)))
+    place = rows.escape_text(tenant), rows.escape_text(hint)
     with connection.begin():
         anchors = statements_for(connection.dialect).anchors
-        place = rows.escape_text(tenant), rows.escape_text(hint)
-        known = set(anchors.first_column(driver_of(connection), place[0], escaped_keys, of_hint=place[1]))
-        return (
-            _anchored_conversations(connection, place, [key for key in escaped_keys if key in known], limit)
-            if known
-            else ()
-        )
+        found = list(anchors.fetch(driver_of(connection), place[0], escaped_keys, of_hint=place[1]))
+        if len(found) > MAX_ANCHORS:
+            return _anchored_conversations(connection, place, escaped_keys, limit)
+    anchored: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for key, created, conversation in found:
+        anchored[key].append((created, conversation))
+    newest_first = (sorted(anchored[key], reverse=True)[:limit] for key in escaped_keys if key in anchored)
+    conversations = dict.fromkeys(conversation for group in newest_first for _, conversation in group)
+    return tuple(map(rows.unescape_text, list(conversations)[:limit]))
 
 
 def _anchored_conversations(

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Delete,
     Select,
     Table,
+    and_,
     bindparam,
     case,
     delete,
@@ -46,6 +47,8 @@ BLOCK_SIZES = (64, 8)
 """Rows of one insert, largest first; the rest goes one by one. 64 rows need fewer than SQLite's 999 parameters."""
 KEYS_PER_QUERY = 500
 """Keys in one query that a caller builds itself."""
+MAX_ANCHORS = 256
+"""Anchors that one query tells; of popular keys, such as those of a benchmark's first prompt, there are more."""
 KEY_BATCH_SIZES = (1, 8, 64)
 """Keys of one statement: the smallest size that takes all, or the largest repeatedly. Spare places repeat a key."""
 
@@ -199,7 +202,15 @@ class Statements:
         self.newest_update = PreparedStatement(times, dialect)
         self.existing_conversations = KeyedStatement(select(table.c.id, table.c.written), table, table.c.id, dialect)
         table = schema.anchors
-        of_hint = select(table.c.key).distinct().where(table.c.hint == bindparam("of_hint"))
+        owner = schema.conversations
+        existing = and_(owner.c.tenant == table.c.tenant, owner.c.id == table.c.conversation)
+        of_hint = (
+            select(table.c.key, table.c.created, table.c.conversation)
+            .join(owner, existing)
+            .where(table.c.hint == bindparam("of_hint"))
+            .limit(literal_column(str(MAX_ANCHORS + 1)))
+            .offset(ZERO)  # SQLite would add it as a parameter
+        )
         self.anchors = KeyedStatement(of_hint, table, table.c.key, dialect)
         self.existing_blobs = KeyedStatement(
             select(schema.blobs.c.digest), schema.blobs, schema.blobs.c.digest, dialect

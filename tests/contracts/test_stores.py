@@ -265,6 +265,14 @@ async def test_conversations_are_found_by_the_first_key_they_hold_then_the_newes
     assert await store.find_by_anchors("a", "h", []) == ()
 
 
+async def test_of_a_key_that_very_many_have_the_newest_are_found(store: Store) -> None:
+    for number in range(300):
+        store.write("a", [*opened(f"c{number:03}"), AnchorRecord(f"c{number:03}", "", ("x", f"y{number}"), number)])
+
+    assert await store.find_by_anchors("a", "", ["x"], limit=3) == ("c299", "c298", "c297")
+    assert await store.find_by_anchors("a", "", ["y7", "z", "x"], limit=3) == ("c007", "c299", "c298")
+
+
 async def test_an_anchor_written_again_is_as_new_as_its_newest_writing(store: Store) -> None:
     store.write(
         "a", [*opened("c1"), *opened("c2"), AnchorRecord("c1", "", ("x",), 10), AnchorRecord("c2", "", ("x",), 20)]
