@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -82,11 +83,12 @@ class RowNumbers:
 
 @dataclass(frozen=True, slots=True)
 class CommitContext:
-    """State kept between groups. `begin_write` is the database's, `announce` tells other processes. `drafted_rounds`
-    have a stored draft, to be removed; `own_writes` are this process's newest rows by conversation. `task_updater` must
-    forget after an error of `commit`."""
+    """State kept between groups. `begin_write` and `pipelined` are the database's, `announce` tells other processes.
+    `drafted_rounds` have a stored draft, to be removed; `own_writes` are this process's newest rows by conversation.
+    `task_updater` must forget after an error of `commit`."""
 
     begin_write: Callable[[Connection, Collection[str]], int]
+    pipelined: Callable[[Connection], AbstractContextManager[None]]
     announce: Callable[[Connection], None]
     row_numbers: RowNumbers
     drafted_rounds: dict[RoundKey, None]
@@ -128,13 +130,14 @@ def commit(
                 going.task_updater.forget_conversation(owner)  # another process wrote to it
         _write_bodies(driver, statements, gathered)
         done.bytes = sum(len(blob["data"]) for blob in gathered.rows[schema.blobs])
-        for table, values in gathered.rows.items():
-            statements.inserts[table].run(driver, values)
-        statements.draft_upsert.run(driver, gathered.drafts)
-        for tenant, digests in gathered.finished_drafts.items():
-            for taken_away in statements.draft_deletions:
-                taken_away.run(driver, tenant, digests)
-        statements.newest_update.run(driver, gathered.newest_rows())
+        with going.pipelined(connection):
+            for table, values in gathered.rows.items():
+                statements.inserts[table].run(driver, values)
+            statements.draft_upsert.run(driver, gathered.drafts)
+            for tenant, digests in gathered.finished_drafts.items():
+                for taken_away in statements.draft_deletions:
+                    taken_away.run(driver, tenant, digests)
+            statements.newest_update.run(driver, gathered.newest_rows())
         told = (
             {**row, "written": going.row_numbers.next()} for row in going.task_updater.changed_rows(connection, news)
         )

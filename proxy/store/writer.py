@@ -92,6 +92,7 @@ class StoreWriter:
         self._own_writes: dict[ConversationKey, WrittenRows] = {}
         self._commit_context = CommitContext(
             database.begin_write,
+            database.pipelined,
             self._announce_on,
             RowNumbers(),
             self._drafted_rounds,

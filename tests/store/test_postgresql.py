@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, event, make_url
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from proxy.config.sources import load_config
 from proxy.core.ledger.ledger import LedgerEvent
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.database import PostgresDatabase
-from proxy.store.failures import CircuitBreaker
+from proxy.store.failures import CircuitBreaker, as_store_error
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore, copy_store, open_store
 from tests.postgresql_server import PostgresServer
@@ -222,6 +223,46 @@ async def test_a_read_that_ends_while_the_store_closes_leaves_no_connection(
     while postgres.run(ours.format(make_url(url).database)) != [(0,)]:
         assert time.monotonic() < until, "a connection stayed open"
         await asyncio.sleep(0.05)
+
+
+async def test_an_error_among_statements_that_do_not_wait_is_raised_and_undoes_the_transaction(url: str) -> None:
+    database = PostgresDatabase(url)
+    connection = database.write_connection
+
+    def write(settings: str) -> None:
+        with connection.begin(), database.pipelined(connection):
+            for name in settings:
+                connection.exec_driver_sql(f"INSERT INTO settings VALUES ('a', '{name}', 'null', 1)")
+
+    write("ab")
+    with pytest.raises(IntegrityError):
+        write("cad")
+    write("e")
+
+    with connection.begin():
+        names = connection.exec_driver_sql("SELECT name FROM settings ORDER BY name").scalars().all()
+    assert names == ["a", "b", "e"]
+    database.close()
+
+
+async def test_a_server_that_goes_away_among_statements_that_do_not_wait_is_named(
+    url: str, postgres: PostgresServer
+) -> None:
+    database = PostgresDatabase(url)
+    connection = database.write_connection
+
+    def write() -> None:
+        with connection.begin(), database.pipelined(connection):
+            connection.exec_driver_sql("INSERT INTO settings VALUES ('a', 'a', 'null', 1)")
+            postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'callstack'")
+            connection.exec_driver_sql("INSERT INTO settings VALUES ('a', 'b', 'null', 1)")
+
+    with pytest.raises(OperationalError) as caught:
+        write()
+
+    assert caught.value.connection_invalidated
+    assert as_store_error(caught.value).code == "store_unreachable"
+    database.close()
 
 
 async def _refuses(store: SqlStore) -> bool:

@@ -4,6 +4,7 @@ and health ask."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
@@ -54,6 +55,10 @@ class Database(Protocol):
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         """Called first in every transaction that writes: until it ends, nobody else writes to these tenants (all, if
         there are none). Returns the time in ns by the clock that all writers share."""
+
+    def pipelined(self, connection: Connection) -> AbstractContextManager[None]:
+        """Statements inside go to the server without waiting for each other; none may return rows. An error of any of
+        them is raised at its end."""
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
         """Tell other processes when this transaction is committed."""

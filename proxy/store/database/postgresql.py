@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import InvalidConfiguration, StoreError
@@ -163,6 +163,21 @@ class PostgresDatabase:
         everyone = (SHARE_SQL if keys else LOCK_SQL).format(EVERYONE)
         asked = ", ".join([everyone, *map(LOCK_SQL.format, keys), CLOCK_SQL])
         return int(connection.exec_driver_sql(f"SELECT {asked}").one()[-1]) * 1_000
+
+    @contextmanager
+    def pipelined(self, connection: Connection) -> Iterator[None]:
+        import psycopg  # an extra
+
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)  # noqa: S101 - DRIVER says so
+        try:
+            with driver.pipeline():
+                yield
+        except psycopg.Error as caught:  # SQLAlchemy has left the statement that it belongs to
+            lost = connection.dialect.is_disconnect(caught, None, None)  # type: ignore[arg-type]  # psycopg's is DB-API's
+            raise DBAPIError.instance(
+                None, None, caught, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
+            ) from caught
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
         connection.execute(text("SELECT pg_notify(:channel, :news)"), [{"channel": CHANNEL, "news": n} for n in news])

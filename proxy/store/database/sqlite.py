@@ -14,7 +14,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -185,6 +185,9 @@ class SqliteFile:
 
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         return time.time_ns()  # `BEGIN IMMEDIATE` has the lock
+
+    def pipelined(self, connection: Connection) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
         """Nobody listens: one process owns the file."""
