@@ -66,6 +66,8 @@ LONG = (
 )
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
 again and again. Without them a run takes about five minutes on two cores."""
+FIRST = ("yardstick/", "crash/")
+"""Places whose tests take a minute each: at the end of a run they would leave the other cores idle."""
 SHARE_FOR_REPLICAS = 3
 """Every third scenario runs on two replicas; all of them take seven minutes."""
 TESTS = Path(__file__).parent
@@ -84,11 +86,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken = [item for item in items if _is_long(item) is (take == "rest")]
     if config.getoption("--replicas"):
         taken = [item for item in taken if crc32(item.nodeid.encode()) % SHARE_FOR_REPLICAS == 0]
+    taken.sort(key=lambda item: not _place_of(item).startswith(FIRST))
     kept = set(taken)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = taken
 
 
 def _is_long(item: pytest.Item) -> bool:
-    place = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
-    return place.startswith(LONG) or item.get_closest_marker("long") is not None
+    return _place_of(item).startswith(LONG) or item.get_closest_marker("long") is not None
+
+
+def _place_of(item: pytest.Item) -> str:
+    """The path of its file below `tests`."""
+    return item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
