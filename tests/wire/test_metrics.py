@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -167,3 +168,32 @@ def test_head_tells_the_length_and_nothing_passes_upstream(proxy: ServedProxy, p
 
     assert (told.status, told.body, int(told.header("content-length")) > 1_000) == (200, b"", True)
     assert (posted.status, provider.received) == (404, [])
+
+
+# ---------------------------------------------------------------------------------------------------------- dashboard
+DASHBOARD = json.loads((Path(__file__).resolve().parents[2] / "deploy" / "grafana.json").read_text())
+OF_SCRAPER = {"job", "instance", "le"}
+"""Labels that Prometheus adds, and that of a histogram."""
+
+
+def test_the_dashboard_asks_for_what_the_page_has(start: Starting, provider: ScriptedProvider) -> None:
+    """Names of metrics and labels, also of those that only a busy proxy has."""
+    proxy = start()
+    provider.will(does(push("x")), says("hi"))
+    ask(proxy.origin, body_of("one", awake=True))
+    families = list(text_string_to_metric_families(ask(proxy.origin, method="GET", path="/metrics").body.decode()))
+    samples = [sample for family in families for sample in family.samples]
+    names = {sample.name for sample in samples} | {f"{f.name}_total" for f in families if f.type == "counter"}
+    names |= {family.name for family in families}
+    labels = {label for sample in samples for label in sample.labels} | OF_SCRAPER
+
+    asked = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    asked += [each["query"] for each in DASHBOARD["templating"]["list"]]
+    found = {name for query in asked for name in re.findall(r"\b(?:callstack|process)_\w+", query)}
+    grouped = {
+        label for query in asked for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(", ")
+    }
+
+    assert found - names == set()
+    assert grouped - labels == set()
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
