@@ -29,10 +29,10 @@ def autonomy(
         str, typer.Argument(help="Id, or its beginning (4 characters or more); default: the newest.")
     ] = "",
     level: Annotated[str, typer.Option(help="manual, suggest or auto.")] = "",
-    push: Annotated[int | None, typer.Option(help="Confidence from which a push is suggested, 0 to 100.")] = None,
-    pop: Annotated[int | None, typer.Option(help="Confidence from which a pop is suggested, 0 to 100.")] = None,
+    push: Annotated[int | None, typer.Option(help="From which score a push is suggested.")] = None,
+    pop: Annotated[int | None, typer.Option(help="From which score a pop is suggested.")] = None,
     combine: Annotated[str, typer.Option(help="max, noisy_or or mean.")] = "",
-    heuristics: Annotated[str, typer.Option(help="Those that count, with commas between; none: no one.")] = "",
+    heuristics: Annotated[str, typer.Option(help="Those that count: a,b; none for none.")] = "",
     in_context: Annotated[
         bool | None, typer.Option("--in-context/--listed-only", help="Whether the model reads suggestions.")
     ] = None,

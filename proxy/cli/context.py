@@ -34,9 +34,7 @@ from proxy.store import Store, open_store
 
 DEFAULT_FILE = Path("proxy.yaml")
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="Configuration file; default: proxy.yaml, where there is one.")
-]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration; default: proxy.yaml.")]
 DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]

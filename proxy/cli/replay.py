@@ -242,18 +242,19 @@ def replay(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "--tariff", help="As if it were this model: its prices, cache and window.")
+        str, typer.Option("--model", "--tariff", help="As if it were this one: its prices and window.")
     ] = "",
     clock: Annotated[
-        ClockChoice, typer.Option(help="recorded: pauses let the provider's cache go cold; fast: one second a request.")
+        ClockChoice,
+        typer.Option(metavar="WORD", help="recorded (the default), or fast: 1 s a request.", show_default=False),
     ] = ClockChoice.RECORDED,
     dialect: Annotated[
-        DialectChoice | None, typer.Option(help="The API to play it in; default: the one the recording is in.")
+        DialectChoice | None, typer.Option(metavar="API", help="chat, messages or responses; default: its own.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Files played at once; default: one for each core.")] = cpu_count(),
+    jobs: Annotated[int, typer.Option(min=1, help="Files played at once.")] = cpu_count(),
     details: Annotated[bool, typer.Option("--details", help="What left, and the worst of what was missed.")] = False,
     quiet: Annotated[bool, typer.Option("--no-progress", help="No progress bar.")] = False,
-    conversation: Annotated[str, typer.Option(help="A conversation of the store: its id, or the beginning.")] = "",
+    conversation: Annotated[str, typer.Option(help="One of the store: its id, or the beginning.")] = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,

@@ -102,3 +102,19 @@ def test_every_help_ends_with_an_example_that_can_be_typed(name: str) -> None:
     assert command.make_context(name, list(words)).params
     shown = own.get_help(own.make_context(name, [], resilient_parsing=True))
     assert shown.rstrip().endswith(f"Example: callstack {EXAMPLES[name]}")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_help_of_a_command_fits_a_terminal_of_80_by_24(name: str) -> None:
+    own = _load(name)
+    context = own.make_context(name, [], resilient_parsing=True)
+    helps = [own.get_help(own.context_class(own, info_name=f"callstack {name}", terminal_width=80))]
+    for inner in getattr(own, "list_commands", lambda _: ())(context):
+        command = own.get_command(context, inner)
+        helps.append(
+            command.get_help(command.context_class(command, info_name=f"callstack {name} {inner}", terminal_width=80))
+        )
+
+    for shown in helps:
+        assert len(shown.splitlines()) <= 24, shown
+        assert all(len(line) <= 80 for line in shown.splitlines()), shown

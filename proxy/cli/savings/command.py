@@ -55,14 +55,12 @@ MIN_WIDTH, MAX_WIDTH = 60, 120
 
 
 def savings(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Session logs or folders; default: where the agents keep them.")
-    ] = None,
-    since: Annotated[str, typer.Option(help="Only newer ones: 36h, 30d, 4w, or a date like 2026-10-01.")] = "",
+    paths: Annotated[list[Path] | None, typer.Argument(help="Session logs or folders; default: of all agents.")] = None,
+    since: Annotated[str, typer.Option(help="Only newer ones: 36h, 30d, 4w or 2026-10-01.")] = "",
     client: Annotated[
         list[str] | None, typer.Option(help=f"Only this agent: {', '.join(one.key for one in FORMATS)}. Repeatable.")
     ] = None,
-    model: Annotated[str, typer.Option(help="As if all had used this model: its prices, cache and window.")] = "",
+    model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Sessions replayed at once; default: one a core.")] = cpu_count(),
     details: Annotated[bool, typer.Option("--details", help="A line for each session.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page to look at; it needs no network.")] = None,
@@ -70,10 +68,7 @@ def savings(
     as_json: AsJson = False,
 ) -> None:
     """What the proxy would have saved in the sessions your agents have already written. Needs no proxy, no key and no
-    network.
-
-    Example: callstack savings --since 30d --client claude
-    """
+    network."""
     named = _checked_clients(client or ())
     oldest_s = _oldest(since)
     settings = load_settings(config, {}, asks_upstreams=False)
