@@ -39,7 +39,7 @@ def continues_turn(previous_text: str, closing: str, text: str) -> bool:
 def continues_by_wording(closing: str, text: str) -> bool | None:
     """The same by wording alone; None where it does not decide."""
     typed = typed_text_of(text)
-    if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text):
+    if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text) or _CLIENT_MESSAGE.match(text):
         return True
     if _NEW_TOPIC.search(typed[:200]):
         return False
@@ -88,7 +88,7 @@ def ends_with_user_message(messages: Sequence[Message]) -> bool:
     """Whether the messages end with user words, apart from reminders and system messages that clients add. Text beside
     results does not count."""
     last = next((m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES), None)
-    if last is None or last.role != "user":
+    if last is None or last.role != "user" or _CLIENT_MESSAGE.match(last.text):
         return False
     return (
         "<" not in last.text
@@ -113,6 +113,13 @@ _CLIENT_TEXT = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_CLIENT_MESSAGE = re.compile(
+    r"\s*(?:<session_context>\s*)?This is the [\w .-]{0,40}\. We are setting up the context for our chat\."
+    r"|\s*<system>(?:(?!</?system>).)*</system>\s*\Z",
+    re.DOTALL,
+)
+"""A whole message that a client wrote in the user's name: the first one of Qwen Code and Gemini CLI, and what gptme says
+to a model that calls nothing. Elsewhere `<system>` may be the user's own word."""
 _CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
 _IMAGE_PATH = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
 _SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
@@ -210,7 +217,8 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
     """The first user message with words of its own, without client elements and media; if none has any, the first one,
     with a word for each image or file."""
     texts = tuple(texts)
-    own_texts = (without_client_elements(without_media(text), max_characters) for text in texts)
+    said = (without_media(text) for text in texts if not _CLIENT_MESSAGE.match(text))
+    own_texts = (without_client_elements(text, max_characters) for text in said)
     return next((words for words in own_texts if words), without_media("".join(texts[:1]), named=True)[:max_characters])
 
 

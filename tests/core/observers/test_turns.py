@@ -33,6 +33,32 @@ def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
     assert typed_text_of("/them\n\nok, next") == "ok, next"
 
 
+QWEN_FIRST = (
+    "This is the Qwen Code. We are setting up the context for our chat.\nToday's date is Friday, November 27, 2026.\n"
+    "My operating system is: linux\nI'm currently working in the directory: /home/dev/shop"
+)
+GPTME_NAG = "<system>No tool call detected in last message. Did you mean to finish?</system>"
+
+
+@pytest.mark.parametrize("text", [QWEN_FIRST, f"<session_context>\n{QWEN_FIRST}\n</session_context>", GPTME_NAG])
+def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
+    assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
+    assert not ends_with_user_message([message(text)])
+    assert continues_turn("Make the tests green.", "Now I run them.", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["What does the <system> tag do?", "<system>a</system> or <system>b</system>?", "This is the shop. Sell."]
+)
+def test_the_same_words_in_a_request_are_the_users(text: str) -> None:
+    assert first_user_text([text, "Make the tests green."], 400) == text
+    assert ends_with_user_message([message(text)])
+
+
+def message(text: str) -> Message:
+    return chat_message.read_message(slices.encode({"role": "user", "content": text}))
+
+
 # ------------------------------------------------------------------------------------------------- pictures and files
 BASE64 = "aGVsbG8/d29ybGQ+Zm9vX2Jhci9iYXo" * 200
 
