@@ -118,8 +118,8 @@ _CLIENT_MESSAGE = re.compile(
     r"|\s*<system>(?:(?!</?system>).)*</system>\s*\Z",
     re.DOTALL,
 )
-"""A whole message that a client wrote in the user's name: the first one of Qwen Code and Gemini CLI, and what gptme says
-to a model that calls nothing. Elsewhere `<system>` may be the user's own word."""
+"""A whole message that a client wrote in the user's name: the first one of Qwen Code and Gemini CLI, and what gptme
+tells a model that calls nothing. Elsewhere `<system>` may be the user's own word."""
 _CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
 _IMAGE_PATH = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
 _SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
