@@ -18,7 +18,8 @@ from pathlib import Path
 import load
 import payloads
 
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+CPU_CLOCK_OF_PROCESS = 2
+"""How Linux numbers the clock that counts what all threads of a process ran (clock_getcpuclockid(3))."""
 START_LIMIT_S = 30
 STOP_LIMIT_S = 10
 
@@ -110,8 +111,16 @@ def stat_fields(pid: int) -> list[str]:
 
 def cpu_s(pid: int) -> float:
     """CPU seconds the process and its children have used, user and system."""
-    fields = [stat_fields(member) for member in family(pid)]
-    return sum(int(each[11]) + int(each[12]) for each in fields if each) / TICKS_PER_SECOND
+    return sum(map(_cpu_clock, family(pid)))
+
+
+def _cpu_clock(pid: int) -> float:
+    """By the kernel's clock of the process, in ns: /proc/PID/stat tells hundredths of a second, and the floor takes ten
+    of them in a round of small requests. 0 where the process is gone."""
+    try:
+        return time.clock_gettime((~pid << 3) | CPU_CLOCK_OF_PROCESS)
+    except OSError:
+        return 0.0
 
 
 def resident_mb(pid: int) -> float:

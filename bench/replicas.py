@@ -25,7 +25,7 @@ import processes
 import run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.postgresql_server import PostgresServer  # type: ignore[import-untyped]  # not checked from this folder
+from tests.postgresql_server import PostgresServer
 
 ROUNDS, REQUESTS, TURNS = 5, 60, 20
 CLIENTS, BUSY_REQUESTS = 8, 400

@@ -23,7 +23,7 @@ import replicas
 import run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.postgresql_server import PostgresServer  # type: ignore[import-untyped]  # not checked from this folder
+from tests.postgresql_server import PostgresServer
 
 SESSIONS = 8
 TABLES_SQL = (
