@@ -95,8 +95,8 @@ class Gate:
 # until it is on disk. That wait is the disk's and not the floor's, so it is added, not multiplied.
 # Small requests, at which 3.1 x floor is aimed, take 3.0 to 3.7 times of it.
 GATES = [
-    # 5 x floor before; 15 % more since tricks inside uvicorn, aiohttp and the interpreter were taken out. In ten runs on a
-    # machine whose floor is quicker the same code took 5.1 to 6.1 times of it, older and newer alike; a little is left.
+    # 5 x floor before; 15 % more since tricks inside uvicorn, aiohttp and the interpreter were taken out. On a machine
+    # whose floor is quicker the code took 5.1 to 6.1 times of it in ten runs, older and newer alike; a little is left.
     Gate("cpu_s_per_1000 small", 6.25),
     Gate("cpu_s_per_1000 medium", 2.0, plus=1.1, written_at=0.24, most_times=7.5),
     Gate("cpu_us_per_chunk paced", 2.0, floor_at_least=10),

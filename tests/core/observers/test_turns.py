@@ -35,7 +35,7 @@ def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
 
 QWEN_FIRST = (
     "This is the Qwen Code. We are setting up the context for our chat.\nToday's date is Friday, November 27, 2026.\n"
-    "My operating system is: linux\nI'm currently working in the directory: /home/dev/shop"
+    "My operating system is: linux\nI'm currently working in the directory: /srv/shop"
 )
 GPTME_NAG = "<system>No tool call detected in last message. Did you mean to finish?</system>"
 
