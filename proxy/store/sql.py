@@ -300,7 +300,7 @@ class SqlStore:
         trouble = self._writer.write_error()
         if trouble is None and not self._database.is_open:
             self._reopen_soon()
-            trouble = StoreError("the store is not open", code="store_unreachable")
+            trouble = self._writer.closed_by or StoreError("the store is not open", code="store_unreachable")
         return trouble
 
     def _reopen_soon(self) -> None:

@@ -86,6 +86,8 @@ class StoreWriter:
         self._loss_counts: dict[ConversationKey, int] = {}
         self._waiters: list[Waiter] = []
         self._stall_error: StoreError | None = None
+        self.closed_by: StoreError | None = None
+        """The failure that closed the store, until it is open again."""
         self._closing = False
         self._drafted_rounds: dict[RoundKey, None] = {}
         self._news: deque[str] = deque(maxlen=MAX_NEWS)
@@ -302,6 +304,7 @@ class StoreWriter:
             with self._database.read_engine.connect() as reader:
                 self.conversation_count = reading.count_conversations(reader)
             self._connection = connection
+            self.closed_by = None
         return connection, self._statements
 
     def _run_job(self, job: WriterJob) -> None:
@@ -390,8 +393,12 @@ class StoreWriter:
             if error.code == "store_full":
                 self._circuit.trip()
         if error.code == "store_corrupt":
+            self.closed_by = error
             self._set_aside()
+            if not self._closing:
+                self.reopen()
         elif error.code not in {"store_locked", "store_full"}:
+            self.closed_by = error
             self._database.close()
         return error
 

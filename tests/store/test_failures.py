@@ -375,6 +375,35 @@ async def test_given_damage_that_the_writer_finds_then_the_store_goes_on_with_a_
     assert any(".corrupt-" in p.name for p in path.parent.iterdir())
 
 
+async def test_given_damage_that_nobody_asked_for_then_it_is_told_until_the_new_file_is_open(
+    store: SqlStore, path: Path
+) -> None:
+    """Retention finds it, say, and a client's request comes in that moment."""
+    held, told_then = threading.Event(), []
+
+    def damaged() -> None:
+        raise StoreError("the store's file is damaged", code="store_corrupt")
+
+    def tell() -> None:
+        told_then.append(store.write_error())
+        held.set()
+
+    with store._writer._changed:  # both at once, so that nothing comes between
+        store._writer.enqueue_job(damaged)
+        store._writer.enqueue_job(tell)
+    await asyncio.to_thread(held.wait, 5)
+
+    (trouble,) = told_then
+    assert trouble is not None
+    assert trouble.code == "store_corrupt"
+
+    async def is_open() -> bool:
+        return store._database.is_open
+
+    await eventually(is_open)  # nobody reads or writes
+    await recovered(store)
+
+
 # --------------------------------------------------------------------------------------------------------------- words
 SAID_NO: dict[str, str] = {
     "a table that is gone": "INSERT INTO gone VALUES (1)",
