@@ -26,7 +26,7 @@ COPY proxy ./proxy
 COPY llm_test_provider ./llm_test_provider
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 # ... and only what the package asks for goes on, from that folder alone: its builder stays behind.
-RUN /build/bin/pip --python /opt/callstack/bin/python install --no-index --find-links /wheels "callstack-proxy[postgres]"
+RUN /build/bin/pip --python /opt/callstack/bin/python install --no-index --find-links /wheels "callstack-proxy[otel,postgres]"
 
 FROM python:${PYTHON}
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin callstack \

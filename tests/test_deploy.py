@@ -62,7 +62,7 @@ def test_the_image_has_a_driver_for_the_shared_store() -> None:
     lock = (HOUSE / "requirements.lock").read_text()
 
     assert re.search(r"^psycopg-binary==", lock, re.MULTILINE)
-    assert "callstack-proxy[postgres]" in DOCKERFILE
+    assert "callstack-proxy[otel,postgres]" in DOCKERFILE
 
 
 # ------------------------------------------------------------------------------------------------------------ balancer

@@ -28,6 +28,7 @@ from proxy.config.sections import (
     NameList,
     NetworkSettings,
     ObservedTool,
+    OtelSettings,
     OutputRuleSettings,
     SettableNames,
     StrictModel,
@@ -258,6 +259,9 @@ class Config(StrictModel):
 
     fail_policy: Literal["open", "closed"] = "open"
     """When our own bookkeeping fails: `open` sends the original upstream, `closed` answers with an error."""
+
+    otel: OtelSettings = OtelSettings()
+    """Live traces of requests and frames for an OpenTelemetry receiver."""
 
     events_file: bool = False
     """Whether what happens (frames, folds, requests, by ids and figures) is also written to `events.jsonl` in `data`.

@@ -179,6 +179,19 @@ class NetworkSettings(StrictModel):
     """PEM files of certificates to trust beside the system's. Also `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS`."""
 
 
+class OtelSettings(StrictModel):
+    """Live traces for an OpenTelemetry receiver. The variables of the OpenTelemetry SDK hold too, for example
+    `OTEL_EXPORTER_OTLP_HEADERS` for a receiver that wants a key."""
+
+    endpoint: str = Field(default="", pattern=r"^(https?://[^\s/]+.*)?$")
+    """Base URL of a receiver of OTLP over HTTP, for example `http://localhost:4318`; empty: no traces. Needs the extra
+    `otel` (`pip install 'callstack-proxy[otel]'`)."""
+
+    titles: bool = False
+    """Whether spans of frames have the frames' titles, which are words of the conversation. Nothing else that was said
+    is in a span."""
+
+
 class ObservedTool(StrictModel):
     """A client's tool and what it is for."""
 

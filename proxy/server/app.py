@@ -52,7 +52,7 @@ from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
 from proxy.store import ConversationCache, Health, Store, open_store
-from proxy.telemetry import EventBus, EventFileWriter, Metrics
+from proxy.telemetry import EventBus, EventFileWriter, Metrics, open_tracer
 from proxy.upstream import ContextWindows, RawHeaders, Routes
 
 log = logging.getLogger(__name__)
@@ -125,6 +125,9 @@ class App:
         self.event_bus = EventBus()
         self.deferred_tasks = DeferredTasks()
         self._cached_count: Callable[[], int] = lambda: 0
+        if config.otel.endpoint:
+            settings, count = config.otel, self.metrics.count_spans
+            self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
         self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -298,6 +301,8 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._routes.aclose()
         self.deferred_tasks.run_pending()
+        if self.event_bus.tracer is not None:
+            await self.event_bus.tracer.close()
         await self._store.close()
 
     def tenant_of(self, headers: Headers) -> Tenant:

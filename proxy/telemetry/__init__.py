@@ -1,14 +1,17 @@
-"""Metrics and their Prometheus page, events and the event bus, and the format of log fields."""
+"""Metrics and their Prometheus page, events and the event bus, traces, and the format of log fields."""
 
 from proxy.telemetry.event_bus import EventBus, EventListener, NumberedEvent
 from proxy.telemetry.event_log import EventFileWriter
 from proxy.telemetry.events import ProxyEvent
+from proxy.telemetry.live_tracing import open_tracer
 from proxy.telemetry.log_fields import MAX_FIELD_CHARS, LogFields, log_field, truncate_field
 from proxy.telemetry.metrics import OTHER_LABEL, Metrics
+from proxy.telemetry.spans import AttributeValue, Span, frame_span, request_span, tool_span
 
 __all__ = [
     "MAX_FIELD_CHARS",
     "OTHER_LABEL",
+    "AttributeValue",
     "EventBus",
     "EventFileWriter",
     "EventListener",
@@ -16,6 +19,11 @@ __all__ = [
     "Metrics",
     "NumberedEvent",
     "ProxyEvent",
+    "Span",
+    "frame_span",
     "log_field",
+    "open_tracer",
+    "request_span",
+    "tool_span",
     "truncate_field",
 ]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -71,6 +72,16 @@ class EventListener:
         return told, missed
 
 
+class Tracer(Protocol):
+    """Told of the receipts and ledger events of this process."""
+
+    def trace_receipt(self, tenant: str, receipt: Receipt) -> None: ...
+
+    def trace_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class EventBus:
     """One per process, on its event loop."""
 
@@ -80,13 +91,18 @@ class EventBus:
         self._listeners: list[EventListener] = []
         self.on_event: Callable[[ProxyEvent], None] = lambda _: None
         """Told of everything that happened in this process."""
+        self.tracer: Tracer | None = None
 
     def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
         for happening in proxy_events_of(ledger, events):
             self.publish(happening)
+        if self.tracer is not None:
+            self.tracer.trace_ledger_events(ledger, events)
 
     def publish_receipt(self, tenant: str, receipt: Receipt) -> None:
         self.publish(receipt_event_of(tenant, receipt))
+        if self.tracer is not None:
+            self.tracer.trace_receipt(tenant, receipt)
 
     def publish(self, happening: ProxyEvent) -> None:
         """Something happened in this process."""

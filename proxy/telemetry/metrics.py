@@ -170,6 +170,8 @@ class Metrics:
         """Messages of people to running conversations: `queued`, `dequeued` (delivered) or `removed`."""
         self.forms: dict[tuple[str, str, str], int] = {}
         """Requests in another form than the full one, which was refused: upstream, model there, and form."""
+        self.spans = {"sent": 0, "lost": 0}
+        """Spans for the receiver of `otel.endpoint`. One thread counts them, which adds no key."""
         self.duration = Histogram(DURATION_BUCKETS_S)
         self.overhead = Histogram(OVERHEAD_BUCKETS_S)
         self.lag = Histogram(LAG_BUCKETS_S)
@@ -179,6 +181,9 @@ class Metrics:
         self.dropped_log_lines: Callable[[], int] = lambda: 0
         self.recent = RecentRequests(clock)
         self._reasons, self._models, self._kinds, self._tools = LabelNames(), LabelNames(), LabelNames(), LabelNames()
+
+    def count_spans(self, outcome: str, spans: int) -> None:
+        self.spans[outcome] += spans
 
     def count_request(self, outcome: RequestOutcome, calls: Mapping[str, int], tries: int = 0) -> None:
         """`calls` are stack calls by tool; `tries` are rounds without an answer that were retried."""

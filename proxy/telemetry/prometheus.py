@@ -77,6 +77,12 @@ def _request_families(metrics: Metrics) -> Iterator[Metric]:
         (*_MODEL_LABELS, "form"),
         metrics.forms.items(),
     )
+    yield _counter(
+        "spans",
+        "Spans for the OpenTelemetry receiver, sent or lost",
+        ("outcome",),
+        (((outcome,), count) for outcome, count in metrics.spans.items()),
+    )
     yield _gauge("open_requests", "Requests being answered, streams among them", metrics.open_requests)
 
 

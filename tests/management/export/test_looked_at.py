@@ -147,7 +147,7 @@ def test_frames_requests_and_calls_are_told_by_the_genai_conventions(busy: Expor
         "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": "2100",
         "gen_ai.usage.output_tokens": "50", "gen_ai.conversation.id": small.written.conversation,
     }.items()  # fmt: skip
-    child = next(s for s in by_operation["invoke_agent"] if told(s)["gen_ai.agent.id"] == small.written.child)
+    child = next(s for s in by_operation["invoke_agent"] if told(s)["callstack.frame.id"] == small.written.child)
     assert request["parentSpanId"] == child["spanId"]
     (call,) = by_operation["execute_tool"]
     assert (call["name"], told(call)["gen_ai.tool.name"], told(call)["gen_ai.tool.call.id"]) == (
