@@ -16,7 +16,7 @@ from proxy.replay.outcome import (
     sum_needs,
     sum_rows,
 )
-from proxy.replay.recording import Recording
+from proxy.replay.recording import NotReplayable, Recording
 from proxy.replay.sessions import FORMATS, FoundLogs, find_logs
 from proxy.replay.stored_conversation import stored_recording
 from proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
@@ -27,6 +27,7 @@ __all__ = [
     "FoundLogs",
     "MissedName",
     "NameNeeds",
+    "NotReplayable",
     "Recording",
     "RemovedContent",
     "ReplayFailure",

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.accounting import format_amounts
+from proxy.accounting import ReceiptTotals, format_amounts
 from proxy.cli.context import (
     ConfigFile,
     DataDirectory,
@@ -48,6 +48,8 @@ RECEIPTS_TIMEOUT_S = 2.0
 """A receipt is stored a moment after the answer."""
 RECEIPTS_POLL_S = 0.05
 MAX_REQUESTS_SUMMED = 1_000
+MAX_REQUESTS_REPLAYED = 300
+"""A replay of more would keep the user waiting for seconds: `callstack replay` has a progress bar."""
 NETWORK_PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 wrap = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -238,28 +240,53 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
         print_note(f"what was saved is not known: {error}")
         return
     flag = data_flag(running.settings)
-    typer.secho(escape_unsafe(outcome_text(receipts, flag)), fg="cyan", err=True)
+    forecast = _forecast(running.settings, receipts) if running.settings.mode == "shadow" else None
+    typer.secho(escape_unsafe(outcome_text(receipts, flag, forecast)), fg="cyan", err=True)
 
 
-def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str) -> str:
-    """Requests, what was saved or lost, and where to look, within 80 columns. `flag` names the data directory."""
+def _forecast(settings: Config, receipts: Sequence[Mapping[str, Any]]) -> ReceiptTotals | None:
+    """What mode `active` would have made of the conversations of these requests; None if that cannot be said."""
+    shadowed = list(dict.fromkeys(receipt["conversation"] for receipt in receipts if receipt.get("conversation")))
+    if not shadowed or len(receipts) > MAX_REQUESTS_REPLAYED:
+        return None
+    from proxy.cli.wrap.forecast import replay_as_active  # the replay costs 0.2 s, and few runs are shadowed
+
+    try:
+        return replay_as_active(settings, shadowed)
+    except ProxyError as error:
+        print_note(f"what mode active would have cost is not known: {error}")
+        return None
+
+
+def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: ReceiptTotals | None = None) -> str:
+    """Requests, what was saved or lost, and where to look, within 80 columns. `flag` names the data directory;
+    `forecast` is what mode `active` would have made of what mode `shadow` passed."""
     if not receipts:
         return "callstack: no request of the agent came through the proxy"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
     count = f"{pluralize(len(receipts), 'request')}{more}"
-    return f"{count}, {_balance_text(receipts)}; look: callstack console{flag}"
+    balance = _balance_text(receipts) if forecast is None else _forecast_text(forecast)
+    return f"{count}, {balance}; look: callstack console{flag}"
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:
-    """What was saved or lost; in mode `shadow`, what mode `active` would have sent."""
-    shadowed = [receipt for receipt in receipts if receipt.get("would_send")]
-    if shadowed:
-        would, came = (sum(receipt[key] for receipt in shadowed) for key in ("would_send", "tokens_in"))
-        return f"active would send {would:,} of {came:,} tokens"
     saved, untouched = (sum(receipt.get(key, 0.0) for receipt in receipts) for key in ("saved", "cost_untouched"))
+    amount = _amount_text(saved, untouched)
+    return f"{'lost' if saved < 0 else 'saved'} {amount}" if amount else "nothing saved"
+
+
+def _forecast_text(active: ReceiptTotals) -> str:
+    amount = _amount_text(active.saved, active.cost_untouched)
+    if not amount:
+        return "mode active would save nothing"
+    return f"mode active would {'lose' if active.saved < 0 else 'save'} {amount}"
+
+
+def _amount_text(saved: float, untouched: float) -> str:
+    """With its share of the untouched cost; empty where it is nothing."""
     (amount,) = format_amounts([abs(saved)])
     share = f" ({100 * abs(saved) / untouched:.1f} %)" if untouched else ""
-    return f"{'lost' if saved < 0 else 'saved'} ${amount}{share}" if float(amount) else "nothing saved"
+    return f"${amount}{share}" if float(amount) else ""
 
 
 def _receipts_since(server: ServerInfo, began_ms: int) -> list[Mapping[str, Any]]:

@@ -41,7 +41,7 @@ def test_shadow_measures_and_sends_what_came(wrapping: Wrapping) -> None:
     done = wrapping.run_wrap(*wrapping.options(), "agent", "--mode", "shadow", "--", "ask")
 
     assert done.out == "200 All done.\n"
-    assert done.errors.startswith("1 request, active would send 1 of 1 tokens; look: callstack console --data ")
+    assert done.errors.startswith("1 request, mode active would save nothing; look: callstack console --data ")
 
 
 def test_an_agent_that_asks_nothing_is_told_apart(wrapping: Wrapping) -> None:
