@@ -9,7 +9,7 @@ from proxy.auth.budgets import (
     period_at,
     sum_usage,
 )
-from proxy.auth.keys import KEY_PREFIX, IssuedKey, KeyRing, issue_key, limit_key, list_keys, revoke_key
+from proxy.auth.keys import KEY_PREFIX, IssuedKey, KeyRing, issue_key, limit_key, limits_of_key, list_keys, revoke_key
 from proxy.auth.tenancy import (
     ANONYMOUS_TENANT,
     LOCAL_TENANT,
@@ -44,6 +44,7 @@ __all__ = [
     "holds_client_key",
     "issue_key",
     "limit_key",
+    "limits_of_key",
     "list_keys",
     "name_of_tenant",
     "period_at",

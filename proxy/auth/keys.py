@@ -94,6 +94,11 @@ def limit_key(file: Path, name: str, limits: KeyLimits) -> bool:
     return True
 
 
+def limits_of_key(file: Path, name: str) -> KeyLimits | None:
+    """None if no key has that name."""
+    return next((key.limits for key in list_keys(file) if key.name == name), None)
+
+
 class KeyRing:
     def __init__(self, file: Path) -> None:
         self._file = file

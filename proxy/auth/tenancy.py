@@ -90,7 +90,12 @@ class TenantResolver:
         issued = self._ring.identify(key) if key is not None else None
         if issued is not None:
             return Tenant(tenant_of_key(issued.name), issued.name, issued.admin, issued.mode or "", issued.limits)
-        if self._mode == "key" or key is not None:
+        if key is not None:
+            raise Unauthorized(
+                "This proxy does not know the client key that was sent: it was revoked, it is not whole, or another "
+                "proxy issued it. Ask whoever runs the proxy for a new one (callstack key add NAME)."
+            )
+        if self._mode == "key":
             raise Unauthorized(
                 "This proxy needs a client key of its own (csk_...): send it as Authorization: Bearer, x-api-key or "
                 "x-stack-key."

@@ -79,7 +79,7 @@ EXAMPLES = {
     "regrets": "inspect regrets",
     "tariffs": "inspect tariffs gpt-5.4",
     "diff": "diff r49a6f2d",
-    "export": "export 4c2300 --format markdown",
+    "export": "export 4c2300 --format handover",
     "import": "import conversation.jsonl",
     "migrate": "migrate --to postgresql://callstack@localhost/callstack",
     "unfold": "frame unfold fx4k2 --now",

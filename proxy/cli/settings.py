@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 import typer
 from pydantic import ValidationError
 
-from proxy.auth import BudgetPeriod, IssuedKey, KeyLimits, issue_key, limit_key, list_keys, revoke_key
+from proxy.auth import BudgetPeriod, IssuedKey, KeyLimits, issue_key, limit_key, limits_of_key, list_keys, revoke_key
 from proxy.cli.api_client import call
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, settings_at
-from proxy.cli.output import align_columns, format_dollars, one_line, print_csv, print_json, print_line
+from proxy.cli.output import align_columns, format_dollars, one_line, print_csv, print_json, print_line, print_note
 from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Config, Mode, SubagentSettings, parse_assignments
 from proxy.errors import InvalidConfiguration
 from proxy.management.views import API_NAMES, TrackingBody, TrackingView
@@ -100,7 +100,7 @@ Name = Annotated[str, typer.Argument(help="Whose key it is.")]
 
 USD_OPTION = Annotated[float | None, typer.Option(help="What its requests may cost in the period.", min=0.0)]
 TOKENS_OPTION = Annotated[int | None, typer.Option(help="Tokens, input and output, in the period.", min=1)]
-PER_OPTION = Annotated[str, typer.Option(help="Period of the budgets, in UTC: day or month.")]
+PER_OPTION = Annotated[str, typer.Option(help="Period of the budgets, in UTC: day or month (the default).")]
 MODEL_OPTION = Annotated[
     list[str] | None, typer.Option("--model", help="May ask for: a name, or 'gpt-5*'; repeatable.")
 ]
@@ -113,15 +113,18 @@ def add(
     mode: Annotated[str, typer.Option(help="off, shadow, passive or active; default: as configured.")] = "",
     usd: USD_OPTION = None,
     tokens: TOKENS_OPTION = None,
-    per: PER_OPTION = "month",
+    per: PER_OPTION = "",
     models: MODEL_OPTION = None,
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
     """Issue a key. It is shown this once; only its hash is kept."""
-    limits = _parse_limits(usd, tokens, per, models)
-    file = settings_at(config, data).keys_path
-    print_line(issue_key(file, name, admin=admin, mode=_parse_mode(mode), limits=limits))
+    limits = _parse_limits({"usd": usd, "tokens": tokens, "per": per or "month", "models": tuple(models or ())})
+    settings = settings_at(config, data)
+    print_line(issue_key(settings.keys_path, name, admin=admin, mode=_parse_mode(mode), limits=limits))
+    print_note("it is shown this once. A client sends it as its API key, or beside its own in x-stack-key")
+    if settings.tenancy != "key":
+        print_note("a proxy asks for keys where it was started with --set tenancy=key")
 
 
 @key.command()
@@ -129,21 +132,27 @@ def limit(
     name: Name,
     usd: USD_OPTION = None,
     tokens: TOKENS_OPTION = None,
-    per: PER_OPTION = "month",
+    per: PER_OPTION = "",
     models: MODEL_OPTION = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget the limits it has first.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
-    """Set what a key may use. The limits it had before go; without options it has none."""
-    limits = _parse_limits(usd, tokens, per, models)
-    if not limit_key(settings_at(config, data).keys_path, name, limits):
+    """Change what a key may use: what is named here; other limits stay. Without options: say what it may."""
+    file = settings_at(config, data).keys_path
+    before = limits_of_key(file, name)
+    if before is None:
         raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
+    named = {"usd": usd, "tokens": tokens, "per": per or None, "models": tuple(models) if models else None}
+    kept = {} if clear else before.model_dump()
+    limits = _parse_limits(kept | {limit: value for limit, value in named.items() if value is not None})
+    limit_key(file, name, limits)
     print_line(f"{name} may use: {limits.describe()}")
 
 
-def _parse_limits(usd: float | None, tokens: int | None, per: str, models: Sequence[str] | None) -> KeyLimits:
+def _parse_limits(named: Mapping[str, object]) -> KeyLimits:
     try:
-        return KeyLimits.model_validate({"usd": usd, "tokens": tokens, "per": per, "models": tuple(models or ())})
+        return KeyLimits.model_validate(named)
     except ValidationError as error:
         detail = error.errors()[0]
         raise typer.BadParameter(f"--{detail['loc'][0]}: {detail['msg']}") from None

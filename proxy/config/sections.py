@@ -60,6 +60,10 @@ class StrictModel(BaseModel):
     )
 
 
+ENDPOINT_PATHS = ("/chat/completions", "/completions", "/messages", "/responses", "/models")
+"""Paths of the APIs, which people copy along with the base URL."""
+
+
 class UpstreamSettings(StrictModel):
     """One provider, and how it is reached."""
 
@@ -129,6 +133,8 @@ class UpstreamSettings(StrictModel):
             raise ValueError("must be an http:// or https:// URL")
         if parts.query or parts.fragment or parts.username is not None:
             raise ValueError("must not carry a query, a fragment or a password")
+        if endpoint := next((each for each in ENDPOINT_PATHS if parts.path.rstrip("/").endswith(each)), ""):
+            raise ValueError(f"must be the base URL, to which the proxy adds the path: leave out {endpoint}")
         return value
 
     @field_validator("speaks")

@@ -185,6 +185,10 @@ def _flatten(document: Mapping[Any, Any], above: ConfigPath = ()) -> Iterator[tu
             yield path, value
 
 
+HASKELL_STACK_VARIABLES = frozenset({"STACK_ROOT", "STACK_YAML", "STACK_WORK", "STACK_GLOBAL_CONFIG", "STACK_XDG"})
+"""Variables of another program, the build tool `stack` (its user guide, "Environment variables")."""
+
+
 def _from_environ(environ: Mapping[str, str]) -> list[ConfiguredValue]:
     known = {"STACK_" + "_".join(path).upper(): path for path in _leaf_paths(Config) if "NAME" not in path}
     known |= {f"STACK_TOKEN_BUDGET_{name.upper()}": ("budgets", name) for name in Budgets.model_fields}
@@ -193,6 +197,8 @@ def _from_environ(environ: Mapping[str, str]) -> list[ConfiguredValue]:
     settings = []
     for name, value in sorted(environ.items()):
         if not name.startswith("STACK_"):
+            continue
+        if name in HASKELL_STACK_VARIABLES:
             continue
         if name in known:
             settings.append(ConfiguredValue(known[name], value, name))

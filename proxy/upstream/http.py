@@ -458,7 +458,9 @@ def _connect_failure_reason(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientSSLError):
         return f"its certificate or TLS was not accepted ({error.os_error.strerror or error.os_error})"
     number = error.os_error.errno
-    return os.strerror(number) if number and number > 0 else str(error.os_error) or type(error.os_error).__name__
+    if number and number > 0:
+        return os.strerror(number)
+    return error.os_error.strerror or str(error.os_error) or type(error.os_error).__name__  # a name that is not known
 
 
 def _to_utf8(value: bytes) -> bytes:

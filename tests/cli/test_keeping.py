@@ -109,7 +109,18 @@ def test_a_key_has_the_limits_that_were_set_last(shell: Shell) -> None:
         ["-", "$50.00 a month; gpt-5*", "mode shadow"],
         ["-", "2,000,000 tokens a day", "admin"],
     ]
-    assert shell.on_data("key", "limit", "bob").out == "bob may use: everything\n"
+    assert shell.on_data("key", "limit", "anna", "--usd", "60").out == "anna may use: $60.00 a month; gpt-5*\n"
+    assert shell.on_data("key", "limit", "anna").out == "anna may use: $60.00 a month; gpt-5*\n"
+    assert shell.on_data("key", "limit", "bob", "--clear").out == "bob may use: everything\n"
+
+
+def test_a_new_key_alone_is_on_stdout_and_the_rest_is_told_beside_it(shell: Shell) -> None:
+    issued = shell.on_data("key", "add", "anna")
+
+    assert issued.out.startswith("csk_")
+    assert len(issued.out.split()) == 1
+    assert "shown this once" in issued.errors
+    assert "--set tenancy=key" in issued.errors
 
 
 @pytest.mark.parametrize(

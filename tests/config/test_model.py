@@ -88,6 +88,10 @@ def test_a_key_is_not_shown_when_the_configuration_is_printed() -> None:
     assert "canary" not in repr(config) + config.model_dump_json() + str(config)
 
 
+def test_the_variables_of_another_program_called_stack_are_left_alone() -> None:
+    assert load_config(environ={"STACK_ROOT": "/opt/stack", "STACK_YAML": "stack.yaml"}) == load_config(environ={})
+
+
 @pytest.mark.parametrize("key", ["upstreams.main.url", "upstreams.main.proxy"])
 def test_a_refused_url_is_not_repeated_because_it_may_hold_a_password(key: str) -> None:
     """A8."""
@@ -126,6 +130,10 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
         ),
         ({"flags": {"quux": "1"}}, ["quux: unknown key", "allowed:", "wake_at_tokens"]),
         ({"environ": {"STACK_WAKE_AT_TOKEN": "1"}}, ["STACK_WAKE_AT_TOKEN", "did you mean STACK_WAKE_AT_TOKENS?"]),
+        (
+            {"flags": {"upstream": "https://a.example/v1/chat/completions"}},
+            ["must be the base URL", "leave out /chat/completions"],
+        ),
         ({"environ": {"STACK_NOBODY__KNOWS": "1"}}, ["nobody", "unknown key", "STACK_NOBODY__KNOWS"]),
         (
             {"environ": {"STACK_MODE": "actve"}},

@@ -224,6 +224,15 @@ def test_what_may_not_carry_a_marker_is_stepped_over(tail: list[dict[str, Any]])
     assert places(rendered(asked, line)) == {12: [SHORT]}
 
 
+def test_a_message_of_the_system_carries_the_marker_that_the_client_set_on_it() -> None:
+    """As Claude Code does with its first request: 2,000 tokens behind the marker would be written anew with the next."""
+    opened = [user(text("go")), {"role": "system", "content": [marked(text("the environment"))]}]
+    asked = request(*opened)
+    assert places(rendered(asked, [*asked.messages[:1], *asked.messages])) == {2: [SHORT]}
+    stopped = request(*opened, user(text("say no more")))
+    assert places(rendered(stopped, [*stopped.messages[:1], *stopped.messages])) == {3: [SHORT]}
+
+
 def test_a_marker_stands_on_the_last_block_that_may_carry_it() -> None:
     asked = request(user(marked(text("a"))))
     line = [*asked.messages, *request(said(THOUGHT, text("b"), {"type": "unheard_of"})).messages]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,7 @@ RECEIPTS_POLL_S = 0.05
 MAX_REQUESTS_SUMMED = 1_000
 MAX_REQUESTS_REPLAYED = 300
 """A replay of more would keep the user waiting for seconds: `callstack replay` has a progress bar."""
+OPTIONS = ("--config", "--upstream", "--data", "--mode", "--set", "--dry-run")
 NETWORK_PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 wrap = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -84,6 +86,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be set and started.")] = False,
 ) -> None:
     """Start a coding agent through the proxy; its own settings stay as they are."""
+    if agent.startswith("-"):
+        near = get_close_matches(agent, OPTIONS, n=1)
+        raise typer.BadParameter(f"{agent}: there is no such option{f'; did you mean {near[0]}?' if near else ''}")
     found = agent_named(agent)
     program = shutil.which(found.program)
     if program is None:

@@ -8,6 +8,7 @@ the parent continues there. A request has at most four; those in system text and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ MAX_MARKERS = 4
 MARKABLE_BLOCK_TYPES = ("text", "image", "document", "search_result", "tool_use", "tool_result")
 """Blocks that may carry one. Of thinking it is refused, of what we do not know it may be."""
 MARKABLE_ROLES = ("user", "assistant", "tool")
+SYSTEM_ROLE = "system"
+"""A message in mid-history that only newer models take. It carries a marker where the client has set one on it itself
+(Claude Code 2.1.330 does with its first request)."""
 ROLES_SENT_AS_USER = ("user", "tool")
 """Roles of messages that travel as a user message."""
 
@@ -37,6 +41,8 @@ class CacheMarkers(NamedTuple):
     """How many stand in the system text and the tools, and the one for the whole."""
     request_marker: bytes = b""
     """The one for the whole request, which the provider itself puts at its end, or nothing."""
+    marks_system_messages: bool = False
+    """Whether one of `message_markers` stands on a message of the system."""
 
 
 # --------------------------------------------------------------------------------------------------------------- read
@@ -76,15 +82,20 @@ def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
 
 def markers_of(fields: Mapping[str, bytes], messages: Sequence[RequestSlice]) -> CacheMarkers:
     """The markers of a request, from its members and what its messages were read from."""
-    forms = tuple(
-        m for source in messages if CACHE_CONTROL_BYTES in source.raw for m in _markers_in(_content(source.raw))
-    )
+    marked = [source for source in messages if CACHE_CONTROL_BYTES in source.raw]
+    forms = tuple(m for source in marked for m in _markers_in(_content(source.raw)))
+    on_system = any(_is_system(source) and _markers_in(_content(source.raw)) for source in marked)
     elsewhere = sum(len(_markers_in(fields.get(name, b""))) for name in ("system", "tools"))
     whole = b"".join(_marker(fields))
-    return CacheMarkers(forms, _last_marked_message(messages) if forms else "", elsewhere + bool(whole), whole)
+    last = _last_marked_message(messages, marks_system=on_system) if forms else ""
+    return CacheMarkers(forms, last, elsewhere + bool(whole), whole, on_system)
 
 
-def _last_marked_message(messages: Sequence[RequestSlice]) -> str:
+def _is_system(source: RequestSlice) -> bool:
+    return any(message.role == SYSTEM_ROLE for message in source.messages)
+
+
+def _last_marked_message(messages: Sequence[RequestSlice], *, marks_system: bool) -> str:
     """The identity of the last message with a marker; nothing where no other behind it may carry one."""
     others = False
     for source in reversed(messages):
@@ -97,7 +108,7 @@ def _last_marked_message(messages: Sequence[RequestSlice]) -> str:
             blocks = _blocks(message.wire)
             if any(marks[len(marks) - len(blocks) :]):
                 return message.identity if others else ""
-            others = others or _is_markable(message, blocks)
+            others = others or _is_markable(message, blocks, marks_system=marks_system)
             del marks[len(marks) - len(blocks) :]
     return ""
 
@@ -137,14 +148,15 @@ def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers)
     stop = next(
         (at for at in reversed(range(len(line))) if line[at].identity == markers.last_marked_message), len(line) - 1
     )
-    end = next(_markable_before(line, stop + 1), None)
+    markable_before = partial(_markable_before, line, marks_system=markers.marks_system_messages)
+    end = next(markable_before(stop + 1), None)
     if end is None:
         return []
-    forks = [at for at in islice(_markable_before(line, fork), 1) if at != end]
+    forks = [at for at in islice(markable_before(fork), 1) if at != end]
     ends = [] if markers.request_marker else [end]
     earlier = (
         at
-        for at in _markable_before(line, end)
+        for at in markable_before(end)
         if line[at].role in ROLES_SENT_AS_USER and line[at + 1].role not in ROLES_SENT_AS_USER
     )
     worth = chain(ends, forks, (at for at in earlier if at not in forks))
@@ -152,15 +164,16 @@ def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers)
     return sorted(islice(worth, max(0, room)))
 
 
-def _markable_before(line: Sequence[Message], end: int) -> Iterator[int]:
+def _markable_before(line: Sequence[Message], end: int, *, marks_system: bool) -> Iterator[int]:
     """Messages before `end` with a block that may carry a marker, backwards."""
     for at in reversed(range(min(end, len(line)))):
-        if _is_markable(line[at], _blocks(line[at].wire)):
+        if _is_markable(line[at], _blocks(line[at].wire), marks_system=marks_system):
             yield at
 
 
-def _is_markable(message: Message, blocks: Sequence[bytes]) -> bool:
-    return message.role in MARKABLE_ROLES and _last_markable_block(blocks) is not None
+def _is_markable(message: Message, blocks: Sequence[bytes], *, marks_system: bool) -> bool:
+    takes_one = message.role in MARKABLE_ROLES or (marks_system and message.role == SYSTEM_ROLE)
+    return takes_one and _last_markable_block(blocks) is not None
 
 
 def with_marker(wire: bytes, marker: bytes) -> bytes:
