@@ -66,17 +66,26 @@ class RequestAccount:
     def add_round(self, chain: PromptChain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0) -> None:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
         `own_texts` that stand for frames."""
-        accountant, warm = self._accountant, self._is_taken_as_warm and not self._rounds
+        accountant, warm = self._accountant, self.is_taken_as_warm
         line = self._hashed_chain if chain == self.chain else hash_chain(chain)  # a thread that sleeps sends what came
         use, known = accountant.sent_cache.record_and_recall(
             self._key, line, self._tariff, accountant.clock(), warm=warm
         )
         for refused in self._refused_rounds:  # what was refused is in no cache
             use = with_shorter_prefix(use, self._rounds[refused].use.prefix, self._tariff)
-        self._rounds.append(SentRound(use, known, line.tokens[0] if line.tokens else 0))
+        self._rounds.append(SentRound(use, known, line.tokens[0] if line.tokens else 0, is_assumed=warm))
         self._newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
+
+    @property
+    def is_taken_as_warm(self) -> bool:
+        """Whether the next round is taken to continue what another process sent."""
+        return self._is_taken_as_warm and not self._rounds
+
+    def take_as_cold(self) -> None:
+        """What is sent now begins with something new. The untouched request continues what was sent all the same."""
+        self._is_taken_as_warm = False
 
     def mark_round_refused(self) -> None:
         """The round that left last got no answer and is asked again: nobody is paid for it."""

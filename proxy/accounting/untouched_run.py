@@ -33,12 +33,14 @@ SURPRISE_SHARE = 0.03
 
 class SentRound(msgspec.Struct, frozen=True, gc=False):
     """A round as simulated. `known`: tokens of its beginning that were sent before, however long ago. `head`: tokens of
-    its first piece. `answer`: our tokens of an answer whose usage was not reported."""
+    its first piece. `answer`: our tokens of an answer whose usage was not reported. `is_assumed`: another process sent
+    what was before, so how much of that stands in this round is not known."""
 
     use: CacheUse
     known: int = 0
     head: int = 0
     answer: int = 0
+    is_assumed: bool = False
 
 
 class PromptScale(msgspec.Struct, frozen=True, gc=False):
@@ -164,6 +166,8 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
         surprise = usage.cached - believed
         if abs(surprise) <= max(tariff.step, SURPRISE_SHARE * believed):
             return ours
+        if surprise < 0 and first.is_assumed and usage.cached >= round(first.head * ratio) * (1 - SURPRISE_SHARE):
+            return ours  # the cache is alive: what it lacks is what we changed
         if surprise < 0:
             return ours * usage.cached / believed
         if first.known > first.use.prefix:  # it lives longer than we think

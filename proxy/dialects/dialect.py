@@ -219,6 +219,8 @@ class Dialect:
     """Whether the client asks its provider to drop reasoning that does not fit, and to tell it what was dropped."""
     appended_tools: AppendedTools | None = None
     """None where everything has to stand in front."""
+    in_sent_order: Callable[[Sequence[Message], Sequence[Message]], Sequence[Message]] = lambda line, _: line
+    """A line's messages in the order in which `render` sends them, given the client's messages."""
     has_signed_reasoning: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 

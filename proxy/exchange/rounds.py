@@ -582,7 +582,8 @@ class RoundSender:
         )
         body = self._services.dialect.render(self._request, line.messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
-        chain = sent_chain(self._request, guidance, offered, tools + texts, line.messages)
+        sent = self._services.dialect.in_sent_order(line.messages, self._request.messages)
+        chain = sent_chain(self._request, guidance, offered, tools + texts, sent)
         self._record.add_sent_round(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent_tokens = self._request_tokens(turn, line)
         return body

@@ -380,6 +380,43 @@ def test_what_breaks_both_lines_is_known_as_far_as_the_provider_knew_it(accounta
     assert receipt.cost_untouched == pytest.approx((150 + 11_000) * 2e-6)
 
 
+def test_what_we_changed_after_a_restart_is_not_taken_for_a_cold_cache(clock: Clock) -> None:
+    """Another process sent 2,500 of the 2,600 tokens. This one leaves 400 out, so the provider knows 2,050 of them."""
+    accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
+    came = [HEAD, ("a", 50), ("work", 450), ("b", 100)]
+
+    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account.add_round([HEAD, ("a", 50), ("trace", 50), ("b", 100)])
+    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_200, 0, cached=2_050),))
+
+    assert receipt.cost_untouched == pytest.approx((0.1 * 2_500 + 100) * 2e-6)
+
+
+def test_a_cache_that_is_cold_after_a_restart_is_cold_on_both_sides(clock: Clock) -> None:
+    accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
+    settled(accountant, [("other", 2_000)], [("other", 2_000)], usage=(Usage(2_000, 0, cached=1_999),))
+    came = [HEAD, ("a", 500), ("b", 100)]
+
+    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account.add_round([HEAD, ("a", 500), ("b", 100), ("ours", 10)])
+    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=0),))
+
+    assert receipt.cost_untouched == pytest.approx(2_600 * 2e-6)
+
+
+def test_a_thread_that_wakes_after_a_restart_is_cold_and_untouched_it_would_be_warm(clock: Clock) -> None:
+    accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
+    came = [HEAD, ("a", 500), ("b", 100)]
+
+    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account.take_as_cold()
+    account.add_round([("head with tools", 2_100), ("a", 500), ("b", 100)])
+    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_700, 0, cached=0),))
+
+    assert receipt.cost == pytest.approx(2_700 * 2e-6)
+    assert receipt.cost_untouched == pytest.approx((0.1 * 2_500 + 100) * 2e-6)
+
+
 def test_what_keeps_a_request_from_being_long_saves_its_higher_price(clock: Clock) -> None:
     """Untouched 12,600 tokens at twice the price, sent 2,800; and the answer would have cost half as much again."""
     accountant = Accountant(clock, tariff_of=lambda _: replace(PLAIN, long_context=12_000))

@@ -225,7 +225,7 @@ def test_what_may_not_carry_a_marker_is_stepped_over(tail: list[dict[str, Any]])
 
 
 def test_a_message_of_the_system_carries_the_marker_that_the_client_set_on_it() -> None:
-    """As Claude Code does with its first request: 2,000 tokens behind the marker would be written anew with the next."""
+    """As Claude Code does with its first request: 2,000 tokens behind it would be written anew with the next."""
     opened = [user(text("go")), {"role": "system", "content": [marked(text("the environment"))]}]
     asked = request(*opened)
     assert places(rendered(asked, [*asked.messages[:1], *asked.messages])) == {2: [SHORT]}

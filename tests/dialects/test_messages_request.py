@@ -288,6 +288,31 @@ def test_texts_of_ours_stand_alone_among_messages_that_are_none_of_ours() -> Non
     assert [block["text"] for block in last["content"]] == ["a", "b"]
 
 
+TRACE = '<stack-context note="earlier work">Two steps.</stack-context>'
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"role": "assistant", "content": "It is done."}, ["user", "system", "assistant", "user", "user"]),
+        (CALLED, ["user", "user", "system", "assistant", "user"]),
+    ],
+)
+def test_what_stands_for_work_behind_a_system_message_waits_for_the_closing_words(
+    answer: dict[str, Any], expected: list[str]
+) -> None:
+    """In front of it, the system message would be written to the cache anew. Where calls follow, it cannot wait."""
+    reminder = {"role": "system", "content": "The environment."}
+    asked = request(USER, reminder, answer, USER)
+    line = [*asked.messages[:2], user_message(TRACE), *asked.messages[2:]]
+
+    sent = rendered(asked, line)["messages"]
+
+    assert [each["role"] for each in sent] == expected
+    assert [m.role for m in ANTHROPIC_MESSAGES.in_sent_order(line, asked.messages)] == expected
+    assert ANTHROPIC_MESSAGES.in_sent_order(asked.messages, asked.messages) is asked.messages
+
+
 def test_a_tool_of_ours_has_an_input_schema() -> None:
     assert json.loads(OURS) == [{"name": "stack_recall", "description": "r", "input_schema": {"type": "object"}}]
 

@@ -7,7 +7,7 @@ and set where this request needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from proxy.core.ledger import Message, Request, RequestSlice
+from proxy.core.text import OWN_TEXT_START
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions
@@ -129,9 +130,11 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'{"type":"none"}'
-    wires = place_markers(line, wanted.fork, markers_of(request.fields, _message_slices(request)))
-    if any(message.role == "system" for message in line) and _differs_from_client(line, request.messages):
-        wires = _order_system_messages(wires, line)
+    order, fork = _sent_positions(line, request.messages), wanted.fork
+    if order is not None:
+        line = [line[at] for at in order]
+        fork = next((place for place, at in enumerate(order) if at >= fork), len(order)) if fork else 0
+    wires = place_markers(line, fork, markers_of(request.fields, _message_slices(request)))
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
@@ -162,21 +165,39 @@ def _differs_from_client(line: Sequence[Message], messages: Sequence[Message]) -
     return len(line) != len(messages) or any(a.wire != b.wire for a, b in zip(line, messages, strict=True))
 
 
-def _order_system_messages(wires: Sequence[bytes], line: Sequence[Message]) -> list[bytes]:
-    """The wires of a line, with each system message that stands among them in front of the assistant's next message or
-    at the end: the API takes it nowhere else, and what stood behind it may have left. One without content says only
-    how to answer, and may stand anywhere."""
-    ordered: list[bytes] = []
-    waiting: list[bytes] = []
-    for wire, message in zip(wires, line, strict=True):
+def in_sent_order(line: Sequence[Message], client_messages: Sequence[Message]) -> Sequence[Message]:
+    """A line's messages in the order in which they are sent."""
+    order = _sent_positions(line, client_messages)
+    return line if order is None else [line[at] for at in order]
+
+
+def _sent_positions(line: Sequence[Message], client_messages: Sequence[Message]) -> list[int] | None:
+    """None where the order of the line is that of the request."""
+    if not any(message.role == "system" for message in line) or not _differs_from_client(line, client_messages):
+        return None
+    return list(_order_system_messages(line))
+
+
+def _order_system_messages(line: Sequence[Message]) -> Iterator[int]:
+    """Each system message stands in front of the assistant's next message or at the end: the API takes it nowhere else,
+    and what stood behind it may have left. One without content says only how to answer, and may stand anywhere.
+
+    A text of ours directly behind one stands for what has left there. It waits until the assistant's closing words are
+    said, so that all in front of it stays in the provider's cache."""
+    waiting: list[int] = []
+    held: list[int] = []
+    for at, message in enumerate(line):
         if message.role == "system" and message.text:
-            waiting.append(wire)
-            continue
-        if message.role == "assistant" and wire != EMPTY_RUN:
-            ordered += waiting
-            waiting = []
-        ordered.append(wire)
-    return [*ordered, *waiting]
+            waiting.append(at)
+        elif message.role == "assistant" and message.wire != EMPTY_RUN:
+            yield from (*waiting, at, *held) if not message.calls else (*held, *waiting, at)
+            waiting, held = [], []
+        elif waiting and message.role == "user" and message.text.startswith(OWN_TEXT_START):
+            held.append(at)
+        else:
+            yield from (*held, at)
+            held = []
+    yield from (*held, *waiting)
 
 
 def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
@@ -291,4 +312,5 @@ ANTHROPIC_MESSAGES = Dialect(
     asks_to_drop_reasoning=asks_to_drop_reasoning,
     appended_tools=AppendedTools("claude", supports_appended_tools, encode_appended_tools, read_message),
     has_signed_reasoning=True,
+    in_sent_order=in_sent_order,
 )

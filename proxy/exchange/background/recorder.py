@@ -31,7 +31,7 @@ from proxy.core import tools
 from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction import reasoning_tokens
 from proxy.core.context import context_entries
-from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, decode_event
+from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, ThreadWoken, decode_event
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
 from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates, without_secrets
 from proxy.errors import StoreError
@@ -142,6 +142,8 @@ class RequestRecordBuilder(msgspec.Struct):
         if not self.overhead_ms:
             self.overhead_ms = (perf_counter() - self.arrived) * 1000
         if self.account:
+            if self.account.is_taken_as_warm and any(map(_puts_our_tools_in_front, self._arrival_events())):
+                self.account.take_as_cold()
             self.account.add_round(chain, own_tools=own_tools, own_texts=own_texts, own_traces=own_traces)
         if body is not None:
             self.sent_bodies.append(SentRecord(self.id, len(self.usages), body, self.recorder.now()))
@@ -375,6 +377,11 @@ def _head_piece(request: Request, guidance: str, own_tools: str, own: int) -> tu
 def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str, own_tools: str) -> str:
     said = "\n".join([system_hash, *tool_names, guidance, own_tools])
     return sha256(said.encode()).hexdigest()[:32]
+
+
+def _puts_our_tools_in_front(event: LedgerEvent) -> bool:
+    woken = decode_event(event) if event.kind == "woken" else None
+    return isinstance(woken, ThreadWoken) and not woken.appended
 
 
 def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:

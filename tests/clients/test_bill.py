@@ -1,0 +1,33 @@
+"""What sessions of real agents cost with the proxy and without it, by the bill of their provider and by our report.
+
+Default settings, and what `callstack wrap` sets. A provider of Anthropic's kind charges what is written to its cache.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.session import REQUESTS_BY_PROMPT, SESSION_AGENTS, play_session
+from tests.clients.test_wrap import AGENTS
+
+CLOSE = 0.02
+"""Share by which the report may be off the bill."""
+NEVER_BEHIND = 1.01
+"""What a session may cost at most, as a share of the run without the proxy."""
+
+
+@pytest.mark.rows("X-41")
+@pytest.mark.parametrize("requests", REQUESTS_BY_PROMPT)
+@pytest.mark.parametrize("name", SESSION_AGENTS)
+def test_a_session_is_never_dearer_and_the_report_is_the_bill(
+    name: str, requests: int, npm: Callable[..., Path], tmp_path: Path
+) -> None:
+    program = npm(AGENTS[name].folder or name, *AGENTS[name].packages) / "node_modules" / ".bin" / name
+
+    played = play_session(name, program, requests, tmp_path)
+
+    assert played.requests == requests
+    assert played.share <= NEVER_BEHIND
+    assert played.told["cost"] == pytest.approx(played.proxied, rel=CLOSE)
+    assert played.told["cost_untouched"] == pytest.approx(played.direct, rel=CLOSE)
