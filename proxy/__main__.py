@@ -20,6 +20,7 @@ app = typer.Typer(
     add_completion=True,  # `callstack --install-completion` for bash, zsh, fish and PowerShell
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 120},  # of help; a narrower terminal has narrower lines
     help="A proxy for the OpenAI and Anthropic APIs that keeps an agent's context as a call stack of task frames.",
 )
 

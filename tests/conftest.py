@@ -76,6 +76,7 @@ TESTS = Path(__file__).parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--take", choices=["quick", "rest", "all"], default="quick", help="which tests to run")
     words = "scenarios run against two proxies on one PostgreSQL database, which take turns with every request"
+    parser.addoption("--update-snapshots", action="store_true", help="write anew what tests/cli/snapshots compares")
     parser.addoption("--replicas", action="store_true", help=words)
 
 

@@ -1,7 +1,7 @@
 """Receipt totals as text: a table with one line per row, or a statement of all of them.
 
 Columns fit the terminal: the least important are left out first, and names are cut before figures are, because a figure
-is shown whole or not at all. Widths are characters; None means unlimited.
+is shown whole or not at all. Widths are cells of the terminal; None means unlimited.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.accounting.totals import GroupBy, ReceiptTotals, percent_saved
+from proxy.core.text import cell_width, cut_at_word
 
 GAP = "  "
 
@@ -18,8 +19,8 @@ GAP = "  "
 class TableColumn:
     """A heading and one cell a row. `rank` 0 stays; of the others the one with the highest goes first.
 
-    `least`: a text may be cut to this many characters, with `…` at its end unless it is an id, whose beginning stands
-    for it; 0: it is shown whole.
+    `min_width`: a text may be cut to this width, after a word and with `…`, an id anywhere, as its beginning stands for
+    it; 0: it is shown whole.
     """
 
     heading: str
@@ -31,13 +32,12 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        return max(map(len, (self.heading, *self.cells)))
+        return max(map(cell_width, (self.heading, *self.cells)))
 
     def shortened(self, width: int) -> TableColumn:
-        """At most `width` characters wide, and never less than its heading and `least` ask for."""
+        """At most `width` wide, and never less than its heading and `min_width` ask for."""
         width = max(width, self.min_width, len(self.heading))
-        end = 0 if self.is_id else 1
-        cells = (cell if len(cell) <= width else cell[: width - end] + "…" * end for cell in self.cells)
+        cells = (cell[:width] if self.is_id else cut_at_word(cell, width) for cell in self.cells)
         return replace(self, cells=tuple(cells))
 
 
@@ -51,12 +51,12 @@ def format_columns(columns: Sequence[TableColumn], width: int | None = None) -> 
 
 
 def _fit_columns(columns: Sequence[TableColumn], width: int) -> list[TableColumn]:
-    """Names cut as far as they may be, then columns left out, then the names given what room there is."""
+    """Names cut as far as they may be, then columns left out, then the names given what room there is, ids last."""
     kept = list(columns)
     while _min_total_width(kept) > width and (least := max(kept, key=lambda column: column.rank)).rank:
         kept.remove(least)
     room = width - _min_total_width(kept)
-    for at, column in enumerate(kept):
+    for at, column in sorted(enumerate(kept), key=lambda pair: pair[1].is_id):
         if column.min_width:
             cut = column.shortened(column.shortened(0).width + max(0, room))
             room -= cut.width - column.shortened(0).width
@@ -70,15 +70,16 @@ def _min_total_width(columns: Sequence[TableColumn]) -> int:
 
 
 def _padded(cell: str, column: TableColumn) -> str:
-    return cell.rjust(column.width) if column.is_number else cell.ljust(column.width)
+    gap = " " * (column.width - cell_width(cell))
+    return gap + cell if column.is_number else cell + gap
 
 
 TITLE, TIMED_TITLE = 30, 48
 """Characters of a title, where there is room; with a day and a time in front of it."""
 ID = 12
 """Characters of an id, where there is none: any command takes its beginning."""
-MIN_TITLE_WIDTH = 19
-"""Characters of a title, or of a day and a time, before columns are left out for it."""
+MIN_TITLE_WIDTH, MIN_TIMED_TITLE_WIDTH = 19, 28
+"""Characters of a title, before columns are left out for it."""
 SMALL_AMOUNT_USD = 0.01
 """USD: where all amounts are smaller, two more decimals are shown."""
 _KEYED_BY_ID: tuple[GroupBy, ...] = ("request", "frame", "conversation")
@@ -106,7 +107,11 @@ def format_table(
             heading, tuple(row.key for row in rows), min_width=ID if is_id else 2 * ID, is_number=False, is_id=is_id
         ),
         TableColumn(
-            "title", tuple(_cut(row.title, title_width) for row in rows), 1, min_width=MIN_TITLE_WIDTH, is_number=False
+            "title",
+            tuple(cut_at_word(row.title, title_width) for row in rows),
+            1,
+            min_width=MIN_TIMED_TITLE_WIDTH if by == "request" else MIN_TITLE_WIDTH,
+            is_number=False,
         ),
         TableColumn("status", tuple(row.status for row in rows), 5, is_number=False),
         counted("requests", lambda row: row.requests, 2 if named else 16 if by == "request" else 0),
@@ -162,7 +167,7 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     if row.rereads:
         by = ", ".join(f"{tool} {times:,}" for tool, times in (row.rereads_gone_by or {}).items())
         told_by = f" ({by})" if by else ""
-        of_ours = f", {row.rereads_gone:,} of them after it had left the line{told_by}" if row.rereads_gone else ""
+        of_ours = f", {row.rereads_gone:,} of them after it had left the context{told_by}" if row.rereads_gone else ""
         words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")
@@ -212,8 +217,3 @@ def format_amounts(money: Sequence[float]) -> tuple[str, ...]:
     """USD with four decimals, with six where all of them are small."""
     places = 4 if not any(money) or max(map(abs, money)) >= SMALL_AMOUNT_USD else 6
     return tuple(f"{amount:.{places}f}" for amount in money)
-
-
-def _cut(title: str, most: int) -> str:
-    line = " ".join(title.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -109,7 +109,7 @@ def autonomy_text(view: AutonomyView) -> Iterator[str]:
     yield from align_columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
     for row in view["history"][-MAX_SUGGESTIONS_SHOWN:]:
         yield one_line(f"{local_time(row['time'])}  {row['state']}: {row['text']}")
-    yield ", ".join(f"{name} {count}" for name, count in view["stats"].items())
+    yield "suggestions: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in view["stats"].items())
 
 
 def _inputs(inputs: Mapping[str, object]) -> str:

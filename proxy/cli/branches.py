@@ -19,7 +19,7 @@ from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.config import Config
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_at_word
 from proxy.management.actions import (
     BranchMessage,
     BranchRow,
@@ -36,8 +36,8 @@ InConversation = Annotated[
 ]
 ListFlag = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
 Reason = Annotated[str, typer.Option("--reason", help="For the model: why.")]
-MAX_MESSAGE_LENGTH = 80
-"""Characters of a message in a list."""
+MAX_MESSAGE_LENGTH = 160
+"""Characters of a message in a list, where the terminal is wide enough."""
 Row = TypeVar("Row")
 
 
@@ -169,8 +169,8 @@ def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
 
 def branch_messages_text(rows: Sequence[BranchMessage]) -> Iterator[str]:
     """One line for each, with the number by which it is copied."""
-    cells = [(str(row["number"]), row["role"], cut_for_display(row["text"], MAX_MESSAGE_LENGTH)) for row in rows]
-    yield from align_columns([("number", "role", "text"), *cells], right=(0,))
+    cells = [(str(row["number"]), row["role"], cut_at_word(row["text"], MAX_MESSAGE_LENGTH)) for row in rows]
+    yield from align_columns([("number", "role", "text"), *cells], right=(0,), cuts=True)
 
 
 CHECKPOINT_LISTING = Listing("checkpoints", branches.checkpoint_rows, branches.checkpoint_detail, checkpoints_text)

@@ -6,16 +6,16 @@ They read the store, whether a proxy runs or not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
 
-from proxy.accounting import TokenCounter
+from proxy.accounting import TableColumn, TokenCounter, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import (
-    align_columns,
     one_line,
+    output_width,
     pluralize,
     print_balance,
     print_bytes,
@@ -26,7 +26,7 @@ from proxy.cli.output import (
 from proxy.config import Config
 from proxy.core.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
 from proxy.core.frames import Status
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_at_word
 from proxy.core.tools import TREE_ICONS
 from proxy.errors import BadRequest
 from proxy.management.views import (
@@ -68,6 +68,8 @@ from proxy.store import Store
 MAX_CONVERSATIONS_LISTED = 10
 """Conversations listed above the newest one's tree."""
 SHORT_ID = 12
+MIN_LISTED_TITLE = 24
+"""Cells of a title that stay on a narrow terminal."""
 SIGNS = {KEPT: "  ", FIRST_BYTES: " ~", LEFT_OUT: " -", INSERTED: " +"}
 COLORS = {LEFT_OUT: "red", INSERTED: "green", FIRST_BYTES: "yellow", KEPT: None}
 
@@ -124,14 +126,23 @@ async def _print_conversations(store: Store) -> None:
     rows = await conversations.recent_conversation_rows(store, None, MAX_CONVERSATIONS_LISTED)
     if len(rows) < 2:
         return
-    cells = [
-        (r["id"][:SHORT_ID], local_time(r["last_active"]), str(r["requests"]), str(r["frames"]), *_saved(r), _title(r))
-        for r in rows
-    ]
-    heads = ("conversation", "last active", "requests", "frames", "saved $", "%", "title")
-    for line in align_columns([heads, *cells], right=(2, 3, 4, 5)):
+    saved = [_saved(row) for row in rows]
+    columns = (
+        _text_column("conversation", (row["id"][:SHORT_ID] for row in rows)),
+        _text_column("last active", (local_time(row["last_active"]) for row in rows)),
+        TableColumn("requests", tuple(str(row["requests"]) for row in rows), rank=1),
+        TableColumn("frames", tuple(str(row["frames"]) for row in rows), rank=3),
+        TableColumn("saved $", tuple(amount for amount, _ in saved)),
+        TableColumn("%", tuple(percent for _, percent in saved), rank=2),
+        _text_column("title", (one_line(_title(row)) for row in rows), MIN_LISTED_TITLE),
+    )
+    for line in format_columns(columns, output_width()):
         print_line(line)
     print_line()
+
+
+def _text_column(heading: str, cells: Iterable[str], min_width: int = 0) -> TableColumn:
+    return TableColumn(heading, tuple(cells), min_width=min_width, is_number=False)
 
 
 def _saved(row: ConversationRow) -> tuple[str, str]:
@@ -181,7 +192,9 @@ def _entry_text(entry: LogItem) -> str:
     marks = [f"to {entry['answers']}"] if entry["answers"] else []
     marks += ["broken off"] if not entry["complete"] else []
     marks += ["on another branch"] if not entry["current"] else []
-    head = f"--- {entry['role']}  {local_time(entry['created'])}  {entry['tokens']} tokens  {entry['id']}"
+    identity, _, part = entry["id"].partition("/")
+    known_as = f"{identity[:SHORT_ID]}{'/' if part else ''}{part}"
+    head = f"--- {entry['role']}  {local_time(entry['created'])}  {entry['tokens']} tokens  {known_as}"
     lines = [head + "".join(f"  [{mark}]" for mark in marks)]
     lines += [entry["text"]] if entry["text"] else []
     lines += [f"-> {call['name']}({call['arguments']})  {call['id']}" for call in entry["calls"]]
@@ -205,7 +218,7 @@ def diff(
     for line in receipt_text(view["receipt"]):
         print_line(line)
     if any(not one["same"] and one["readable"] for one in view["rounds"]):
-        print_line("- left out   + inserted by the proxy   ~ in the bytes it was first sent in   B bytes")
+        print_line("- left out  + inserted by the proxy  ~ in the bytes first sent for it  B bytes")
     if not view["rounds"]:
         print_line("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
     for one in view["rounds"]:
@@ -233,7 +246,7 @@ def _decision_text(view: CostDecisionView) -> str:
     if not view["done"] and not view["removed"]:
         return f"{view['kind']}: nothing that could leave is worth it yet"
     answer = "done" if view["done"] else "not now"
-    line = f"{view['removed']:,} leave, {view['compaction']:,} stand for them, {view['behind']:,} stay behind"
+    line = f"{view['removed']:,} tokens leave, {view['compaction']:,} stand for them, {view['behind']:,} stay behind"
     worth = f"gain {view['gain']:,.0f}, cost {view['cost']:,.0f} over {pluralize(view['requests'], 'request')}"
     asked, why = f"{view['kind']} {view['subject']}".rstrip(), view["reason"].replace("_", " ")
     return f"{asked}: {answer} ({why}); {line}; {worth}"
@@ -255,10 +268,10 @@ def _print_changes(one: RoundDiff) -> None:
     print_line(", ".join(f"{counts[what]} {what}" for what in CHANGES))
     print_line(f"tools: {_name_changes_text(one['tools'])}")
     print_line(f"fields: {_name_changes_text(one['fields'])}")
-    for row in one["head"]:
-        _print_message_change(row, "head ")
-    for row in one["messages"]:
-        _print_message_change(row, "")
+    shown = [(f"head {row['role']}", row) for row in one["head"]] + [(row["role"], row) for row in one["messages"]]
+    role_width = max((len(role) for role, _ in shown), default=0)
+    for role, row in shown:
+        _print_message_change(row, f"{role:<{role_width}}")
 
 
 def _name_changes_text(changes: NamedChanges) -> str:
@@ -266,14 +279,24 @@ def _name_changes_text(changes: NamedChanges) -> str:
     return "; ".join(f"{what} {', '.join(names)}" for what, names in names_by_change.items() if names) or "the same"
 
 
-def _print_message_change(row: MessageChange, place: str) -> None:
-    calls = f" -> {', '.join(row['calls'])}" if row["calls"] else ""
-    said = f"{SIGNS[row['change']]} {place}{row['role']:<9} {row['bytes']:>7,} B{calls}  {row['text']}"
-    print_line(said.rstrip(), COLORS[row["change"]])
+def _print_message_change(row: MessageChange, role: str) -> None:
+    """One line, cut where the terminal ends."""
+    calls = f"-> {', '.join(row['calls'])}{': ' if row['text'] else ''}" if row["calls"] else ""
+    start, width = f"{SIGNS[row['change']]} {role} {row['bytes']:>7,} B  ", output_width()
+    said = one_line(f"{calls}{row['text']}")
+    shown = said if width is None else cut_at_word(said, width - len(start))
+    print_line(f"{start}{shown}".rstrip(), COLORS[row["change"]])
 
 
 MAX_TITLE_SHOWN = 40
 """Characters of a title in a row."""
+MIN_TITLE_SHOWN = 34
+"""On a narrow terminal, with the id in front of it."""
+SCORE_RANKS = {
+    "nearness": 1, "relevance": 1, "tokens": 2, "depth": 3, "level": 3, "status": 4, "recency": 5, "results": 6,
+    "artifacts": 7,
+}  # fmt: skip
+"""The rank by which a narrow terminal drops columns: the highest goes first."""
 
 
 def explain(
@@ -309,7 +332,7 @@ def explanation_text(view: ExplanationView) -> Iterator[str]:
     yield ""
     if view["ancestors"]:
         names = ("ancestor", "depth", "nearness", "recency", "status", "results", "artifacts", "score", "tokens", "")
-        yield from align_columns([names, *map(_ancestor_cells, view["ancestors"])], right=range(1, 9))
+        yield from _score_lines(names, map(_ancestor_cells, view["ancestors"]))
     else:
         yield "No frame stands above it."
     yield ""
@@ -317,9 +340,24 @@ def explanation_text(view: ExplanationView) -> Iterator[str]:
         yield "Nothing was finished beside it, nor beside those above it."
         return
     names = ("sibling", "level", "relevance", "recency", "results", "artifacts", "status", "score", "tokens", "")
-    yield from align_columns([names, *map(_sibling_cells, view["siblings"])], right=range(1, 9))
+    yield from _score_lines(names, map(_sibling_cells, view["siblings"]))
     yield ""
     yield f"A sibling stands from a relevance of {view['minimum_relevance']} on, and the three newest in any case."
+
+
+def _score_lines(names: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = zip(*([one_line(cell) for cell in row] for row in rows), strict=True)
+    columns = [
+        TableColumn(
+            name,
+            tuple(column),
+            rank=SCORE_RANKS.get(name, 0),
+            min_width=0 if at else MIN_TITLE_SHOWN,
+            is_number=0 < at < len(names) - 1,
+        )
+        for at, (name, column) in enumerate(zip(names, cells, strict=True))
+    ]
+    return format_columns(columns, output_width())
 
 
 def _ancestor_cells(row: AncestorView) -> tuple[str, ...]:
@@ -335,7 +373,7 @@ def _sibling_cells(row: SiblingView) -> tuple[str, ...]:
 
 
 def _frame_cell(row: AncestorView | SiblingView) -> str:
-    return f"{row['frame']} {cut_for_display(row['title'], MAX_TITLE_SHOWN)}"
+    return f"{row['frame']} {cut_at_word(row['title'], MAX_TITLE_SHOWN)}"
 
 
 def _result_cells(row: AncestorView | SiblingView) -> tuple[str, str, str]:
@@ -433,7 +471,9 @@ def search_results_text(view: SearchResults) -> Iterator[str]:
         yield "No finished frame has all of these words; these come close:"
     for row in view["frames"]:
         about = f"{local_time(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
-        yield f"{row['frame']}  {about}  {one_line(row['title'])}"
+        start, width = f"{row['frame']}  {about}  ", output_width()
+        title = one_line(row["title"])
+        yield start + (title if width is None else cut_at_word(title, width - len(start)))
         if row["excerpt"]:
             yield f"    {one_line(row['excerpt'])}"
     yield "Everything a frame did: callstack log FRAME"

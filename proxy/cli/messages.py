@@ -14,13 +14,13 @@ from proxy.cli.api_client import call, conversation_path
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.core.ledger import Lane
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_at_word
 from proxy.management.views import MessageRow, local_time
 
 ConversationName = Annotated[
     str, typer.Argument(help="Id of the conversation, or its beginning (4 characters or more).")
 ]
-MAX_TEXT_SHOWN = 60
+MAX_TEXT_SHOWN = 200
 """Characters of a text in a list."""
 
 
@@ -81,7 +81,7 @@ def queued_messages_text(rows: Sequence[MessageRow]) -> Iterator[str]:
         yield "Nothing was said here from beside the client."
         return
     cells = [
-        (local_time(row["created"]), row["state"], row["lane"], cut_for_display(row["text"], MAX_TEXT_SHOWN))
+        (local_time(row["created"]), row["state"], row["lane"], cut_at_word(row["text"], MAX_TEXT_SHOWN))
         for row in rows
     ]
     yield from align_columns([("when", "state", "lane", "text"), *cells])

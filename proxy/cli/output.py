@@ -1,16 +1,21 @@
-"""Output of the commands: texts made harmless, columns, and errors on stderr.
+"""Output of the commands: texts made harmless and fitted to the terminal, columns, and errors on stderr.
 
 Titles and texts come from models and from the web. A terminal obeys escape sequences, and direction overrides mislead a
 reader, so control characters, overrides of direction and half surrogate pairs are escaped: `\\x1b`, `\\u202e`,
 `\\ud83d`.
+
+A line that is longer than the terminal is wide goes on below, between words. Piped output has lines of any length,
+unless COLUMNS says otherwise.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import pydoc
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,11 +24,20 @@ from typing import Any
 import typer
 
 from proxy.accounting import format_balance
+from proxy.core.text import cell_width, cut_at_word
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
+_LINE_START = re.compile(r"[\s│├└─]*")
+"""The indentation of a line, or the branches of a tree in front of it."""
+_BRANCHES_BELOW = str.maketrans("├└─", "│  ")
+_GAP_AND_WORD = re.compile(r"(\s*)(\S+)")
+_GAP_AND_GROUP = re.compile(r"(\s*)(\S+(?:\s\S+)*)")
+COLUMN_GAP = "  "
+MIN_FLEXIBLE_WIDTH = 16
+"""Cells of a text that stay on the narrowest terminal."""
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a text that a spreadsheet would take as a formula."""
@@ -51,9 +65,47 @@ def format_dollars(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
 
 
+def output_width() -> int | None:
+    """Cells of a line on stdout; None for any number."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def wrap_text(text: str, width: int | None, hang: int = 2) -> Iterator[str]:
+    """The lines of `text`, each at most `width` cells wide. What does not fit goes on below, indented by `hang` and as
+    its line is, with the branches of a tree. In a line that is not much too long, words between gaps of two blanks stay
+    together. A word longer than a line stays whole, so that it can be copied."""
+    for line in text.split("\n"):
+        if width is None or cell_width(line.expandtabs()) <= width:
+            yield line
+        else:
+            yield from _wrap_line(line.expandtabs(), width, hang)
+
+
+def _wrap_line(line: str, width: int, hang: int) -> Iterator[str]:
+    start = _LINE_START.match(line)
+    written = start[0] if start else ""
+    below = written.translate(_BRANCHES_BELOW) + " " * hang
+    if cell_width(below) > width / 2:
+        below = " " * hang
+    pieces: list[tuple[str, str]] = []
+    for gap, group in _GAP_AND_GROUP.findall(line[len(written) :]):
+        stays = cell_width(line) <= 2 * width and cell_width(below + group) <= width
+        pieces += [(gap, group)] if stays else _GAP_AND_WORD.findall(gap + group)
+    for at, (gap, piece) in enumerate(pieces):
+        if at and cell_width(written + gap + piece) > width:
+            yield written
+            written = below + piece
+        else:
+            written += gap + piece
+    yield written
+
+
 def print_line(text: str = "", color: str | None = None) -> None:
-    """Print a line on stdout. `color` is one of typer's names, ignored unless stdout is a terminal."""
-    typer.secho(escape_unsafe(text), fg=color)
+    """Print a line on stdout, on several where it is too long. `color` is one of typer's names, ignored unless stdout
+    is a terminal."""
+    typer.secho("\n".join(wrap_text(escape_unsafe(text), output_width())), fg=color)
 
 
 def print_balance(saved: float, untouched: float) -> None:
@@ -62,12 +114,17 @@ def print_balance(saved: float, untouched: float) -> None:
 
 
 def print_error(message: str) -> None:
-    typer.secho(escape_unsafe(f"error: {message}"), fg="red", err=True)
+    _print_on_stderr(f"error: {message}", "red")
 
 
 def print_note(message: str) -> None:
     """Print a note on stderr: no error, but something the user must know."""
-    typer.secho(escape_unsafe(f"note: {message}"), fg="yellow", err=True)
+    _print_on_stderr(f"note: {message}", "yellow")
+
+
+def _print_on_stderr(text: str, color: str) -> None:
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    typer.secho("\n".join(wrap_text(escape_unsafe(text), width)), fg=color, err=True)
 
 
 def print_json(value: Any) -> None:
@@ -105,23 +162,39 @@ def print_bytes(lines: Iterable[bytes]) -> None:
 def print_paged(text: str) -> None:
     """Print a long text: through the pager on a terminal, directly when piped."""
     if sys.stdout.isatty():
-        pydoc.pager(escape_unsafe(text))
+        pydoc.pager("\n".join(wrap_text(escape_unsafe(text), output_width())))
     else:
         print_line(text)
 
 
-def align_columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Rows as aligned lines; the columns in `right` are numbers. The last column is not padded."""
+def align_columns(
+    rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), flexible: int = -1, cuts: bool = False
+) -> list[str]:
+    """A line for each row, with aligned columns; those in `right` are numbers. Where the terminal is too narrow, the
+    text of column `flexible` goes on below itself in the same item, or is cut after a word if `cuts`."""
     cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
+    widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
+    width, at = output_width(), flexible % len(widths)
+    if width is not None:
+        others = sum(widths) - widths[at] + len(COLUMN_GAP) * (len(widths) - 1)
+        widths[at] = min(widths[at], max(MIN_FLEXIBLE_WIDTH, width - others))
+    return ["\n".join(_row_lines(row, widths, right, at, cuts=cuts)) for row in cells]
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
-    return [
-        cell.rjust(width) if at in right else cell.ljust(width)
-        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+def _row_lines(
+    row: Sequence[str], widths: Sequence[int], right: Sequence[int], flexible: int, *, cuts: bool
+) -> Iterator[str]:
+    text, room = row[flexible], widths[flexible]
+    for number, part in enumerate([cut_at_word(text, room)] if cuts else wrap_text(text, room, hang=0)):
+        cells = (part if at == flexible else "" if number else cell for at, cell in enumerate(row))
+        yield COLUMN_GAP.join(
+            _padded(cell, width, at in right) for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+
+
+def _padded(cell: str, width: int, is_number: bool) -> str:  # noqa: FBT001 - of a column, not of a call
+    gap = " " * (width - cell_width(cell))
+    return gap + cell if is_number else cell + gap
 
 
 @contextmanager

@@ -4,8 +4,6 @@ lost.
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -18,9 +16,9 @@ import typer
 from proxy.accounting import ReceiptTotals, TableColumn, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, run_async, settings_at
 from proxy.cli.output import (
-    align_columns,
     escape_unsafe,
     one_line,
+    output_width,
     pluralize,
     print_error,
     print_json,
@@ -82,10 +80,25 @@ def result_tables(done: Sequence[ReplayResult], width: int | None = None) -> Ite
     yield from _table(_CONTEXT_HEADINGS, context, width)
 
 
+_LEFT_HEADINGS = (("frame", 0), ("status", 0), ("tokens", 0), ("from request", 0), ("ref", 0))
+_MISSED_HEADINGS = (
+    ("name", 0), ("times", 0), ("in request", 0), ("said by", 0), ("requests before", 0), ("ref", 0),
+)  # fmt: skip
+_WEIGHED_HEADINGS = (("decision", 0), ("times", 0))
+_TEXT_HEADINGS = ("status", "said by", "ref")
+DETAIL_INDENT = "    "
+
+
 def _table(headings: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     cells = zip(*([one_line(cell) for cell in row] for row in rows), strict=True)
     columns = [
-        TableColumn(heading, tuple(column), rank, min_width=0 if at else MIN_NAME_WIDTH, is_number=bool(at))
+        TableColumn(
+            heading,
+            tuple(column),
+            rank,
+            min_width=0 if at else MIN_NAME_WIDTH,
+            is_number=at > 0 and heading not in _TEXT_HEADINGS,
+        )
         for at, ((heading, rank), column) in enumerate(zip(headings, cells, strict=True))
     ]
     return format_columns(columns, width)
@@ -190,38 +203,33 @@ def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     for one in done:
         yield ""
         yield f"{one.name}  ({one.model}, {one.dialect}, {pluralize(one.conversations, 'conversation')})"
-        yield from _detail_section("left the context", [_left(left) for left in one.left], len(one.left))
-        yield from _detail_section("used again without it", [_missed(missed) for missed in one.missed], len(one.missed))
-        weighed = [(f"{count:,}", decision.replace("_", " ")) for decision, count in sorted(one.decisions.items())]
-        yield from _detail_section("weighed", weighed, len(weighed))
-        yield from _detail_section("notes", [(note,) for note in one.notes], len(one.notes))
+        yield from _detail_section("left the context", _LEFT_HEADINGS, [_left(left) for left in one.left])
+        missed = [_missed(each) for each in one.missed]
+        yield from _detail_section("used again without it, first", _MISSED_HEADINGS, missed)
+        weighed = [(decision.replace("_", " "), f"{count:,}") for decision, count in sorted(one.decisions.items())]
+        yield from _detail_section("weighed", _WEIGHED_HEADINGS, weighed)
+        yield from _detail_section("notes", (("", 0),), [(note,) for note in one.notes])
 
 
-def _detail_section(title: str, rows: Sequence[Sequence[str]], count: int) -> Iterator[str]:
+def _detail_section(title: str, headings: Sequence[tuple[str, int]], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if not rows:
         return
     yield f"  {title}:"
-    yield from (f"    {line}" for line in align_columns(rows[:MAX_ROWS_SHOWN]))
-    if count > MAX_ROWS_SHOWN:
-        yield f"    and {count - MAX_ROWS_SHOWN:,} more"
+    width = output_width()
+    table = _table(headings, rows[:MAX_ROWS_SHOWN], width and width - len(DETAIL_INDENT))
+    yield from (f"{DETAIL_INDENT}{line}" for line in table if line)
+    if len(rows) > MAX_ROWS_SHOWN:
+        yield f"{DETAIL_INDENT}and {len(rows) - MAX_ROWS_SHOWN:,} more"
 
 
 def _left(left: RemovedContent) -> tuple[str, ...]:
-    size = f"{left.tokens:,} tokens"
-    ref = f"ref {left.frame}" if left.ref else "no ref"
-    return (
-        left.title[:MAX_FRAME_TITLE_LENGTH] or "(no frame)",
-        left.status,
-        size,
-        f"from request {left.first_request}",
-        ref,
-    )
+    title = left.title[:MAX_FRAME_TITLE_LENGTH] or "(no frame)"
+    return title, left.status, f"{left.tokens:,}", str(left.first_request), left.frame if left.ref else "none"
 
 
 def _missed(missed: MissedName) -> tuple[str, ...]:
-    said = f"said by {missed.said_by} {pluralize(missed.age, 'request')} before"
-    where = f"ref {missed.ref}" if missed.ref else "no ref"
-    return (missed.name[:MAX_MISSED_NAME_LENGTH], f"{missed.times}x", f"first in request {missed.request}", said, where)
+    name, where = missed.name[:MAX_MISSED_NAME_LENGTH], missed.ref or "none"
+    return name, str(missed.times), str(missed.request), missed.said_by, str(missed.age), where
 
 
 class ClockChoice(StrEnum):
@@ -300,17 +308,12 @@ def _print_results(
     if as_json:
         print_json(_as_json(done, failed, task))
     elif done:
-        for line in (*result_tables(done, _width()), "", *conclusion_lines(done, details=details)):
+        for line in (*result_tables(done, output_width()), "", *conclusion_lines(done, details=details)):
             print_line(line)
         for line in detail_lines(done) if details else ():
             print_line(line)
     for one in failed:
         print_error(one.error)
-
-
-def _width() -> int | None:
-    """Characters of the terminal; None where stdout is piped."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _as_json(done: Sequence[ReplayResult], failed: Sequence[ReplayFailure], task: ReplayOptions) -> dict[str, Any]:

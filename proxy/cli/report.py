@@ -7,9 +7,6 @@ read again may have left under other ones.
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
@@ -32,6 +29,7 @@ from proxy.cli.output import (
     align_columns,
     escape_unsafe,
     one_line,
+    output_width,
     pluralize,
     print_balance,
     print_csv,
@@ -93,7 +91,7 @@ async def _print_report(config: Config, by: GroupBy, reference: str, *, fixed: b
         return
     if added.rows:
         heading = f"day, {local_zone()}" if by == "day" else by
-        print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=_width()))
+        print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=output_width()))
         print_line()
         _print_totals(added.total, fixed=fixed)
     if read.unsettled:
@@ -117,13 +115,6 @@ def totals_line(row: ReceiptTotals) -> str:
 def _escape_row(row: ReceiptTotals) -> ReceiptTotals:
     """Titles come from models; they must be escaped before column widths are computed."""
     return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
-
-
-def _width() -> int | None:
-    """Characters of a line; None for any number."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
-        return shutil.get_terminal_size().columns
-    return None
 
 
 # ------------------------------------------------------------------------------------------------------------ tariffs
@@ -164,11 +155,11 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         numbers((f"{row.window:,}{'' if row.window_known else '?'}" for row in found), "window", 1),
         numbers((f"{row.max_output:,}" for row in found), "answer", 8),
         numbers((f"{row.long_context:,}" if row.long_context else "-" for row in found), "long above", 9),
-        texts((traits_of(row) for row in found), "traits", 4, 12),
+        texts((traits_of(row) for row in found), "traits", 4, 24),
         texts((row.source for row in found), "row", 0, 8),
         texts((row.as_of or "undated" for row in found), "as of", 2),
     )
-    return format_columns(columns, _width())
+    return format_columns(columns, output_width())
 
 
 def _tariff_names(row: Tariff) -> str:
@@ -206,7 +197,7 @@ def regrets(
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Files that were read again after they had left the line: by tool, with the rule of `outputs` it comes under."""
+    """Files that were read again after they had left the context: by tool, with its rule in `outputs`."""
     rows = run_async(_load_rows(settings_at(config, data), conversation))
     if as_json:
         print_json({"regrets": rows})
@@ -230,7 +221,7 @@ async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
 
 def regrets_text(rows: Sequence[RegretRow]) -> Iterator[str]:
     if not rows:
-        yield "Nothing that had left the line was read again."
+        yield "Nothing that had left the context was read again."
         return
     cells = [(row["tool"], f"{row['times']:,}", row["rule"] or NO_RULE) for row in rows]
     yield from align_columns([("tool", "read again", "rule"), *cells], right=(1,))

@@ -180,7 +180,7 @@ def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson
     if not issued:
         print_line("There is no key yet. Issue one with: callstack key add NAME")
         return
-    for line in align_columns([("name", "issued", "used", "may use", ""), *map(_key_cells, rows)]):
+    for line in align_columns([("name", "issued", "used", "may use", ""), *map(_key_cells, rows)], flexible=3):
         print_line(line)
 
 

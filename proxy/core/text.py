@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 
 CountTokens = Callable[[str], int]
@@ -14,6 +15,8 @@ WORD_BORDER = 0.2
 """A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
 
 
+PART_ENDS = "-_/."
+"""What stands between the parts of a name or a path."""
 SHORTEST_KEYWORD = 3  # S1-58: longer than two letters
 _COMMON = (
     "the and for are but not you all any can had her was one our out has him his how its may new now old see who did "
@@ -53,6 +56,31 @@ def cut_for_display(text: str, limit: int = 60) -> str:
     """One line of at most `limit` characters; a cut ends with `…`."""
     line = " ".join(remove_illegal_xml(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def cell_width(text: str) -> int:
+    """Cells that a line takes on a terminal: wide characters (Chinese, emoji) take two, accents none."""
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+def _cells_of(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut_at_word(text: str, limit: int) -> str:
+    """One line of at most `limit` cells, for people; a cut ends with `…` and falls between two words, or behind a
+    part of a long one, unless that would take most of the line."""
+    line = " ".join(remove_illegal_xml(text).split())
+    if cell_width(line) <= limit:
+        return line
+    end, room = 0, limit - 1
+    while end < len(line) and (room := room - _cells_of(line[end])) >= 0:
+        end += 1
+    borders = (line.rfind(" ", 0, end + 1), max(line.rfind(mark, 0, end + 1) for mark in PART_ENDS))
+    border = next((at for at in borders if at >= end / 3), end)
+    return line[:border].rstrip(" ,;:") + "…"
 
 
 def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str = TRUNCATION_MARKER) -> str:

@@ -714,7 +714,7 @@ def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Ac
     for heading, cells in (("re-reads", ["2", "1"]), ("gone", ["1", "0"])):
         end = headings.index(heading) + len(heading)
         assert [line[:end].split()[-1] for line in shown] == cells
-    assert "3 reads of what had been read before, 1 of them after it had left the line" in format_statement(whole)
+    assert "3 reads of what had been read before, 1 of them after it had left the context" in format_statement(whole)
     assert "re-reads" not in format_table(group_receipts(made, "day"))
     assert "read before" not in format_statement(sum_receipts(made))
 
@@ -892,8 +892,8 @@ def test_what_may_be_cut_is_cut_and_what_matters_least_is_left_out() -> None:
     figure, minor = TableColumn("sent", ("1,234,567",)), TableColumn("minor", ("1",), 2)
 
     assert format_columns([key, title, figure, minor])[1] == "abcdefghijkl  a long title  1,234,567      1"
-    assert format_columns([key, title, figure, minor], 36)[1] == "abcdefghij  a lon…  1,234,567      1"
-    assert format_columns([key, title, figure, minor], 24)[1] == "abcde  a lon…  1,234,567"
+    assert format_columns([key, title, figure, minor], 36)[1] == "abcd  a long title  1,234,567      1"
+    assert format_columns([key, title, figure, minor], 24)[1] == "abcd  a long…  1,234,567"
     assert format_columns([key, title, figure, minor], 5)[1] == "abcd  1,234,567"
 
 

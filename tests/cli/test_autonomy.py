@@ -53,7 +53,7 @@ def test_scores_and_suggestions_are_told_without_a_proxy(own_stock: Stocked) -> 
     assert f"conversation {own_stock.older.conversation}, frame" in shown
     assert re.search(r"^level suggest, combine max$", shown, re.MULTILINE)
     assert re.search(r"^failure_boundary +push +0 ", shown, re.MULTILINE)
-    assert re.search(r"expired: \[STACK SUGGESTION: .*80% confidence", shown)
+    assert re.search(r"expired: \[STACK SUGGESTION: .*80% confidence", " ".join(shown.split()))
     assert "total 1, push 1, pop 0, acted 0, ignored 1" in shown
     assert "\x1b" not in shown
 

@@ -29,8 +29,9 @@ from proxy.cli.demo.agent import Agent, AgentAnswer, AgentError, number_lines
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import read_project_file, write_project
 from proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyProcess
-from proxy.cli.demo.screen import DemoRow, Screen
+from proxy.cli.demo.screen import WIDE, DemoRow, Screen
 from proxy.cli.demo.session import SYSTEM, DemoTask, tasks
+from proxy.cli.output import output_width
 from proxy.core.ledger import STACK_PREFIX
 
 MODEL = "gpt-5.4"
@@ -70,7 +71,8 @@ class DemoProgress:
 
 def run_demo(options: DemoOptions | None = None) -> int:
     options = options or DemoOptions()
-    screen = Screen(None if options.as_json else Console(highlight=False), shows_all=options.shows_all)
+    width = WIDE if options.shows_all and output_width() is None else None
+    screen = Screen(None if options.as_json else Console(highlight=False, width=width), shows_all=options.shows_all)
     # SIGTERM ends the demo as Ctrl-C does, so that no process stays behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -116,5 +116,5 @@ def _name_and_day(one: ReplayResult) -> tuple[str, str]:
 
 def _amounts(one: ReplayResult) -> tuple[str, str, str]:
     row = one.row
-    share = f"{100 * row.saved / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
+    share = f"{round(100 * row.saved / row.cost_untouched)} %" if row.cost_untouched else "-"
     return format_dollars(row.cost_untouched), format_dollars(row.cost), share

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from proxy.cli.context import ConfigFile, DataDirectory, opened_store, run_async, settings_at
-from proxy.cli.output import print_line
+from proxy.cli.output import output_width, print_line
 from proxy.cli.top.keyboard import DOWN, QUIT, UP, keys
 from proxy.cli.top.screen import TopView, now_ms, screen_lines
 from proxy.config import Config
@@ -20,8 +20,8 @@ from proxy.management.views import ConversationUnreadable, conversations, lookup
 from proxy.store import Store
 
 MAX_CONVERSATIONS = 50
-PIPE_SIZE = 80, 40
-"""Columns and lines where the output is no terminal."""
+PIPE_WIDTH, PIPE_HEIGHT = 80, 40
+"""Columns, unless COLUMNS says otherwise, and lines where the output is no terminal."""
 
 
 def top(
@@ -40,7 +40,7 @@ def top(
 
 async def _print_once(settings: Config) -> None:
     async with opened_store(settings) as store:
-        for line in screen_lines(await _look(store, settings, ""), *PIPE_SIZE):
+        for line in screen_lines(await _look(store, settings, ""), output_width() or PIPE_WIDTH, PIPE_HEIGHT):
             print_line(line.plain.rstrip())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from proxy.cli.output import escape_unsafe, one_line, pluralize
+from proxy.core.text import cell_width, cut_at_word
 from proxy.management.views import ConversationRow
 
 LIST_SHARE = 0.35
@@ -38,8 +39,9 @@ def screen_lines(view: TopView, width: int, height: int) -> list[Text]:
     room = max(1, min(len(view.rows), int(height * LIST_SHARE)))
     first = max(0, min(view.chosen - room // 2, len(view.rows) - room))
     for at, row in enumerate(view.rows[first : first + room], first):
-        text = f"{'>' if at == view.chosen else ' '} {_row_text(row, view.now)}"
-        lines.append(Text(_cut(text, width), "bold" if at == view.chosen else ""))
+        text = f"{'>' if at == view.chosen else ' '} {_row_text(row, view.now)}  "
+        title = cut_at_word(one_line(row["title"] or row["id"]), max(1, width - len(text)))
+        lines.append(Text(_cut(text + title, width), "bold" if at == view.chosen else ""))
     if view.rows:
         lines += [Text(), *_tree_lines(view.tree, width, height - len(lines) - 1)]
     return lines[:height]
@@ -60,7 +62,7 @@ def _row_text(row: ConversationRow, now: int) -> str:
     state = "working" if now - row["last_active"] < WORKING_MS else "awake" if row["awake"] else "asleep"
     percent = "" if row["saved_percent"] is None else f"{row['saved_percent']:.0f}"
     figures = f"{row['requests']:>10,}{row['frames']:>8,}{row['saved']:>10.4f}{percent:>6}"
-    return f"{state:9}{_ago(now - row['last_active']):>12}{figures}  {one_line(row['title'] or row['id'])}"
+    return f"{state:9}{_ago(now - row['last_active']):>12}{figures}"
 
 
 def _ago(ms: int) -> str:
@@ -81,7 +83,11 @@ def _tree_lines(tree: str, width: int, room: int) -> list[Text]:
 
 
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+    """`text`, spaces and all, cut after a word where it is too long."""
+    if cell_width(text) <= width:
+        return text
+    start = text[: len(text) - len(text.lstrip("│├└─ "))][: max(0, width - 1)]
+    return start + cut_at_word(text[len(start) :], max(1, width - cell_width(start)))
 
 
 def now_ms() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proxy.core.context import with_open_frame_artifacts
 from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
-from proxy.core.text import cut_for_display, format_duration, remove_illegal_xml
+from proxy.core.text import cut_at_word, cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import (
     FRAME_ARGUMENTS,
     FRAME_SCHEMA,
@@ -160,17 +160,17 @@ class TreeDrawing:
     def _frame_line(self, frame: Frame) -> str:
         active = " (active)" if frame.id == self.state.active else ""
         mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
-        title = cut_for_display(frame.title, MAX_STATUS_CHARACTERS)
+        title = cut_at_word(frame.title, MAX_STATUS_CHARACTERS)
         return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
 
 
 def _detail_lines(frame: Frame) -> Iterator[str]:
     if frame.criteria:
-        yield f"criteria: {cut_for_display(frame.criteria, PREVIEW_CHARACTERS)}"
+        yield f"criteria: {cut_at_word(frame.criteria, PREVIEW_CHARACTERS)}"
     if frame.results:
-        yield f"results: {cut_for_display(frame.results, PREVIEW_CHARACTERS)}"
+        yield f"results: {cut_at_word(frame.results, PREVIEW_CHARACTERS)}"
     if frame.artifacts:
-        yield f"artifacts: {cut_for_display(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
+        yield f"artifacts: {cut_at_word(', '.join(frame.artifacts), PREVIEW_CHARACTERS)}"
 
 
 def _status_counts(tree: Tree) -> str:

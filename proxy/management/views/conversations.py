@@ -202,7 +202,7 @@ MARK_MEANINGS = {
     "auto": "parted off by the proxy (`autonomy: auto`)",
     "model": "made by the model",
     "human": "planned or begun by a person",
-    "folded": "off the line, `callstack frame unfold ID` brings it back",
+    "folded": "no longer sent, `callstack frame unfold ID` brings it back",
     "kept": "asked back, never folded again",
 }
 """Marks behind the id of a frame: its origin, and whether it is folded. Parts and the root need none."""

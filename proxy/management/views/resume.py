@@ -12,7 +12,7 @@ from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState,
 from proxy.core.ledger import Ledger
 from proxy.core.observers import message_of, steps_of
 from proxy.core.policy import LoopRules, active_loops, next_message_effect
-from proxy.core.text import cut_for_display, remove_illegal_xml
+from proxy.core.text import cut_at_word, remove_illegal_xml
 from proxy.management.views.conversations import last_active
 from proxy.management.views.logs import call_states_of, message_position_of
 
@@ -94,11 +94,11 @@ def resume_view(ledger: Ledger, path_state: PathState) -> ResumeView:
 
 
 def _path_frame(frame: Frame) -> PathFrame:
-    criteria = cut_for_display(frame.criteria, MAX_LINE_LENGTH)
+    criteria = cut_at_word(frame.criteria, MAX_LINE_LENGTH)
     says_more = frame.criteria.strip() != frame.title.strip()
     return {
         "frame": frame.id,
-        "title": cut_for_display(frame.title, MAX_LINE_LENGTH),
+        "title": cut_at_word(frame.title, MAX_LINE_LENGTH),
         "status": str(frame.status),
         "criteria": criteria if says_more else "",
     }
@@ -122,16 +122,16 @@ def _newest_finished_frames(tree: Tree) -> Sequence[Frame]:
 def _finished_frame_summary(frame: Frame) -> FinishedFrameSummary:
     return {
         "frame": frame.id,
-        "title": cut_for_display(frame.title, MAX_LINE_LENGTH),
+        "title": cut_at_word(frame.title, MAX_LINE_LENGTH),
         "status": str(frame.status),
-        "results": cut_for_display(frame.results, MAX_LINE_LENGTH),
+        "results": cut_at_word(frame.results, MAX_LINE_LENGTH),
     }
 
 
 def _last_assistant_words(path_state: PathState) -> str:
     messages = (message_of(path_entry) for path_entry in reversed(path_state.entries))
     text = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
-    return cut_for_display(remove_illegal_xml(text), MAX_QUOTE_LENGTH)
+    return cut_at_word(remove_illegal_xml(text), MAX_QUOTE_LENGTH)
 
 
 # ---------------------------------------------------------------------------------------------------------------- next
@@ -139,7 +139,7 @@ def _next_step(path_state: PathState) -> NextStep:
     tree = path_state.tree
     if not tree.active:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
-    current, title = tree.active_frame, cut_for_display(tree.active_frame.title, MAX_LINE_LENGTH)
+    current, title = tree.active_frame, cut_at_word(tree.active_frame.title, MAX_LINE_LENGTH)
     if current.status in FINAL_STATUSES | RETURN_STATUSES:
         return {
             "frame": None,
@@ -150,11 +150,11 @@ def _next_step(path_state: PathState) -> NextStep:
         return {"frame": None, "title": None, "action": f"The client's result of {', '.join(pending)}."}
     child = next(iter(planned_children(tree, current.id)), None)
     if child is not None:
-        return _begin(child, f"Begin {cut_for_display(child.title, MAX_LINE_LENGTH)}, which is planned in {title}.")
+        return _begin(child, f"Begin {cut_at_word(child.title, MAX_LINE_LENGTH)}, which is planned in {title}.")
     following = next_planned(current, frame_and_siblings(tree, current))
     if following is not None:
-        return _begin(following, f"Finish {title}, then begin {cut_for_display(following.title, MAX_LINE_LENGTH)}.")
-    return {"frame": None, "title": None, "action": f"Go on with {title}."}
+        return _begin(following, f"Finish {title}, then begin {cut_at_word(following.title, MAX_LINE_LENGTH)}.")
+    return {"frame": None, "title": None, "action": f"Go on with {title}.".replace("….", "…")}
 
 
 def _after_next_message(current: Frame) -> str:
@@ -162,7 +162,7 @@ def _after_next_message(current: Frame) -> str:
 
 
 def _begin(frame: Frame, action: str) -> NextStep:
-    return {"frame": frame.id, "title": cut_for_display(frame.title, MAX_LINE_LENGTH), "action": action}
+    return {"frame": frame.id, "title": cut_at_word(frame.title, MAX_LINE_LENGTH), "action": action}
 
 
 def _pending_client_calls(path_state: PathState) -> Iterator[str]:
@@ -177,4 +177,4 @@ def _pending_client_calls(path_state: PathState) -> Iterator[str]:
     states = call_states_of(path_state.entries[-RECENT_ENTRIES_LIMIT:])[message_position_of(answers[-1])]
     for call, state in zip(newest.calls, states, strict=True):
         if not call.is_stack_call and state in ("pending", "running"):
-            yield cut_for_display(f"{call.name}({call.arguments})", MAX_LINE_LENGTH)
+            yield cut_at_word(f"{call.name}({call.arguments})", MAX_LINE_LENGTH)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_at_word
 from proxy.management.views.lookup import TenantScope
 from proxy.store import FinishedFrame, Store, query_words, words_in
 
@@ -66,7 +66,7 @@ def _excerpt(line: str, words: Sequence[str]) -> str:
     folded = line.casefold()
     hits = [index for word in words if (index := folded.find(word)) >= 0]
     first = max(0, min(hits, default=0) - CHARACTERS_BEFORE_MATCH) if len(line) > EXCERPT_LENGTH else 0
-    return cut_for_display(f"{'…' if first else ''}{line[first:]}", EXCERPT_LENGTH)
+    return cut_at_word(f"{'…' if first else ''}{line[first:]}", EXCERPT_LENGTH)
 
 
 def _count_matches(line: str, words: Iterable[str]) -> int:
