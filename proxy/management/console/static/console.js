@@ -103,11 +103,16 @@ if (window.Idiomorph) {
 // --------------------------------------------------------------------------------------------------------------- times
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+function words(at, ago) {
+  if (Math.abs(ago) >= 3600) return clock.format(at);
+  if (ago < 0) return `in ${Math.ceil(-ago / 60)} min`;
+  return ago < 60 ? "just now" : `${Math.floor(ago / 60)} min ago`;
+}
+
 function showTimes() {
   for (const each of document.querySelectorAll("time[datetime]")) {
     const at = new Date(each.getAttribute("datetime"));
-    const ago = (Date.now() - at) / 1000;
-    const text = ago < 60 ? "just now" : ago < 3600 ? `${Math.floor(ago / 60)} min ago` : clock.format(at);
+    const text = words(at, (Date.now() - at) / 1000);
     if (each.textContent !== text) each.textContent = text;
     each.title = at.toISOString();
   }
