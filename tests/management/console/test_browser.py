@@ -88,6 +88,7 @@ def paths_of(proxy: ServedProxy) -> dict[str, str]:
     request = f"/console/requests/{requests[5]['id']}"
     return {
         "overview": "/console?by=frame",
+        "filtered": "/console?by=client&chart=tokens&client=(unnamed)",
         "conversations": "/console/conversations?q=rounding",
         "conversation": f"/console/conversations/{conversation['id']}",
         "earlier": f"/console/conversations/{conversation['id']}?at=20&view=sent",
@@ -233,6 +234,38 @@ def test_a_page_grows_while_an_agent_works(browser: Browser, provider: ScriptedP
             assert page.evaluate("window.unchanged")
             assert page.locator("#say").input_value() == "half a sent"
             expect(overview.locator(".figures")).to_contain_text("3")
+
+
+def test_the_overview_of_one_client_by_keyboard_and_live(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The filter stands in the address, and holds when the page is brought up to date and when the chart changes."""
+
+    def works(agent: str) -> None:
+        provider.will(says("done"))
+        assert ask(proxy.origin, body_of(f"task of {agent}"), headers={"user-agent": f"{agent}/1.0"}).status == 200
+
+    with ServedProxy(provider.url, tmp_path / "data") as proxy:
+        for agent in ("claude-cli", "claude-cli", "codex"):
+            works(agent)
+        with opened(browser, proxy) as page:
+            page.get_by_label("client").focus()
+            page.keyboard.type("cod")
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/console?client=codex")
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).to_have_text("1")
+            works("claude-cli")
+            works("codex")
+            expect(counted).to_have_text("2")
+            expect(page.get_by_label("client")).to_have_value("codex")
+            page.get_by_role("link", name="tokens", exact=True).press("Enter")
+            page.wait_for_url("**/console?chart=tokens&client=codex")
+            expect(page.locator("#chart .u-legend")).to_contain_text("came from the agents")
+            expect(counted).to_have_text("2")
+            page.get_by_role("link", name="Show all requests").press("Enter")
+            expect(counted).to_have_text("5")
 
 
 def test_what_the_reader_folded_stays_folded(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ function showTimes() {
 // --------------------------------------------------------------------------------------------------------------- chart
 let chart = null;
 let drawn = "";
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -130,24 +132,27 @@ function drawChart() {
   const place = document.getElementById("chart");
   if (!place || !window.uPlot) return;
   const width = place.clientWidth;
-  const key = `${width} ${place.dataset.points} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  const key = `${width} ${place.dataset.unit} ${place.dataset.points} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
   if (key === drawn && place.querySelector(".uplot")) return;
   drawn = key;
   chart?.destroy();
-  const dollars = (_, values) => values.map((value) => `$${value < 1 ? value.toFixed(3) : value.toFixed(2)}`);
+  const inUsd = place.dataset.unit === "usd";
+  const short = inUsd ? (v) => `$${v < 1 ? v.toFixed(3) : v.toFixed(2)}` : (v) => compact.format(v).replace("K", "k");
+  const full = inUsd ? (v) => `$${v.toFixed(4)}` : (v) => exact.format(v);
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
   const points = { show: place.dataset.points.length < 120 };
-  const value = (_, v) => (v === null ? "–" : `$${v.toFixed(4)}`);
+  const value = (_, v) => (v === null ? "–" : full(v));
+  const [untouched, sent, own] = place.dataset.lines.split("|");
   chart = new window.uPlot({
     width,
     height: 260,
-    axes: [axis, { ...axis, values: dollars, size: 64 }],
+    axes: [axis, { ...axis, values: (_, values) => values.map(short), size: 64 }],
     scales: { y: { range: (_, low, high) => [Math.min(0, low), high || 1] } },
     series: [
       { label: "time" },
-      { label: "untouched", stroke: color("--soft"), width: 2, value, points },
-      { label: "paid", stroke: color("--sent"), width: 2, value, points },
-      { label: "of it our own overhead", points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
+      { label: untouched, stroke: color("--soft"), width: 2, value, points },
+      { label: sent, stroke: color("--sent"), width: 2, value, points },
+      { label: own, points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
     ],
   }, JSON.parse(place.dataset.points), place);
 }
