@@ -87,6 +87,7 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
         "operation.html",
         health=health,
         store=context.store.health(),
+        trouble=context.store.write_error(),
         settings=list(changed_settings(context.config, context.config.sources)),
         tenancy=context.config.tenancy,
         keys=await _load_keys(visitor),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +32,8 @@ SERIOUS = ("serious", "critical")
 WAIT_MS = 15_000
 REFUSED_AGAIN_MS = 4_000
 """The event stream of a page is opened again after 3 s."""
+RECOVERY_MS = 25_000
+"""A store that failed is tried again after ten seconds."""
 expect.set_options(timeout=WAIT_MS)
 
 pytestmark = [
@@ -348,3 +353,109 @@ def test_a_key_that_is_revoked_while_its_page_is_open(browser: Browser, build: B
     page.wait_for_timeout(REFUSED_AGAIN_MS)  # the stream of events is refused too, which must not say otherwise
     expect(signed_out).to_be_visible()
     context.close()
+
+
+# ------------------------------------------------------------------------------------------------- a store that fails
+@contextmanager
+def without_store(proxy: ServedProxy) -> Iterator[None]:
+    """Where its file was is something else, which the proxy finds out when it writes."""
+    file = proxy.data / "callstack.db"
+    aside = file.with_name("aside.db")
+    file.rename(aside)
+    file.mkdir()
+    yield
+    file.rmdir()
+    aside.rename(file)
+
+
+@contextmanager
+def with_locked_store(proxy: ServedProxy) -> Iterator[None]:
+    """Another program holds the write lock."""
+    other = sqlite3.connect(proxy.data / "callstack.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    yield
+    other.rollback()
+    other.close()
+
+
+FAILURES = {"gone": (without_store, "is not a regular file"), "locked": (with_locked_store, "database is locked")}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_store_that_fails_under_an_open_page_is_said_and_the_page_recovers(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path, failure: str
+) -> None:
+    """What stands on the page stays; a line says what fails, why, and what becomes of the agents. Nobody loads it
+    again."""
+    entered, why = FAILURES[failure]
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{proxy.origin}/console?code={console_code(TOKEN)}")
+        page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+        operation = context.new_page()
+        operation.goto(f"{proxy.origin}/console/operation")
+        page.bring_to_front()
+        page.evaluate("window.unchanged = true")
+        rows = page.locator("table tbody tr")
+        expect(rows).to_have_count(1)
+        with entered(proxy):
+            provider.will(says("passed on"))
+            assert ask(proxy.origin, body_of("meanwhile", awake=True)).status == 200
+            told = page.get_by_role("status")
+            expect(told).to_contain_text("The store cannot be read")
+            expect(told).to_contain_text(why)
+            expect(told).to_contain_text("What you see is from before")
+            expect(operation.get_by_role("status")).to_contain_text("Agents go on meanwhile")
+            expect(rows).to_have_count(1)
+        expect(told).to_be_hidden(timeout=RECOVERY_MS)
+        expect(operation.get_by_role("status")).to_be_hidden()
+        tell("second task")
+        expect(rows).to_have_count(2)
+        assert page.evaluate("window.unchanged")
+        context.close()
+
+
+def test_a_page_that_is_opened_while_the_store_fails_says_why_and_comes_by_itself(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{proxy.origin}/console?code={console_code(TOKEN)}")
+        with without_store(proxy):
+            provider.will(says("passed on"))
+            ask(proxy.origin, body_of("meanwhile", awake=True))
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            alert = page.get_by_role("alert")
+            expect(alert).to_contain_text("The store cannot be read")
+            expect(alert).to_contain_text("Look whether its file and folder are there")
+            expect(page.get_by_text("comes back by itself")).to_be_visible()
+            assert "Traceback" not in page.content()
+        expect(page.get_by_role("heading", name=re.compile("request 1 of 1"))).to_be_visible()
+        context.close()
+
+
+def test_a_store_that_hangs_is_said(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that neither answers nor fails: the page says so after ten seconds, and is current afterwards."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        with opened(browser, proxy) as page:
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).to_have_text("1")
+            reads, answers = proxy.app._store.requests, threading.Event()
+
+            async def hang(*asked: Any, **more: Any) -> Any:
+                await asyncio.to_thread(answers.wait)
+                return await reads(*asked, **more)
+
+            monkeypatch.setattr(proxy.app._store, "requests", hang)
+            tell("second task")
+            expect(page.get_by_role("status")).to_contain_text("has not answered for 10 s")
+            answers.set()
+            expect(page.get_by_role("status")).to_be_hidden()
+            expect(counted).to_have_text("2")

@@ -3,6 +3,9 @@
 
 const REFRESH_MS = 1000;
 const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
+const RETRY_MS = 3000; // after a refresh that failed
+const SLOW_MS = 10000; // so long a refresh may take before the reader is told
+const AWAY = "The proxy is away; trying again …";
 const body = document.body;
 
 // ---------------------------------------------------------------------------------------------------------- live pages
@@ -19,6 +22,7 @@ function pauseAfter(took) {
 }
 
 function refresh() {
+  if (!body.dataset.live) return;
   if (document.hidden) {
     stale = true;
     return;
@@ -36,11 +40,16 @@ body.addEventListener("htmx:afterRequest", () => {
   asked = 0;
 });
 
-function tell(text) {
+// What is wrong, in words; the first of these that is not empty is shown.
+const problems = { page: "", connection: "", store: "" };
+
+function tell(about, text) {
+  problems[about] = text;
   const state = document.getElementById("live-state");
-  if (state) {
-    state.textContent = text;
-    state.hidden = !text;
+  const shown = problems.page || problems.connection || problems.store;
+  if (state && state.textContent !== shown) {
+    state.textContent = shown;
+    state.hidden = !shown;
   }
 }
 
@@ -51,14 +60,17 @@ function onEvent({ data }) {
   if (signedOut) return;
   if (data.pages) {
     visiblePages = data.pages;
+  } else if (data.store !== undefined) {
+    if (data.store !== problems.store) refresh();
+    tell("store", data.store);
   } else if (data.state === "refused") {
     wasAway = true;
     refresh();
   } else if (data.state === "away") {
     wasAway = true;
-    tell("The proxy is away; trying again …");
+    tell("connection", AWAY);
   } else if (data.state === "open") {
-    tell("");
+    tell("connection", "");
     if (wasAway) refresh();
     wasAway = false;
   } else if (body.dataset.live === "all" || !data.conversation || data.conversation === body.dataset.live) {
@@ -67,13 +79,13 @@ function onEvent({ data }) {
 }
 
 let worker = null;
-if (body.dataset.live && window.SharedWorker) {
+if (body.hasAttribute("data-listens") && window.SharedWorker) {
   worker = new SharedWorker("/console/static/event_worker.js");
   worker.port.onmessage = onEvent;
   worker.port.postMessage(document.visibilityState);
   addEventListener("pagehide", () => worker.port.postMessage("bye"));
   addEventListener("pageshow", (event) => event.persisted && location.reload());
-} else if (body.dataset.live) {
+} else {
   setInterval(refresh, 10 * REFRESH_MS); // a browser without shared workers asks from time to time
 }
 
@@ -85,14 +97,49 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-body.addEventListener("htmx:responseError", (event) => {
-  const status = event.detail.xhr.status;
-  signedOut = status === 401;
-  if (signedOut) tell("You are signed out. Load the page again to sign in.");
-  else if (status === 404) tell("What this page showed was deleted.");
-  else tell("The page could not be brought up to date; load it again.");
+let slow = 0;
+
+body.addEventListener("htmx:beforeSend", () => {
+  clearTimeout(slow);
+  slow = setTimeout(() => tell("page", "The proxy or its store has not answered for 10 s; waiting …"), SLOW_MS);
 });
-body.addEventListener("htmx:sendError", () => tell("The proxy is away; trying again …"));
+
+body.addEventListener("htmx:afterRequest", (event) => {
+  clearTimeout(slow);
+  if (event.detail.successful && !signedOut) {
+    tell("page", "");
+    tell("connection", "");
+  }
+});
+
+function reasonIn(page) {
+  return new DOMParser().parseFromString(page, "text/html").querySelector("[role=alert]")?.textContent.trim();
+}
+
+body.addEventListener("htmx:responseError", (event) => {
+  const { status, responseText } = event.detail.xhr;
+  signedOut = status === 401;
+  if (signedOut) tell("page", "You are signed out. Load the page again to sign in.");
+  else if (status === 404) tell("page", "What this page showed was deleted.");
+  else {
+    const reason = reasonIn(responseText) || "The page could not be brought up to date.";
+    tell("page", `${reason} What you see is from before; trying again …`);
+    setTimeout(refresh, RETRY_MS);
+  }
+});
+body.addEventListener("htmx:sendError", () => {
+  tell("connection", AWAY);
+  setTimeout(refresh, RETRY_MS);
+});
+
+// A page that could not be shown because of the store comes by itself.
+if (document.querySelector("[data-retry]")) {
+  setInterval(async () => {
+    if (document.hidden) return;
+    const answer = await fetch(location.href).catch(() => null);
+    if (answer && answer.status < 500) location.reload();
+  }, RETRY_MS);
+}
 
 // Rows that the reader folded stay folded when the page is brought up to date.
 if (window.Idiomorph) {

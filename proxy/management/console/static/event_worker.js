@@ -8,6 +8,7 @@ const RETRY_MS = 3000;
 const ports = new Map(); // page -> whether it is visible
 let source = null;
 let state = "";
+let store = ""; // why it fails, in words
 
 function tellAll(message) {
   for (const port of ports.keys()) port.postMessage(message);
@@ -18,14 +19,23 @@ function change(to) {
   tellAll({ state });
 }
 
+function changeStore(to) {
+  store = to;
+  tellAll({ store });
+}
+
 function listen() {
   source = new EventSource("/console/events");
-  source.onopen = () => change("open");
+  source.onopen = () => {
+    change("open");
+    if (store) changeStore(""); // the proxy says it again where it still holds
+  };
   source.onerror = () => {
     // Closed: the proxy answered, and refused. The page asks it why.
     change(source.readyState === EventSource.CLOSED ? "refused" : "away");
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
+  source.addEventListener("store", (event) => changeStore(JSON.parse(event.data).problem));
   for (const name of NAMES) {
     source.addEventListener(name, (event) => tellAll({ conversation: JSON.parse(event.data).conversation || "" }));
   }
@@ -41,4 +51,5 @@ self.onconnect = (event) => {
   };
   if (!source) listen();
   else if (state) port.postMessage({ state });
+  if (store) port.postMessage({ store });
 };
