@@ -118,6 +118,7 @@ class _ConsoleAccess:
         tenant = find_tenant()
         state = scope.setdefault("state", {})
         state["visitor"] = Visitor(self._context, tenant, self._sessions.form_token(cookie, tenant) if tenant else "")
+        state["newest_event"] = self._context.feed.newest_number  # before the page reads what it shows
         state["sessions"] = self._sessions
         state["tenant"] = tenant
         state["is_signed_in"] = lambda: find_tenant() is not None

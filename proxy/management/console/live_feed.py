@@ -24,11 +24,15 @@ async def stream(request: Request) -> Response:
 
 async def _stream(request: Request) -> AsyncIterator[bytes]:
     """Until the visitor leaves or is signed out, which revoking a key does too."""
-    visitor = visitor_of(request)
-    async for events in stream_events_to(visitor.context, visitor.scope, "", None, store_news(visitor.context)):
+    context, scope = visitor_of(request).context, visitor_of(request).scope
+    is_begun = False
+    async for events in stream_events_to(context, scope, "", None, store_news(context)):
         if not request.state.is_signed_in():
             return
         yield events
+        if not is_begun:  # a page that was made before the newest event has missed it
+            is_begun = True
+            yield b'event: at\ndata: {"number": %d}\n\n' % context.feed.newest_number
 
 
 ROUTES = [Route("/console/events", stream)]

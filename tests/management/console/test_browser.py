@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
 
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import console_code, issue_key
@@ -271,6 +271,25 @@ def test_the_overview_of_one_client_by_keyboard_and_live(
             expect(counted).to_have_text("2")
             page.get_by_role("link", name="Show all requests").press("Enter")
             expect(counted).to_have_text("5")
+
+
+def test_what_happens_while_a_page_is_on_its_way_is_shown(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The stream of events begins after the page was made, and tells of nothing that was before."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        with opened(browser, proxy) as page:
+            page.goto("about:blank")
+
+            def late(route: Route) -> None:
+                tell("second task")
+                route.continue_()
+
+            page.route("**/console.js", late)
+            page.goto(f"{proxy.origin}/console")
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).not_to_have_text("1")
 
 
 def test_what_the_reader_folded_stays_folded(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:

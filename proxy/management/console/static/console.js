@@ -60,6 +60,8 @@ function onEvent({ data }) {
   if (signedOut) return;
   if (data.pages) {
     visiblePages = data.pages;
+  } else if (data.number !== undefined) {
+    if (data.number > Number(body.dataset.event)) refresh(); // it happened while this page was on its way
   } else if (data.store !== undefined) {
     if (data.store !== problems.store) refresh();
     tell("store", data.store);
