@@ -163,6 +163,30 @@ def test_scrubbing_shows_the_context_grow_and_fold(browser: Browser, demo: Serve
         assert page.locator("rect.folded").count() == 0
 
 
+def test_a_chosen_request_stays_while_the_page_grows(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """A step of the slider brings the picture alone; what comes later brings the rest, and leaves the choice."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        conversation = tell("second task")
+        with opened(browser, proxy) as page:
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            slider, rows = page.get_by_role("slider"), page.locator("table tbody tr")
+            with page.expect_response("**/console/conversations/*at=1*") as step:
+                slider.press("Home")
+            expect(page.get_by_role("heading", name="request 1 of 2")).to_be_visible()
+            assert "<table" not in step.value.text()
+            tell("third task")
+            expect(rows).to_have_count(3)
+            expect(page.get_by_role("heading", name="request 1 of 3")).to_be_visible()
+            expect(slider).to_be_focused()
+            page.get_by_role("link", name="what was sent").click()
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            tell("fourth task")
+            expect(page.get_by_role("heading", name="request 4 of 4")).to_be_visible()
+
+
 def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
     with opened(browser, demo) as page:
         page.goto(demo.origin + paths_of(demo)["request"])

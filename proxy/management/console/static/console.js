@@ -99,6 +99,11 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
+// The slider changes the address, and only the picture: the whole page is then asked for as the address stands.
+body.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.elt.id === "live") detail.path = location.pathname + location.search;
+});
+
 let slow = 0;
 
 body.addEventListener("htmx:beforeSend", () => {
